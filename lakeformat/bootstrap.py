@@ -1,8 +1,8 @@
 """Adoption of a folder of plain Parquet files as a Hudi table, in place (Hudi: ``FullRecordBootstrap``).
 
-The rows are written to base files beside the source files. The source files are not changed before the commit is
-published; then they are moved to ``.hoodie/.lakeformat/removed``. A file in lakeformat's folder lists the source
-files, so that a second call can finish after a crash.
+The rows are written to new base files in the same folder. The source files are not changed before the commit is
+published. Then they are moved to ``.hoodie/.lakeformat/removed``. A file in lakeformat's folder lists the source files.
+If the process dies before all of them are moved, a second call reads this list and moves the remaining ones.
 """
 
 from __future__ import annotations
@@ -44,8 +44,9 @@ __all__ = [
     "sources_of",
 ]
 
-#: Maps the name of a folder that only another program writes to a text for the error message. Only that program knows
-#: which files are valid, so the table folder is refused.
+#: Maps names of folders to texts for an error message. A folder with one of these names shows that another program
+#: maintains the Parquet files, and that some of them may not be valid. Only that program knows which files are valid,
+#: so the table folder is refused.
 _OWNERS: Final[Mapping[str, str]] = {
     "_delta_log": "a Delta table",
     "_spark_metadata": "written by a stream, which lists the files that count",
@@ -118,7 +119,7 @@ def sources_of(files: Iterable[SourceFile], location: str) -> tuple[SourceFile, 
 
 
 def folder_type(texts: Iterable[str | None]) -> pa.DataType:
-    """Return the type of a folder column: int32, int64 or string. Numbers only if all texts are in canonical form.
+    """Return the type of a folder column: int32 or int64 if all texts are canonical numbers, else string.
 
     >>> folder_type(["1", "12"]), folder_type(["01", "12"])
     (DataType(int32), DataType(string))

@@ -236,8 +236,8 @@ class WriteVerbs(Generic[RowsT]):
         """Set columns of the rows that a condition selects. Only files that contain such rows are rewritten.
 
         The rows stay in their partitions and file groups, so record key and partition columns cannot be set. The
-        ordering column can be set, because ordering values are compared only when an incoming row is merged with a
-        stored row of the same key.
+        ordering column can be set, also to a smaller value. In log files, readers would ignore a row whose ordering
+        value has become smaller. Therefore such a row's file slice is rewritten to a base file.
 
         Args:
             set: mapping of column name to new value: a Python value, an Arrow scalar, or a function. A function gets

@@ -23,9 +23,10 @@ _DOTS_PER_INCH: Final = 96
 
 
 def funnel(path: Path, picture: Path) -> None:
-    """Draw what each step of an upsert's key search leaves to search: 1,000 rows are upserted into 240,000 flights.
+    """Draw how an upsert of 1,000 rows finds the files that contain its keys, in a table of 240,000 flights.
 
-    Each month is a partition whose files have overlapping key ranges, as after daily loads.
+    The bars show how many pairs of a key and a file each step of the search leaves for the next step. Each month is a
+    partition whose files have overlapping key ranges, as after daily loads.
     """
     rng, count = np.random.default_rng(7), 240_000
     number = np.arange(count)

@@ -1,8 +1,8 @@
 """Find the Java that Spark 4 needs (17 or newer) and print its home. If there is none, try to install it.
 
 Usage: ``python tools/setup_java.py [--find]``. The home is printed to standard output, everything else to standard
-error. With ``--find`` nothing is installed. If there is no Java in the end, the program prints what to do, and the exit
-code is 1. It searches JAVA_HOME, then ``java`` on PATH, then the usual folders.
+error. The program searches JAVA_HOME, then ``java`` on PATH, then the usual folders. With ``--find`` nothing is
+installed. If there is no Java in the end, the program prints what to do, and the exit code is 1.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def chosen_homes(environ: Mapping[str, str]) -> Iterator[Path]:
 
 
 def usual_homes(places: Iterable[str]) -> Iterator[Path]:
-    """Yield the directories that match these absolute glob patterns, pattern by pattern, each pattern's sorted."""
+    """Yield the directories that match these absolute glob patterns, in the order of the patterns, sorted in each."""
     for place in places:
         yield from sorted(Path("/").glob(place.lstrip("/")))
 

@@ -132,7 +132,8 @@ def _rebase(values: pa.Array) -> pa.Array:
 def _replace_children(values: pa.Array, children: pa.Array, kind: pa.DataType) -> pa.Array:
     """Return the lists or maps of ``values`` with the child values ``children``.
 
-    Validity and offsets are reused and not rebuilt from lengths, because a null list may still own child values.
+    Validity and offsets are reused. They must not be rebuilt from the lengths: a null list has length 0 but may own
+    child values, so all later lists would get wrong child values.
     """
     buffer_count = 1 if pa.types.is_fixed_size_list(kind) else 2
     return pa.Array.from_buffers(kind, len(values), values.buffers()[:buffer_count], children=[children])

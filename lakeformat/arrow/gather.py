@@ -31,8 +31,8 @@ Ints = npt.NDArray[np.int64]
 #: Arrays with fewer values are always gathered by Arrow: checking their lengths would cost more than it saves.
 _FEW: Final = 64
 _MOST_BYTES: Final = np.iinfo(np.int32).max
-#: Average bytes per value from which `keep_rows` does not combine the chunks of a column: the copy would cost more
-#: than later gathers from one chunk save.
+#: If the values of a column have at least this many bytes on average, `keep_rows` does not combine its chunks. One
+#: chunk makes later gathers faster, but by less than the copy costs.
 _LARGE_VALUE: Final = 1024
 
 

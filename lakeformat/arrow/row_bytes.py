@@ -13,16 +13,16 @@ __all__ = ["decoded_bytes", "row_sizes", "split_positions", "split_rows", "value
 
 Ints = npt.NDArray[np.int64]
 
-#: Limit in bytes up to which the size of a dictionary column is estimated as the longest value times the number of
-#: rows. If this product is larger, the column is summed value by value.
+#: If the length of a dictionary's longest value times the number of rows is at most this many bytes, this product is
+#: used as the size of the column. If it is larger, the lengths of the values of all rows are added.
 _LITTLE_BYTES: Final = 4 << 20
 
 
 def decoded_bytes(rows: pa.Table | pa.RecordBatch) -> int:
     """Return the size of the rows in bytes, as if dictionaries were decoded.
 
-    If ``rows`` is a part of larger Arrow arrays, only this part counts. The result is an upper bound, and close to the
-    exact number.
+    If the arrays of ``rows`` are slices of larger arrays, only the slices count. The result is close to the exact size
+    and never below it.
     """
     return sum(_bytes(chunk) for column in rows.columns for chunk in getattr(column, "chunks", (column,)))
 

@@ -157,7 +157,7 @@ def _chain_of_equal_lengths(raw: UInt8s, chain: UInt32s) -> None:
 def _chain_of_any_lengths(data: UInt8s, starts: Int64s, lengths: Int64s, chain: UInt32s) -> None:
     """Compute the hash chains of keys of any lengths in ``data`` into ``chain``, of shape (rounds, keys).
 
-    Keys are hashed longest first, so that the keys that have an n-th 4-byte word are the first keys.
+    Keys are sorted by length, the longest first. So for every n, the keys that have an n-th 4-byte word come first.
     """
     whole = lengths // 4
     most = whole.max()

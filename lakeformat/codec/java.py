@@ -152,8 +152,8 @@ def _write_two_digits_for_smallest(
 ) -> tuple[pa.Array, pa.Array]:
     """Replace the digits of numbers whose shortest text has one digit by the closest two digits, as Java does.
 
-    So the smallest double is ``4.9E-324`` and not ``5E-324``. This changes only the smallest subnormal numbers: for all
-    others, the second digit is 0.
+    For example, the text of the smallest double is ``4.9E-324`` and not ``5E-324``. Only the smallest subnormal numbers
+    change: for all others, the second digit is 0.
 
     Returns:
         The changed ``mantissa`` and ``exponent``.
@@ -188,13 +188,14 @@ Bools = npt.NDArray[np.bool_]
 class FieldRule(enum.Enum):
     """A rule by which a record key is split into the values of its fields (Hudi: ``extractRecordKeysByFields``).
 
-    The two rules differ only if values contain ``:`` or ``,``, and for keys ``field:value`` of one field.
+    The two rules give different values in two cases: a value contains ``:`` or ``,``, or the key has one field and the
+    form ``field:value``. `HUDI_0` splits such a key, `HUDI_1` uses it whole.
     """
 
     #: Hudi up to 0.15: a key with ``:`` is split at every comma. A part without ``:`` counts as a value.
     HUDI_0 = "0.15"
     #: Hudi from 1.0 on: a key with both ``:`` and ``,`` is split at the last comma before the ``:`` of each further
-    #: field.
+    #: field. All other commas belong to values.
     HUDI_1 = "1.1"
 
 
@@ -279,7 +280,8 @@ def _powers(base: int, count: int) -> UInt32s:
 def _find_values(data: UInt8s, bounds: Ints, fields: Sequence[bytes], rule: FieldRule) -> tuple[Ints, Ints, Ints]:
     """Find the values of ``fields`` in all keys.
 
-    If a key is not split, or with `FieldRule.HUDI_1` has none of the fields, the whole key is its value.
+    The whole key is used as the only value in two cases: the key is not split, or `FieldRule.HUDI_1` finds none of the
+    fields in it.
 
     Args:
         data: The UTF-8 bytes of all keys, one after another.

@@ -18,14 +18,17 @@ The reader decodes only the header of a block. It returns the position of the co
 
 A failed write may leave an incomplete block, at the end of a file or before the blocks of later writers
 (Hudi: ``HoodieLogFileReader.isBlockCorrupted``). The reader skips its bytes up to the next magic, because they were
-never committed. A file that was cut off looks the same. So a caller that knows the committed length of a file must
-check that the file still has that length.
+never committed. But a file that has lost committed bytes at its end looks the same, and its rows would be missing
+without an error. So a caller that knows the committed length of a file must check that the file still has that length.
 
-A set of row numbers is a 64-bit Roaring bitmap in the portable form, as base64. Integers in it are little-endian. It
-consists of the number of 32-bit bitmaps (8 bytes), and for each of them the upper 32 bits of its row numbers (4 bytes)
-and the bitmap. A 32-bit bitmap consists of a cookie, a table with an entry for each container (the upper 16 bits of its
-numbers, and its size minus one), the start of each container, and the containers. A container has the lower 16 bits of
-its numbers as a list, as one bit for each of 65,536 numbers, or as runs. Source: RoaringFormatSpec.
+A set of row numbers is a 64-bit Roaring bitmap in the portable form, as base64. Integers in it are little-endian.
+Source: RoaringFormatSpec.
+
+- The set: the number of 32-bit bitmaps (8 bytes), then for each bitmap the upper 32 bits of its row numbers (4 bytes)
+  and the bitmap itself.
+- A 32-bit bitmap: a cookie, a table with an entry for each container (the upper 16 bits of its numbers, and its size
+  minus one), the start of each container, and the containers.
+- A container: the lower 16 bits of its numbers, as a list, as one bit for each of 65,536 numbers, or as runs.
 """
 
 from __future__ import annotations
@@ -331,7 +334,7 @@ _OURS: Final = 0x7FFFFFFF
 #: Maximum number of values in a container that lists them. A container of more values has a bit for each number.
 _MOST_LISTED: Final = 4096
 _BITS: Final = 1 << 16
-#: Number of containers from which a bitmap with runs stores the starts of its containers. With fewer it has no starts.
+#: A bitmap with runs stores the starts of its containers only if it has at least this many containers.
 _STARTS_FROM: Final = 4
 
 
@@ -355,8 +358,9 @@ def encode_positions(positions: Ints, *, by_lakeformat: bool = False) -> str:
     Args:
         positions: The row numbers.
         by_lakeformat: Whether to append an empty bitmap as a mark that lakeformat wrote the set. Other writers never
-            append one, and readers ignore it. Table version 6 needs the mark, because its headers do not say which base
-            file the row numbers refer to, and those of other writers may refer to an older one.
+            append one, and their readers ignore it. Table version 6 needs the mark, because its block headers do not
+            say which base file the row numbers refer to: those of lakeformat always refer to the slice's base file,
+            those of other writers may refer to an older one.
     """
     uppers, starts, counts = np.unique(positions >> 16, return_index=True, return_counts=True)
     table = np.stack([uppers, counts - 1], 1).astype("<u2").tobytes()

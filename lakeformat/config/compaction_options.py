@@ -86,7 +86,7 @@ class AutoCompaction:
 
     Attributes:
         is_on: Whether automatic compaction is on, and the user set no option of Hudi that decides when to compact.
-        log_files: Number of log files from which a file slice is compacted.
+        log_files: A file slice is compacted if it has at least this many log files.
         megabytes: Limit of one automatic compaction, in megabytes read and written.
     """
 

@@ -63,7 +63,7 @@ def hudi_options() -> tuple[HudiOption, ...]:
 def hudi_names() -> Mapping[str, HudiOption]:
     """Return a mapping of every name of an option, in lower case, to the option. Older names are included.
 
-    If a name is the key of one option and an older name of another, it maps to the former.
+    If a name is the key of one option and an older name of another option, it maps to the option with this key.
     """
     older = {name.lower(): option for option in hudi_options() for name in option.others}
     return {**older, **{option.key.lower(): option for option in hudi_options()}}
@@ -143,10 +143,10 @@ def find_answer(name: str) -> Answer | None:
 
 
 def describe_open_families() -> list[tuple[str, Answer]]:
-    """Return what lakeformat does with options that are known, although they are not in the list of Hudi's options.
+    """Return what lakeformat does with the options in `OPEN`: known options that are not in the list of Hudi's options.
 
-    Each pair is a name or pattern of such options, and what lakeformat does with them. Names without an entry in the
-    tables of unsupported options are left out.
+    Each pair is a name or pattern in `OPEN`, and what lakeformat does with the options that match it. Names without an
+    entry in the tables of unsupported options are left out.
     """
     answers = ((family, find_answer(family.replace("*", "..."))) for family in sorted(OPEN.split()))
     return [(family, answer) for family, answer in answers if answer]

@@ -24,8 +24,8 @@ OPEN: Final = """
     hoodie.bulkinsert.are.partitioner.records.sorted hoodie.clustering.preserve.commit.metadata
 """
 
-#: Maps the text of a warning, what lakeformat does instead, to the options that are ignored with this warning. There is
-#: no warning if the value switches the option off.
+#: Maps the text of a warning to the options that are ignored with this warning. The text says what lakeformat does
+#: instead. If the value switches the option off, there is no warning.
 WARNED: Final[Mapping[str, str]] = {
     "cleaning and archiving run after the commit, in the writer": """
         hoodie.archive.async hoodie.clean.async.enabled hoodie.clean.async hoodie.prewrite.cleaner.policy
@@ -172,8 +172,8 @@ _JAVA: Final = "a Java class cannot run here"
 _UNIT: Final = "positions have the table's own unit: instants in version 6, completion times from version 8 on"
 _SET_MODE: Final = "set the rule by hoodie.write.record.merge.mode or hoodie.datasource.write.payload.class"
 
-#: Maps each refused option to the reason, what to do besides leaving it out, and the values (separated by spaces) that
-#: are accepted in addition to Hudi's default.
+#: Maps each refused option to three texts: why it is refused, what the user can do besides leaving it out, and the
+#: values (separated by spaces) that are accepted in addition to Hudi's default.
 REFUSED: Final[Mapping[str, tuple[str, str, str]]] = {
     # Options that change which row of a key wins, or which rows a table has.
     "hoodie.write.merge.handle.class": (_JAVA, _SET_MODE, "org.apache.hudi.io.HoodieWriteMergeHandle"),

@@ -1,6 +1,6 @@
 """Parsing of the options of a call. One error lists all refused options; ignored options are logged as warnings.
 
-The options may include those of the file system, because Spark passes only one map of texts to a data source.
+The options may include those of the file system, because Spark passes all options to a data source in one map.
 """
 
 from __future__ import annotations

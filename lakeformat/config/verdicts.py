@@ -97,12 +97,12 @@ def foreign_hint(name: str) -> tuple[str, str]:
 
 #: Options that Spark itself adds to the options of a data source.
 _SPARKS: Final = frozenset({"path", "paths", "header", "mergeschema", "checkpointlocation", "queryname"})
-#: Similarity (0 to 1) from which a ``hoodie.*`` name is regarded as a misspelling of a known name.
+#: If a ``hoodie.*`` name has at least this similarity (0 to 1) to a known name, it is regarded as its misspelling.
 _MISSPELT: Final = 0.9
-#: Similarity (0 to 1) from which the error for any other unknown name proposes a known name.
+#: If any other unknown name has at least this similarity (0 to 1) to a known name, its error proposes the known name.
 _ALIKE: Final = 0.7
-#: Options that decide where rows are stored, so that a misspelling must be an error. Maps what the option sets to its
-#: key, and to texts that occur in misspellings of it.
+#: Options whose misspelling is an error, not a warning, because without the option a row would get a wrong key,
+#: partition or version. Maps what the option sets to the option's key, and to texts that occur in misspellings of it.
 _ROLES: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "a record key": (WRITE + "recordkey.field", ("recordkey", "primarykey")),
     "partitions": (WRITE + "partitionpath.field", ("partitionpath", "partitionfield", "partitionby")),

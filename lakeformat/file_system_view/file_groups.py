@@ -101,8 +101,8 @@ def visible_files(
         listed: all base files found.
         timeline: the timeline up to the wanted instant.
         replaced: file groups that replacecommits of the timeline hide.
-        file_names: a function of an active commit's time. It returns a mapping of file group to the name of the file
-            that the commit wrote, from its write stats. A file that is not named there is skipped: a failed task
+        file_names: returns, for the time of an active commit, a mapping of file group to the file name in the commit's
+            write stats. A listed file with the commit's time that is not named there is skipped, because a failed task
             attempt or a failed writer left it.
     """
     active = timeline.commit_times

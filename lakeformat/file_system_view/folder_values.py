@@ -1,12 +1,15 @@
 """The partition values in folder names, and proofs that the rows of a file have them.
 
 Nearly always the rows of a folder have the partition values in its name. The exception is a global index that does not
-move rows (``…update.partition.path=false``). An update then keeps its row's folder, but stores its own partition value.
-lakeformat does so, and so does Apache Hudi (0.15.0 to 1.2.0; its Spark reader then shows the folder's value, hudi-rs
-the stored one). No table property shows whether this happened. These prove, in this order, that the rows of a file have
-the partition values of its folder: the bounds of the partition columns in the file index; a commit of lakeformat, which
-lists its files with other values; a commit of Hudi that only inserted into a new file, because an inserted row goes to
-the folder of its own partition value.
+move rows (``…update.partition.path=false``). With it, an updated row stays in its folder even if the update stores
+another partition value. lakeformat does so, and so does Apache Hudi (0.15.0 to 1.2.0; its Spark reader then shows the
+folder's value, hudi-rs the stored one). No table property shows whether this happened.
+
+Three sources prove that the rows of a file have the partition values of its folder. They are used in this order:
+
+1. the bounds of the partition columns in the file index;
+2. a commit of lakeformat, because it lists those of its files that may have other values;
+3. a commit of Hudi that only inserted into a new file, because an inserted row goes to the folder of its own value.
 """
 
 from __future__ import annotations
@@ -53,7 +56,8 @@ Flags = npt.NDArray[np.bool_]
 def reading_key_settings(config: TableConfig) -> KeySettings:
     """Return the key settings for parsing partition paths into values.
 
-    If the key generator is custom, so that its field types are not stored, or not from Hudi, the paths give no values.
+    The paths give no values in two cases: the key generator is Hudi's custom one, whose field types the table does not
+    store, or it is not one of Hudi's.
     """
     fields = config.partition_fields
     try:
@@ -142,7 +146,8 @@ def find_misplaced_rows(values: Mapping[str, pa.Array], bounds: Mapping[str, Col
     """Compare the partition values of the folders with the bounds of the files. Return two flags per file.
 
     The first flag tells whether a row of the file may have another value than the folder. The second flag tells whether
-    the bounds that decide this are known. If they are not known, the first flag is true.
+    the bounds that decide this are known. If the bounds are not known, the first flag is true. If a folder's name gives
+    no value of a column, the column is not compared.
 
     Args:
         values: result of `partition_column_values`, with an entry per file.
@@ -179,8 +184,9 @@ def find_folder_proven_files(metadata: CommitMetadata) -> frozenset[str]:
 def find_folder_proven_logs(metadata: CommitMetadata) -> Mapping[str, int | None]:
     """Find the log files of a commit whose rows are proven to have the partition values of their folder.
 
-    Return a mapping of the path of each log file of the commit to its size in bytes if that is proven, else to None. It
-    is proven for log files with only inserts, which are written to the folder of their own values, or deletes.
+    Return a mapping of the path of each log file of the commit to its size in bytes if this is proven, else to None.
+    It is proven if the commit's operation inserts or deletes, and the log file has no updates: an inserted row goes to
+    the folder of its own partition value, and a delete stores no row.
     """
     logs = (stat for stat in metadata.all_stats() if LogFileName.match(stat.path.rpartition("/")[2]))
     inserts = metadata.operation in _INSERTING or metadata.operation in _DELETING

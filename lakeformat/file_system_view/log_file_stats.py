@@ -1,8 +1,8 @@
 """Facts about log files from commits: whether a log file holds only updates, and whether it deletes.
 
-The write stats of a commit give these facts for the files that it wrote. But a commit may be archived before a
-compaction merges its log files. So a commit of lakeformat also copies the known facts about the earlier log files of
-the slices that it wrote to.
+The write stats of a commit give these facts for the files that it wrote. But a commit may be archived while its log
+files are still in a slice, and archived commits are not read for this. So if a commit of lakeformat writes to a slice,
+it also copies the known facts about the earlier log files of the slice into its extra metadata.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ def add_log_facts(
 ) -> ListedSlices:
     """Find out which log files hold only updates or no deletes, from the commits on the timeline.
 
-    Return the slices with these facts. A commit counts a key as an update if the slice's base file at that time has the
-    key. If the slice has another base file now, this count is not used: a compaction may have removed deleted keys, and
-    for these keys the update is an insert.
+    Return the slices with these facts. A commit counts a row as an update if the base file that the slice had then
+    contains the row's key. If the slice has another base file now, the count is not used: a compaction may have removed
+    a deleted key from the base file, and then the row is an insert.
 
     Args:
         commits: visible commits, the later ones last.

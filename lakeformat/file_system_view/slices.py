@@ -1,10 +1,12 @@
 """Assembly of a snapshot's file slices from base files and log files (Hudi: ``AbstractTableFileSystemView``).
 
-A log file belongs to a base file if it was written for this base file or a later one of the file group. Up to table
-version 6, the log file's name holds the instant of the base file, or of a pending compaction. From version 8 on, the
-name holds the instant that wrote the log file, and the log file belongs to the newest base file begun before that
-instant completed. In both cases a pending compaction needs no extra rule: until it completes, its log files belong to
-the old base file.
+A slice is the newest base file of a file group in the snapshot, with the log files that were written for it or for a
+later base file. The later base file is that of a pending compaction: until the compaction completes, new log files
+belong to the old base file.
+
+Up to table version 6, a log file's name contains the instant of its base file, or of the pending compaction. From
+version 8 on, the name contains the instant that wrote the log file. The log file was written for the newest base file
+that was begun before this instant completed.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ __all__ = [
 ]
 
 _AT_A_TIME: Final = 1024
-#: The table version in whose copy-on-write tables the schema in commits is complete. So no file of such a table is
+#: In copy-on-write tables of this version, the schema in commits lists all columns. So no file of such a table is
 #: opened to find out whether it has the operation column.
 _WE_WRITE: Final = 6
 

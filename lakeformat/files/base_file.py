@@ -161,8 +161,8 @@ _HEADROOM: Final = 1.2
 _COLUMN_FOOTER_BYTES: Final = 160
 #: A column is compressed by the default codec only if its compressed size is at most this share of its plain size.
 _WORTH_COMPRESSING: Final = 0.9
-#: The same limit for record keys: the maximum ratio of compressed to plain size. It is lower, because writes read the
-#: record keys often, and uncompressed keys are read faster.
+#: A record key column is compressed only if its compressed size is at most this share of its plain size. The share is
+#: lower than for other columns, because writes read the record keys often, and uncompressed keys are read faster.
 _WORTH_COMPRESSING_KEYS: Final = 0.4
 
 
@@ -176,7 +176,8 @@ class FileSettings:
         fpp: false-positive rate of the bloom filter.
         indexed_paths: paths of the leaf columns whose column statistics the file index stores.
         row_group_rows: maximum number of rows of a row group.
-        row_group_bytes: maximum size of its rows in memory, without dictionaries. A larger row gets its own row group.
+        row_group_bytes: maximum in-memory size of the rows of a row group, in bytes, without dictionaries. A single row
+            that is larger gets its own row group.
     """
 
     schema: pa.Schema
@@ -219,7 +220,7 @@ class BaseFileWriter:
     """A writer that streams row groups into one base file.
 
     If the file replaces an older base file of its file group (``known``), rows are buffered until they fill half a row
-    group, so that a file that often grows has no tiny row groups.
+    group. Otherwise a file that often grows by a few rows would get a tiny row group each time.
 
     Attributes:
         decoded_bytes: in-memory size of the rows written so far, in bytes, without dictionaries.
@@ -364,7 +365,8 @@ def parquet_writer(
     Args:
         schema: the schema of the file, from `stored_schema`.
         sample: rows that show which columns compress and which values repeat; None if there are no rows.
-        joins: whether the sample may end with rows that were added to existing ones.
+        joins: whether the sample may end with rows that were added to existing ones. If so, the whole sample is
+            checked, because the added rows may differ from the existing ones.
         checked_rows: number of rows of the sample to check if ``joins`` is false.
     """
     checked = sample if sample is None or joins else sample.slice(0, checked_rows)
@@ -451,10 +453,13 @@ _OVERSIZED: Final = 4
 
 
 def inherit_filter_and_range(storage: Storage, footer: KeyFooter, incoming: int) -> FilterAndRange | None:
-    """Return the base file's filter and key range, or None if the new keys do not fit into the filter.
+    """Return the base file's filter and key range for the next base file; None if they cannot be reused.
 
-    Keys of deleted rows stay in the filter and in the key range, as in Hudi's growing filters. This is safe: they may
-    only say that the file may have a key that it does not have.
+    They cannot be reused in these cases: one of them is missing, the new keys do not fit into the filter, the filter
+    has grown beyond its first bit array, or its capacity is more than `_OVERSIZED` times the number of rows.
+
+    Keys of deleted rows stay in the filter and in the key range, as in Hudi's growing filters. This is safe: no
+    existing key is missed. A look-up of a deleted key only reads the file and does not find the key.
 
     Args:
         incoming: number of new keys.
@@ -486,9 +491,10 @@ def find_dictionary_texts(footers: Sequence[Any], texts: Collection[str]) -> fro
 
 
 def _has_small_dictionary(chunk: Any) -> bool:
-    """Tell whether a column chunk is dictionary encoded, and small enough to contain no plain strings.
+    """Tell whether a column chunk has a dictionary and takes at most `_INDEX_BYTES` bytes per value.
 
-    A Parquet writer that gave up the dictionary has stored plain strings, which are larger.
+    If a dictionary grows too large, a Parquet writer stores the other values as plain strings, which take more bytes
+    than this. So a chunk of this size is taken to have all its values in the dictionary.
     """
     return bool(chunk.has_dictionary_page) and chunk.total_uncompressed_size <= _INDEX_BYTES * chunk.num_values
 

@@ -1,8 +1,10 @@
 """The choice of the number of rows that are decoded at a time, so that a batch stays small in bytes.
 
-A footer gives the decoded size of plain pages. Of dictionaries, and of texts with common prefixes, it gives only the
-encoded size: ten pages may hold a gigabyte of text. For such a column, the longest value of its dictionary is measured.
-If the batch may still be too large, the column alone is decoded once and measured.
+A footer gives the decoded size of plain pages. For a column that is encoded with a dictionary or by common prefixes,
+the footer gives only the encoded size, and ten pages may decode to a gigabyte of text. Such a column is measured:
+
+1. Its longest dictionary value is measured. This value, times the number of rows, limits the decoded size.
+2. If there is no dictionary, or the decoded size may still be too large, the column alone is decoded once and measured.
 
 Memory: the dictionary and indices of a column that is measured, or `_WINDOW` values.
 """
@@ -30,8 +32,8 @@ _WIDTHS: Final = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4, "INT64": 8, "DOUBLE": 8,
 _DENSE: Final = frozenset({"PLAIN_DICTIONARY", "RLE_DICTIONARY", "DELTA_BYTE_ARRAY"})
 #: Number of rows for which the decoded size of a column is measured together.
 _WINDOW: Final = 64
-#: If a row group would need more batches than this, a batch has at most `_SHORT_ROWS` rows: most of the bytes may be in
-#: a few rows.
+#: If the columns that are not decoded to measure them take more than this many times the bytes of a batch, a batch has
+#: at most `_SHORT_ROWS` rows. Only the average size of the rows is known, and a few rows may take most of the bytes.
 _LARGE: Final = 8
 _SHORT_ROWS: Final = 1024
 
@@ -132,7 +134,7 @@ def _measure_windows(
 
 
 def _fit_rows(windows: npt.NDArray[np.int64], group_rows: int, rows: int, most_bytes: int) -> int:
-    """Return a number of rows with which no batch takes more than ``most_bytes``, found by halving.
+    """Return a number of rows with which no batch takes more than ``most_bytes``, found by halving; at least 1.
 
     Args:
         windows: decoded bytes of each window of `_WINDOW` rows.

@@ -158,7 +158,8 @@ Ints: TypeAlias = npt.NDArray[np.int64]
 
 _DECIMAL: Final = {"type": "bytes", "logicalType": "decimal", "precision": 30, "scale": 15}
 #: Avro types of the ordering value of a delete, in the order of the union's branches after null (Hudi:
-#: ``HoodieDeleteRecord.avsc``). The last type occurs only inside an array: outside, this branch is the array itself.
+#: ``HoodieDeleteRecord.avsc``). The last type is only for values inside an array. Outside an array, the same branch
+#: number means that the ordering value is an array.
 _WRAPPED: Final[tuple[Any, ...]] = (
     "boolean",
     "int",
@@ -177,8 +178,8 @@ _NULL, _INT, _TIME, _ARRAY = 0, 2, 10, 12
 #: Number of integers that describe one record of a delete block: start and end of its key, union branch of its ordering
 #: value, start and end of this value. Variables with such integers are named ``places``.
 _PLACES: Final = 5
-#: Minimum number of records of equal layout for which a search saves time: a search costs as much as reading several
-#: records one by one.
+#: If a search for records of equal layout finds at least this many, another search follows soon. If it finds fewer, it
+#: cost more than reading them one by one, and `_RECORDS_BETWEEN` records are read one by one first.
 _FEW_ALIKE: Final = 16
 #: Number of records that are read one by one after a search that found fewer than `_FEW_ALIKE`.
 _RECORDS_BETWEEN: Final = 128
@@ -249,8 +250,9 @@ def _decode_keys(data: npt.NDArray[np.uint8], keys: tuple[Ints, Ints]) -> pa.Arr
 def _find_records(data: memoryview, at: int) -> tuple[tuple[Ints, Ints], _Values]:
     """Find the start and end of all record keys and ordering values.
 
-    The length of a record is known only after reading it. But if keys and ordering values have equal lengths, the
-    records follow one another at equal distances. Many such records are checked at once.
+    In general, records are read one by one, because the start of a record is known only after the previous record has
+    been read. But records with keys and ordering values of equal lengths follow one another at equal distances. Many
+    such records are checked at once.
     """
     parts: list[Ints] = []
     places_read = array("q")
@@ -291,8 +293,10 @@ def _locate_record(data: memoryview, at: int) -> tuple[tuple[int, ...], int]:
 def _count_alike(data: memoryview, places: tuple[int, ...], branch_at: int, most: int) -> int:
     """Count the records directly after the record at `places`, up to ``most``, that have the same layout.
 
-    Then keys and ordering values start and end at the same distances from the start of the record. The bytes that store
-    lengths and union branches are compared; of varints, the bits that tell where a varint ends.
+    In such records, key and ordering value start and end at the same distances from the start of the record. A record
+    has the same layout if these bytes are equal: the lengths of key and partition path, the union branches, and the
+    length of an ordering value that is a text. If the ordering value is a varint, only the highest bit of each of its
+    bytes must be equal, because this bit says whether the varint ends with the byte.
     """
     begin, key_end, branch, start, end = places
     if branch == _ARRAY:
@@ -435,8 +439,8 @@ def _skip_text(data: memoryview, at: int) -> int:
 def _read_count(data: memoryview, at: int) -> tuple[int, int]:
     """Read the item count at the start of a block of an Avro array. Return it with the position of the first item.
 
-    In Avro, a negative count is followed by the size of the items in bytes. The size is skipped, and the count is
-    returned as a positive number.
+    In Avro, if the count is negative, it is followed by the size of the items in bytes. In this case the size is
+    skipped, and the count is returned as a positive number.
     """
     count, at = _read_varint(data, at)
     if count < 0:
@@ -466,7 +470,7 @@ def _skip_varint(data: memoryview, at: int) -> int:
 
 
 #: For each union branch of an ordering value, its size in bytes or the function that finds its end. The last entry is
-#: for the type that occurs only inside an array. Arrays themselves are read by `_locate_array`.
+#: only for values inside an array. Outside an array, this branch is the array itself, which `_locate_array` reads.
 _VALUE_ENDS: Final[tuple[int | Callable[[memoryview, int], int], ...]] = (
     0,
     1,

@@ -19,8 +19,8 @@ def blocks_to_merge(blocks: Sequence[LogBlock], is_committed: Callable[[str], bo
     Hudi: ``BaseHoodieLogRecordReader.scanInternal``. These blocks are left out:
 
     - blocks of an instant that is not committed; later blocks of committed instants are merged all the same,
-    - blocks whose instant is named by a later rollback block, committed or not: the instant may be so old that it is
-      no longer in the timeline,
+    - blocks whose instant is named by a later rollback block, even if ``is_committed`` is true for the instant: an
+      instant that is older than the active timeline counts as committed, even if it was rolled back,
     - blocks that a compacted block (log compaction) replaces. The compacted block moves to the position of the newest
       block that it replaces,
     - blocks of CDC data.

@@ -1,7 +1,8 @@
 """The column statistics of a finished base file, taken from the Parquet writer when it closes the file.
 
-The statistics are a few numbers per column and row group, raw as Parquet stores them, because tasks send them as JSON.
-Those of all files of a commit are converted to Arrow columns at once, which is faster than file by file.
+The statistics are a few numbers per column and row group. Each task sends those of its files as JSON, in the raw form
+in which Parquet stores them. Then the statistics of all files of a commit are converted to Arrow columns at once, which
+is faster than file by file.
 """
 
 from __future__ import annotations
@@ -233,7 +234,8 @@ def _cut_down(value: bytes) -> bytes:
 def _cut_up(value: bytes, *, is_text: bool) -> bytes | None:
     """Cut a value to at most `_TEXT_BYTES` bytes, and increase its last character, so that it is safe as a maximum.
 
-    A value that is short enough is returned as it is. Return None if no short value is greater.
+    A value that is short enough is returned as it is. Return None if no value of this length is greater, or if a text
+    is not valid UTF-8. Then the maximum is unknown.
     """
     if len(value) <= _TEXT_BYTES:
         return value

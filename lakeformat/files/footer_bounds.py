@@ -1,9 +1,12 @@
 """Column bounds of row groups, from Parquet footers.
 
-A footer's statistics are used only if they mean the same to the table: the file's own type (physical and logical, not
-the Arrow schema that a writer may have stored) must convert to the table's without losing order or digits. Everything
-else (INT96, unsigned, other time zones, NaN, no column order) is unknown. Arrow handles Parquet's own traps (deprecated
-min/max of texts, the signed order of old writers): then `has_min_max` is false.
+A footer's statistics are used only if the file's type converts to the table's without losing order or digits.
+Otherwise, the bounds could rule out row groups that hold a match. The file's type is Parquet's physical and logical
+type, not the Arrow schema that a writer may have stored. In all other cases (INT96, unsigned, other time zones, NaN, no
+column order) the bounds are unknown.
+
+Old writers stored wrong bounds of texts (the deprecated min/max, in signed order). Arrow hides these: `has_min_max` is
+then false.
 """
 
 from __future__ import annotations
@@ -253,8 +256,8 @@ def _locate(path: str, schema: pq.ParquetSchema, tree: _Tree | None) -> _LeafPla
         if not isinstance(node, dict):
             return _LeafPlace()
         if part not in node:
-            # If the file has a name that differs only in case, the column counts as unknown, not as absent: some
-            # readers take both names for the same column.
+            # An absent column is null in all rows, which may rule out the file. If the file has a name that differs
+            # only in case, the column counts as unknown instead: some readers take both names for the same column.
             return _LeafPlace(absent=part.lower() not in {name.lower() for name in node})
         node = node[part]
     if not isinstance(node, int):

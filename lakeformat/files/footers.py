@@ -57,8 +57,8 @@ _AT_A_TIME: Final = 64
 #: A string column chunk counts as dictionary encoded if it stores fewer bytes per value than this.
 _DICTIONARY_BYTES: Final = 2
 
-#: Record keys are compared as Java strings, by UTF-16 code units. Strings without a UTF-8 byte from this value on have
-#: the same order in UTF-8, which is faster to compare.
+#: Hudi compares record keys as Java strings, by UTF-16 code units. Comparing UTF-8 bytes is faster. If no UTF-8 byte of
+#: the keys is at least this value, both orders are the same.
 _OTHER_ORDER: Final = 0xEE
 
 
@@ -185,8 +185,8 @@ def read_metadata(storage: Storage, file: BaseFile) -> pq.FileMetaData:
 def choose_dictionary_reads(footer: pq.FileMetaData, columns: Sequence[str]) -> list[str]:
     """Return the text columns that are dictionary encoded in the first row group: these decode faster as dictionaries.
 
-    A plain text takes at least four bytes. So if a column takes less than two bytes per value, most of its values are
-    in a dictionary.
+    A string that is not in a dictionary takes at least four bytes, for its length. So if a column takes less than two
+    bytes per value, most of its values are in a dictionary.
     """
     if not footer.num_row_groups:
         return []
@@ -239,8 +239,11 @@ def read_key_footers(storage: Storage, files: Sequence[BaseFile], pool: Executor
 def _key_range(metadata: pq.FileMetaData, entries: dict[bytes, bytes]) -> tuple[str | None, str | None]:
     """Return the key range in Hudi's footer entries, widened by the column statistics of the record key column.
 
-    If one of the two is too narrow, no key is missed. Return None twice if the entries are missing, or if the order of
-    the keys in UTF-8 and in Java may differ.
+    If the key range were too narrow, look-ups would miss keys of the file. So the lower minimum and the higher maximum
+    of the two ranges are returned.
+
+    Return (None, None) if the entries are missing or not valid UTF-8, or if the order of the keys in UTF-8 and in Java
+    may differ.
     """
     if MIN_KEY not in entries or MAX_KEY not in entries:
         return None, None

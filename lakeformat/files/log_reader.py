@@ -52,7 +52,8 @@ def plan_blocks(
     Args:
         logs: log files of one slice, in order (`LogFileName.order`). CDC log files are skipped.
         is_committed: whether a block's instant is visible: committed, and not later than the snapshot's. From table
-            version 8 on the file's own instant decides this, except for old files of tables that were upgraded.
+            version 8 on, all blocks of a log file have the instant in its name. Older files, even in upgraded tables,
+            may have blocks of several instants.
 
     Raises:
         CorruptTableError: a file is missing or damaged; the message names file and block. Remains of a failed write are
@@ -136,7 +137,8 @@ def has_row_numbers(block: LogBlock) -> bool:
 def _add_positions(part: LogPart, block: LogBlock, base_instant: str) -> LogPart:
     """Add the base-file row numbers of the records from the block's header (Hudi: ``getRecordPositions``).
 
-    If the header has no row numbers, not one for each record, or those of another base file, add nothing.
+    Add nothing in these cases: the header has no row numbers, their number differs from that of the records, or they
+    are not known to be those of the base file of instant ``base_instant``.
     """
     base_of_positions = block.header.get(HeaderKey.BASE_FILE_INSTANT_TIME_OF_RECORD_POSITIONS)
     text = block.header.get(HeaderKey.RECORD_POSITIONS)

@@ -36,7 +36,8 @@ def missing_file_error(storage: Storage, path: str) -> CorruptTableError:
 def _slice_time(timeline: Timeline, name: BaseFileName | LogFileName) -> str:
     """Return the time that decides which file slice the file belongs to.
 
-    A log file of a timeline that stores completion times uses its completion time, any other file its instant time.
+    If the timeline stores completion times, a log file belongs to a slice by its completion time. In all other cases, a
+    file belongs to a slice by its instant time.
     """
     if isinstance(name, LogFileName) and timeline.layout.has_completion_times:
         return timeline.completion_time(name.instant_time) or name.instant_time

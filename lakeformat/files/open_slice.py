@@ -44,7 +44,8 @@ __all__ = ["OpenSlice", "SliceMergeRules", "base_may_win", "have_row_numbers"]
 def base_may_win(footer: pq.FileMetaData, logs: Versions, rule: ReadRule, table: pa.Schema) -> bool:
     """Tell by the base file's footer whether a row of the base file may win the merge with a log record.
 
-    A base row may win if its ordering value may be greater. If false, the base file's ordering values are not read.
+    A base row may win if its ordering value may be greater than that of the log record. If the result is false, the
+    ordering values of the base file need not be read.
 
     Args:
         logs: the merged log records, one for each record key.
@@ -68,7 +69,7 @@ def base_may_win(footer: pq.FileMetaData, logs: Versions, rule: ReadRule, table:
 def have_row_numbers(logs: Versions, rows: int) -> bool:
     """Tell whether each log record has its own row number in the base file.
 
-    If so, rows and log records are matched by row number, and the record keys of the base file are not read.
+    If so, rows and log records are matched by row number, and the record keys of the base file need not be read.
 
     Args:
         logs: the merged log records, one for each record key.
@@ -317,8 +318,8 @@ def _check_positions(parts: Iterator[LogPart], base_rows: int) -> Iterator[LogPa
 def _filter_commits(part: LogPart, only: Predicate) -> LogPart | None:
     """Select the records of a decoded log block by commit time.
 
-    Rows are selected by their own commit time. Deletes have none: the instant of their block selects all of them, or
-    none, and then the result is None.
+    Rows are selected by their own commit time. Deletes have no commit time. So the instant of their block decides for
+    all deletes of the block: either all are selected, or the result is None.
     """
     if isinstance(part, LogRows):
         return replace(part, rows=part.rows.filter(mask(only, part.rows)))

@@ -1,13 +1,19 @@
 """The parts of a file slice with log files that a filter needs: none, or the log files and some row groups.
 
-A row of the slice comes from the base file, from a log block or, with rules that merge field by field, from both. So
-the slice holds no match if the bounds of every row group and of every log block rule out a match. If rows are merged
-field by field, the joint bounds of all row groups and blocks must rule it out.
+A slice holds no match, and is not read, in these cases:
 
-If the slice is read, a row group of its base file is skipped under two conditions: the filter rules out its rows, and
-no log row that might match has a key in the row group's key range. Otherwise the base row of such a log row could be in
-the row group, and the two must be merged. Deletes, and log rows that do not match, need no base row: the merged record
-does not match either.
+- If each row comes whole from the base file or from a log block: the bounds of each row group and of each log block
+  rule out a match.
+- If rows are merged field by field: the joint bounds of all row groups and log blocks rule out a match. Their separate
+  bounds are not enough, because a merged row may match by one field of the base row and another of the log row.
+
+If the slice is read, a row group of its base file is skipped under two conditions:
+
+- The filter rules out the rows of the row group.
+- No log row that might match has a key in the row group's key range. Otherwise the base row of such a log row could be
+  in the row group, and the two must be merged.
+
+Deletes, and log rows that cannot match, need no base row from such a row group: the merged record does not match.
 """
 
 from __future__ import annotations
@@ -129,7 +135,8 @@ def _risky_keys(logs: Versions, skipping: Skipping, *, every: bool) -> pa.Chunke
     """Return the record keys of the log rows that might match the filter after the merge with the base file.
 
     Args:
-        every: whether to return the keys of all log rows, because those that do not match might match after the merge.
+        every: whether to return the keys of all log rows. This is needed if a log row that does not match might match
+            after the merge.
     """
     held = logs.row >= 0
     if not every and logs.rows.num_rows:

@@ -22,8 +22,8 @@ from lakeformat.storage.port import Storage
 
 __all__ = ["GlobalIndex", "PartitionIndex", "find_possible_files", "point_to_slices"]
 
-#: Number of files of a partition from which on key ranges are looked up in the file index. With fewer files, the
-#: footers of all files are read at once.
+#: If a partition has at least this many files, their key ranges are first looked up in the file index, and only the
+#: footers of the files that may contain a key are read. If it has fewer, the footers of all files are read.
 _MANY_FILES: Final = 8
 
 
@@ -71,7 +71,7 @@ class PartitionIndex:
 def point_to_slices(tagged: Tagged, slices: Sequence[FileSlice]) -> Tagged:
     """Convert the positions of base files in ``tagged.files`` to positions of their slices in ``slices``.
 
-    The base files are numbered in the order of the slices; slices without a base file are left out.
+    In ``tagged``, base files are numbered in the order of their slices. Slices without a base file have no number.
     """
     at = np.array([at for at, each in enumerate(slices) if each.base is not None], np.int64)
     return replace(tagged, files=at[tagged.files], searched=tuple(slices))
@@ -84,7 +84,8 @@ def find_possible_files(known: ColumnBounds, keys: pa.ChunkedArray) -> Ints:
     """
     lows, highs = known.minimum.fill_null(""), known.maximum.fill_null("")
     whole = pa.concat_arrays([lows, keys.combine_chunks().cast(lows.type), highs])
-    # The sort is stable, so a low bound sorts before an equal key, and a high bound after it.
+    # Bounds are inclusive: the sort is stable and the input is low bounds, keys, high bounds. So a key that equals a
+    # bound sorts between the low and the high bound.
     order = np.asarray(pc.sort_indices(whole))
     is_key = (order >= len(lows)) & (order < len(lows) + len(keys))
     below = np.empty(len(whole), np.int64)

@@ -72,7 +72,10 @@ class BucketIndex:
     settings: IndexSettings
 
     def locate(self, storage: Storage, snapshot: Snapshot, keys: Mapping[str, pa.ChunkedArray]) -> Mapping[str, Tagged]:
-        """Pair each key with its bucket's file slice, which contains the key for sure only if the settings are exact.
+        """Find for each key the file slice of its bucket. If the bucket has no slice, the key is new.
+
+        If the settings are exact, the keys of the slices are read, and a key that its slice does not contain is new
+        too. Otherwise a slice in the result may lack the key; the merge of that slice then inserts the row.
 
         Raises:
             InvalidOptionError: a stored key is in another bucket than the one computed by the settings.
@@ -125,10 +128,11 @@ class BucketIndex:
         return bucket_ids(keys, self.settings.hash_fields, self.settings.buckets, rule)
 
     def _rule(self, storage: Storage, snapshot: Snapshot, keys: Iterable[pa.ChunkedArray]) -> FieldRule:
-        """Return the hashing rule that put the stored keys into their buckets.
+        """Return the hashing rule by which the stored keys belong to their buckets.
 
-        One file is always read to check the settings. More files are read only if the rules of Hudi 0 and Hudi 1 give
-        different buckets for some of ``keys``. If no stored key distinguishes the rules, return that of Hudi 1.
+        The keys of one slice are always read, to check the settings. If they fit the rules of Hudi 0 and Hudi 1, and
+        these rules give different buckets for some of ``keys``, more slices are read until only one rule fits. If no
+        stored key distinguishes the rules, return that of Hudi 1.
         """
         in_doubt = any((self._buckets(c, FieldRule.HUDI_0) != self._buckets(c, FieldRule.HUDI_1)).any() for c in keys)
         for piece in snapshot.each_slice():
@@ -215,7 +219,8 @@ def _files_of_buckets(snapshot: Snapshot, buckets: int) -> Mapping[str, Mapping[
 def has_bucket_files(slices: Iterable[FileSlice]) -> bool:
     """Tell from the file ids whether the live slices of a table are buckets.
 
-    The result is False if any slice has an id without a bucket number, or if the numbers may be there by chance.
+    The result is False if any file id has no bucket number. A random file id may begin with eight digits by chance. So
+    if there are at most `_BY_CHANCE` slices, they count as buckets only if all their numbers are below `_LOW`.
     """
     count = highest = 0
     for piece in slices:
@@ -229,9 +234,10 @@ def has_bucket_files(slices: Iterable[FileSlice]) -> bool:
 def find_bucket_count(storage: Storage, snapshot: Snapshot, fields: Sequence[str]) -> int | None:
     """Compute the number of buckets of a table from its stored keys. Return None if several numbers fit.
 
-    In bucket ``b`` of ``n``, every hash minus ``b`` is a multiple of ``n``, and ``n`` is greater than every ``b``. So
-    ``n`` divides the greatest common divisor of all these differences. If that divisor has only itself as a factor
-    greater than every ``b``, it is ``n``. Memory: a key column.
+    If the table has ``n`` buckets, every hash in bucket ``b`` is ``b`` plus a multiple of ``n``. So ``n`` divides the
+    greatest common divisor of all differences between a hash and its bucket number. Also, ``n`` is greater than every
+    bucket number. If the greatest common divisor is its own only divisor with this property, it is ``n``.
+    Memory: a key column.
 
     Args:
         snapshot: snapshot of a table whose files are buckets; up to 16 files are read.

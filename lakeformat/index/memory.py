@@ -1,8 +1,8 @@
 """The index in memory: the key columns of a table, read once per process (Hudi: ``HoodieInMemoryHashIndex``).
 
-A data file never changes; a commit, a rollback or a clean only changes which files a snapshot has. So each look-up
-drops the key columns of files that have left the snapshot and reads those of new files. The result is correct after
-commits of other programs, too.
+A base file never changes. Commits, rollbacks and cleans only change which base files a snapshot has. So each look-up
+drops the key columns of files that have left the snapshot and reads those of new files. This makes the result correct
+after commits of other programs, too. The keys in log files are not cached.
 
 Memory: every key of the tables written with this index, until the process ends.
 """

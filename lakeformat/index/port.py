@@ -142,8 +142,9 @@ class Index(Protocol):
     def locate(self, storage: Storage, snapshot: Snapshot, keys: Mapping[str, pa.ChunkedArray]) -> Mapping[str, Tagged]:
         """Find distinct keys in the live files of a snapshot.
 
-        Unless the settings are exact, the result may say that a slice contains a key although it does not. This happens
-        only if it is the key's only slice and in the key's own partition. The merge of that slice then inserts the row.
+        If the settings are not exact, the result may name a slice for a key that the slice does not contain. This is
+        harmless, because such a slice is the only one named for the key and is in the key's own partition: the merge
+        of the slice inserts the row.
 
         Args:
             keys: maps each partition path to the keys to find in it. A global index ignores the paths and searches
@@ -160,7 +161,7 @@ class Index(Protocol):
     def place(self, storage: Storage, snapshot: Snapshot, keys: Mapping[str, pa.ChunkedArray]) -> Mapping[str, Tagged]:
         """Return a result for each partition path with all keys as new. Keys may repeat.
 
-        Operations such as bulk insert use it, which do not look up keys.
+        Used by operations that do not look up keys, such as bulk insert.
         """
 
 

@@ -1,12 +1,13 @@
 """The keys stored in file slices: key columns of base files, keys in log files, and keys that log files have deleted.
 
-Only the key columns prove where a key is stored (Hudi: ``HoodieKeyLookupHandle``). Hudi's own indexes read only base
-files (``canIndexLogFiles`` is false) and never write a new key into a log file. So log files are read unless their
-commits say that they contain only updates and deletes.
+Only the key columns prove where a key is stored (Hudi: ``HoodieKeyLookupHandle``). Hudi's bloom and simple indexes read
+only base files (``canIndexLogFiles`` is false), because with them a new key is never written to a log file. But writers
+with another index may insert into log files. So here log files are read too, unless their commits say that they contain
+only updates and deletes.
 
 Base files contain deleted rows until a compaction. A key whose row was deleted may have been inserted again into
-another file group, because Hudi's inserts do not look up keys. Then an update must go to that file group: in the old
-file group it would bring the deleted row back as a duplicate.
+another file group, because Hudi's inserts do not look up keys. In this case an update must go to the new file group. In
+the old file group it would restore the deleted row, and the table would have two rows with the key.
 
 Memory: the keys of the log files that are read; for deleted rows, one slice's keys at a time.
 """
@@ -277,8 +278,12 @@ def add_keys_of_logs(
 def _extend_base_rows(base_rows: Ints | None, first: Ints) -> Ints | None:
     """Return the base-file row numbers of entries after those from log files were added; None if they are unknown.
 
-    ``base_rows`` has the row numbers of the entries before that. ``first`` gives for each entry of the result its
-    position in the old entries followed by those from log files. Entries from log files get the row number -1.
+    Entries from log files get the row number -1.
+
+    Args:
+        base_rows: The row numbers of the old entries; None if they are unknown.
+        first: For each entry of the result, its position in the list of the old entries and then the entries from
+            log files.
     """
     if base_rows is None:
         return None
@@ -395,8 +400,8 @@ def mark_deleted_rows(storage: Storage, snapshot: Snapshot, keys: pa.ChunkedArra
 def drop_deleted_places(storage: Storage, snapshot: Snapshot, keys: pa.ChunkedArray, tagged: Tagged) -> Tagged:
     """Return ``tagged`` without the entries whose row is deleted, but with at least one entry per key.
 
-    If the row is deleted in all slices of a key, the first entry stays. Keys with one entry, which are nearly all, are
-    not checked.
+    If a key's row is deleted in all its slices, the first entry stays. If a key has one entry, as nearly all keys have,
+    this entry stays without a check.
     """
     several = np.flatnonzero(np.bincount(tagged.keys, minlength=1)[tagged.keys] > 1)
     if not len(several):

@@ -4,15 +4,20 @@ A candidate is a pair of a key and a file that may contain it. Each step leaves 
 ranges, then the bloom filters in the footers, then the key columns, of which only the row groups whose key range
 overlaps are read. The list of all pairs of key and file is never built.
 
-If a file is the only candidate left for its keys, its key column is not always read: if the file lacks some of the
-keys, the merge of the file detects that and inserts their rows. It is read if all its keys may be false positives of
-the filter, because then the file would be rewritten for nothing. A file without range or filter passes that step.
+If a file is the only candidate left for its keys, its key column is usually not read: if the file lacks some of the
+keys, the merge that rewrites the file detects that and inserts their rows. The column is read if all these keys may be
+false positives of the filter, because a file that contains none of the keys would be rewritten for nothing. If a file
+has no key range, all keys stay candidates. If a file is not filtered, its key column is always read.
 
 Cost: every footer is read once or twice; every key column at most once, for any number of keys.
 
-Memory, in addition to the keys: a sorted copy of them (with few files, a flag per key and file instead); the filter
-hashes of a million keys, 56 MB; 64 MB of parsed footers; 8 bytes per candidate that the filters leave, of which there
-are fewer than rows in the files; the key columns of two million rows, or of twice as many rows as there are keys.
+Memory, in addition to the keys:
+
+- A sorted copy of the keys; if there are few files, a flag per key and file instead.
+- The filter hashes of a million keys, 56 MB.
+- Parsed footers, 64 MB.
+- 8 bytes per candidate that the filters leave. There are at most as many of these candidates as rows in the files.
+- The key columns of two million rows, or of twice as many rows as there are keys if that is more.
 """
 
 from __future__ import annotations
@@ -43,8 +48,8 @@ Bools = npt.NDArray[np.bool_]
 #: flag for each key.
 Candidates = slice | Bools
 
-#: Up to this number of files, and from `TagSettings.many_keys` keys on, comparing all keys with each key range is
-#: faster than sorting the keys.
+#: If there are at most this many files and at least `TagSettings.many_keys` keys, comparing all keys with each key
+#: range is faster than sorting the keys.
 _FEW_FILES: Final = 16
 #: Measured cost of testing one key in one filter. The unit is the cost of reading one row of a key column.
 _TEST_ROWS: Final = 0.4
@@ -52,11 +57,11 @@ _TEST_ROWS: Final = 0.4
 _HASH_ROWS: Final = 0.4
 #: Number of bytes of a filter whose decoding costs as much as reading one row of a key column.
 _DECODED_BYTES: Final = 64
-#: If a file's number of candidates exceeds the expected number of the filter's false positives by this many standard
-#: deviations and by `_FEW_MISTAKES`, the file is assumed to contain some of them (wrong for one file in 30,000).
+#: If a file has more candidates than the sum of the expected number of false positives, this many standard deviations
+#: of that number, and `_FEW_MISTAKES`, the file is assumed to contain a candidate (wrong for one file in 30,000).
 _DEVIATIONS: Final = 4
-#: Number of candidates that a file must have beyond `_DEVIATIONS`, to be assumed to contain some of them. It matters
-#: if few false positives are expected.
+#: Part of the limit at `_DEVIATIONS`. If hardly any false positives are expected, the rest of the limit is below 1, and
+#: a single false positive would exceed it.
 _FEW_MISTAKES: Final = 2
 #: The cost of reading a key column, as a fraction of the cost of rewriting its file, measured with few columns.
 _CHECK_SHARE: Final = 1 / 8
@@ -72,7 +77,7 @@ class TagSettings:
         use_tree: whether the keys are sorted and searched for each range. If False, every key is compared with every
             range.
         exact: whether to look up every candidate in the key column.
-        many_keys: number of keys from which on they are not sorted if there are few files.
+        many_keys: if there are at least this many keys, and at most `_FEW_FILES` files, the keys are not sorted.
         block_keys: maximum number of keys whose filter hashes are in memory at a time.
         block_rows: number of rows of key columns that are in memory at a time; at least twice the number of keys.
     """
@@ -214,9 +219,11 @@ class _Narrowing:
     def _choose_files_to_read(self, chosen: Mapping[int, Ints], unfiltered: Sequence[int]) -> list[int]:
         """Return the numbers of the files whose key column must be read.
 
-        If the settings are exact, these are all files with candidates. Otherwise they are the files that were not
-        filtered, the files with a key that is a candidate of another file as well, and the files whose candidates may
-        all be false positives.
+        If the settings are exact, these are all files with candidates. Otherwise they are:
+
+        - The files that were not filtered.
+        - The files with a key that is a candidate of another file as well.
+        - The files that `_find_doubtful` returns: all their candidates may be false positives.
         """
         if self.settings.exact:
             return sorted([*unfiltered, *(file for file, at in chosen.items() if len(at))])
@@ -232,9 +239,12 @@ class _Narrowing:
     def _find_doubtful(self, chosen: Mapping[int, Ints]) -> Mapping[int, Ints]:
         """Return the files whose candidates may all be false positives, with these candidates, if a check is worth it.
 
-        Checking a file that does contain keys is wasted, because that file is rewritten anyway. So the result is empty
-        unless enough false positives are expected, or nearly all keys are certainly new, so that the few candidates
-        are probably false positives.
+        Reading the key column of such a file avoids a rewrite if the file contains none of its candidates. If it
+        contains any, the file is rewritten anyway and the reading is wasted. The result is empty except in two cases:
+
+        - At least one false positive is expected for every eight of these files (`_CHECK_SHARE`).
+        - There are fewer candidates than an eighth of the keys. Then most keys are new, and the few candidates are
+          probably false positives.
         """
         doubted = {}
         for file, at in chosen.items():
@@ -248,8 +258,8 @@ class _Narrowing:
     def _read(self, files: Sequence[int]) -> dict[int, Ints]:
         """Read the key columns of the files. Return for each file the positions of the keys that it contains."""
         found: dict[int, Ints] = {}
-        # Each batch builds a hash table of all keys. In a batch with twice as many stored keys, that costs less than
-        # looking up the stored keys.
+        # Each batch builds a hash table of all keys and looks up its stored keys there. If a batch has twice as many
+        # stored keys as there are keys, building the table costs less than the look-ups.
         most = max(self.settings.block_rows, 2 * len(self.keys))
         for batch in _batch_files(files, lambda file: self.footers[file].rows, most):
             columns = list(self.pool.map(self._read_one, batch))

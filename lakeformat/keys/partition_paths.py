@@ -298,11 +298,14 @@ def folders_above(path: str) -> Iterator[str]:
 
 
 def partition_values(path: str, settings: KeySettings, schema: pa.Schema) -> dict[str, pa.Scalar]:
-    """Parse a partition path into the values that all its rows have: the inverse of `partition_paths`, for pruning.
+    """Parse a partition path into the values of the partition fields: the inverse of `partition_paths`, for pruning.
 
-    A value is returned only if the path determines it without doubt: the field is simple, its type is string, integer,
-    boolean or date, and the parsed value makes the same path again. No value is returned for a default partition (null
-    or empty), for a timestamp field, or if the path's segments cannot be assigned to fields.
+    A value is returned only if the path determines it without doubt:
+
+    - The field is simple, not a timestamp field, and its type is string, integer, boolean or date.
+    - The path's segments can be assigned to fields.
+    - The segment is not that of the default partition, which may mean null or an empty value.
+    - The parsed value makes the same path again.
 
     Args:
         path: Partition path, relative to the table.

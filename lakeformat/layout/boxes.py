@@ -1,7 +1,8 @@
 """Estimates of how many files filters read.
 
-A file spans a box: its range of values in each column. A filter selects a box, too, and reads the files whose boxes
-overlap it. The sides of boxes are ranks among the values of a sample.
+A box is a range of values in each of several columns. The box of a file reaches, in each column, from the file's
+minimum to its maximum. A range filter is a box, too, and it reads the files whose boxes overlap its own. The bounds of
+a box are not stored as values, but as the ranks of these values in a sample.
 """
 
 from __future__ import annotations
@@ -129,7 +130,7 @@ def _rank_values(values: pa.Array) -> RankArray:
 def boxes_around(axes: list[Axis], rows: RankArray, width: float, rng: np.random.Generator) -> Boxes:
     """Return random boxes, one around each of the sampled rows.
 
-    Each side contains the share ``width``, from 0 to 1, of that column's sampled values.
+    In each column, the range of a box contains the share ``width``, from 0 to 1, of the column's sampled values.
     """
     low, high = [], []
     for axis in axes:
@@ -170,7 +171,7 @@ def share_read(files: Boxes, filters: Boxes) -> float:
 
 
 NOW: Final = "now"
-#: A rewrite is advised only if it saves at least this share of the files read.
+#: A rewrite is advised only if filters would then read fewer files than now, by more than this fraction.
 _WORTH: Final = 0.1
 
 

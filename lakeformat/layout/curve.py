@@ -73,8 +73,8 @@ def hilbert(cells: Sequence[Cells], bits: int) -> Cells:
     for level in range(bits - 1, 0, -1):
         below = narrow((1 << level) - 1)
         for at in range(dimensions):
-            # All bits are 1 if the level's bit of this axis is 1, else 0. If they are 1, the lower bits of the first
-            # axis are inverted; else they are exchanged with those of this axis.
+            # For each row, a mask: all ones if this axis has a 1 at this level, else all zeros. If it is all ones, the
+            # lower bits of the first axis are inverted; else they are exchanged with those of this axis.
             inverts = -((axes[at] >> narrow(level)) & narrow(1))
             exchanged = (first ^ axes[at]) & below & ~inverts
             first ^= exchanged | (inverts & below)
@@ -156,8 +156,9 @@ class _Linear:
     def place(self, columns: Sequence[Words]) -> Positions:
         """Return each row's position on the curve of LINEAR. Different positions are in the order of the columns.
 
-        Rows with equal positions may differ. A column contributes only to rows whose earlier columns are equal to
-        sampled values, because otherwise it could contradict the order of the earlier columns.
+        Rows with equal positions may differ. All values between two neighbouring sampled values get the same code, so
+        their order is lost. If an earlier column of a row has such a code, the later columns do not change the row's
+        position, because they could contradict the lost order.
         """
         found = np.zeros(len(columns[0]), np.uint64)
         open_ = np.ones(len(found), bool)
@@ -194,7 +195,7 @@ def _encode_linear(known: Boundaries | None, words: Words) -> tuple[npt.NDArray[
 
 @dataclass(frozen=True, slots=True)
 class _Bits:
-    """The coordinate of one column under DIRECT: the leading bits of a value in which the sampled values differ.
+    """The coordinate of one column under DIRECT: bits of a value, without leading bits that all samples share.
 
     A value outside the sample's range is replaced by the nearest bound of the range.
 
@@ -319,7 +320,8 @@ def _combine_chunks(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 def _fit_bits(columns: Sequence[pa.Array], bits: int) -> tuple[_Bits, ...]:
     """Return the coordinates of all columns for DIRECT.
 
-    All use the same bit positions: ``bits`` bits, from the highest bit in which any column's sampled values differ.
+    The same bits are taken from the values of all columns: ``bits`` bits, beginning with the highest bit in which the
+    sampled values of any one column differ.
     """
     ends = []
     for column in columns:
@@ -338,10 +340,13 @@ SLACK: Final = 0.2
 def cut_places(places: Positions, files: int) -> npt.NDArray[np.int64]:
     """Return the number of the first row of each file except the first.
 
-    A file should end at the boundary of a large cell of the curve, because a file with parts of two cells spans a large
-    box. The cell boundary between two rows is larger if the first bit in which their positions differ is higher. Among
-    the rows near the end of a file of even length, the file ends where this bit is highest; of several such rows, at
-    the nearest.
+    A file should end at the boundary of a large cell of the curve. A file with parts of two large cells would have wide
+    ranges of values, so that filters could seldom skip it. The higher the first bit in which the positions of two
+    neighbouring rows differ, the larger are the cells whose boundary lies between these rows. For the end of each file:
+
+    1. The number of remaining rows, divided by that of the remaining files, is the desired number of rows of the file.
+    2. The candidates are the ends with which the number of rows differs from the desired number by at most `SLACK`.
+    3. Of the candidates with the highest differing bit, the one nearest to the desired number is chosen.
 
     Args:
         places: positions of the rows on the curve, sorted.
@@ -365,7 +370,8 @@ def cut_places(places: Positions, files: int) -> npt.NDArray[np.int64]:
 def cell_ends(places: Positions, starts: npt.NDArray[np.int64]) -> Positions:
     """Return for each file except the last the greatest position on the curve that belongs to it.
 
-    ``starts`` is the result of `cut_places`. The bounds also divide rows that are not in ``places``.
+    ``starts`` is the result of `cut_places`. If ``places`` is a sample, other rows are assigned to files by these ends.
+    Each end is a cell boundary between the last row of the file and the first row of the next file.
     """
     before = places[starts - 1]
     filled = before ^ places[starts]

@@ -1,11 +1,13 @@
 """The layout report: an estimate, from a sample, of how many files filters would skip in each layout.
 
-Every layout is tested with the same range filters: around rows drawn at random, on each column alone and on all columns
-together, each wide enough to select a given share of the rows. A layout is estimated from the sample itself, sorted and
-cut into as many files as the table has. The present table is estimated from its files' own bounds.
+Every layout is tested with the same range filters. Some filter one column, others filter all columns together. Each
+filter is a range around a random row, wide enough to select a given share of the rows. For each possible layout, the
+sampled rows are sorted and divided into as many files as the table has. For the present layout, the bounds of the
+table's own files are used.
 
-The report can be drawn as a picture (``pip install 'lakeformat[plot]'``) of the boxes that files span in two columns.
-Both axes are shares of the sorted rows, not values, so rows are spread evenly for any distribution of the values.
+The report can be drawn as a picture (``pip install 'lakeformat[plot]'``). It shows, for two columns, the ranges of
+values in each file as a box. A position on an axis is not a value, but the share of the sampled rows with smaller
+values. Therefore the rows fill the picture evenly, however their values are distributed.
 """
 
 from __future__ import annotations
@@ -348,9 +350,9 @@ def estimate_layouts(
 
 
 def _sort_rows(strategy: CurveStrategy, sample: Sample, axes: Sequence[Axis]) -> tuple[RankArray, Positions | None]:
-    """Return the sample's row numbers in the layout's order, partition by partition, and the positions on the curve.
+    """Return the sample's row numbers in the layout's order, partition by partition, and their positions on the curve.
 
-    The positions are in the same order; None for LINEAR.
+    For LINEAR, the positions are None.
     """
     if strategy is CurveStrategy.LINEAR:
         return np.lexsort([*(axis.rows for axis in reversed(axes)), sample.partition]), None

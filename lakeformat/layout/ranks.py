@@ -1,13 +1,13 @@
 """Ranks: the share of rows below a value, estimated from a sample. Words: values as sortable integers.
 
 A curve over ranks divides the rows evenly for any distribution of the values. The sample's distinct values are the
-boundaries of intervals. The rank of an interval is the share of sampled rows below its middle. So a frequent value
-occupies a part of the range of ranks as large as its share of the rows.
+boundaries of intervals, and all values in an interval have the same rank: the share of sampled rows below the interval,
+plus half the share of the rows in it. So the distance to the next ranks grows with the number of rows in an interval.
 
 Words are unsigned 64-bit integers in the order of the values: null, numbers, NaN. A value is one word or several, most
 significant first. Comparing words compares values, and equal values have equal words (-0.0 is 0.0). Texts and binaries
-are compared by their first 64 bytes (`TEXT_BYTES`), eight per word. Of two texts that begin with the same 64 bytes, one
-of 64 bytes comes before all longer ones; the longer ones count as equal.
+are compared by their first 64 bytes (`TEXT_BYTES`), eight per word. If texts begin with the same 64 bytes, the text of
+exactly 64 bytes comes first, and all longer texts count as equal.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ __all__ = [
 Word: TypeAlias = npt.NDArray[np.uint64]
 Rows: TypeAlias = npt.NDArray[np.int64]
 
-#: Number of bytes by which texts are compared. Of two texts that begin with the same 64 bytes, one of 64 bytes comes
-#: before all longer ones; the longer ones count as equal.
+#: Number of bytes by which texts are compared. If texts begin with the same 64 bytes, the text of exactly 64 bytes
+#: comes first, and all longer texts count as equal.
 TEXT_BYTES: Final = 64
 _TEXT_WORDS: Final = TEXT_BYTES // 8 + 1
 _SIGN: Final = np.uint64(1 << 63)
@@ -324,7 +324,7 @@ class Boundaries:
     def find(self, words: Words) -> tuple[Rows, npt.NDArray[np.bool_]]:
         """Return for each row the number of boundaries that are less or equal, and whether one of them is equal.
 
-        A boundary counts as equal if the value has the boundary's word on each level of the trie.
+        The trie may have only the leading words of the boundaries. A boundary counts as equal if these are equal.
         """
         word = words.word(0)
         below = self.first.search(word)
@@ -451,8 +451,9 @@ def _distinct(words: Words, rows: Rows) -> tuple[list[Word], Rows]:
 
 
 def _thin_out(counts: Rows) -> tuple[Rows, Rows]:
-    """Choose at most `MAXIMUM_BOUNDARIES` of the distinct values, so that intervals have about equal numbers of rows.
+    """Choose at most `MAXIMUM_BOUNDARIES` of the distinct values as boundaries of intervals.
 
+    If there are more values, choose those that give all intervals about the same number of sampled rows.
     Return the positions of the chosen values, and the number of rows of each interval.
     """
     if len(counts) <= MAXIMUM_BOUNDARIES:

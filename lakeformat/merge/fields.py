@@ -57,9 +57,13 @@ def fill_nulls(stored: pa.Table, incoming: pa.Table, stored_is_newer: Mask) -> p
 def fold_rows(rows: pa.Table, key: str, ordering: pa.ChunkedArray | None) -> pa.Table:
     """Merge all rows of a key into one row, in order of arrival (Hudi: ``PartialUpdateAvroPayload.preCombine``).
 
-    Each row is merged with the result of the rows before it. With a greater or equal ordering value, or without
-    ordering, its non-null fields replace those of the result. With a smaller ordering value it only fills nulls. A null
-    ordering value is less than all others. Only the newest row decides whether the key is deleted.
+    Each row is merged with the result of the rows before it:
+
+    - If its ordering value is not smaller than that of the result, or if there is no ordering, its non-null fields
+      replace those of the result.
+    - If its ordering value is smaller, it only fills nulls of the result.
+
+    A null ordering value is less than all others. Only the newest row decides whether the key is deleted.
 
     Args:
         rows: rows in order of arrival.

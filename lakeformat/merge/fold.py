@@ -27,13 +27,14 @@ Ints = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.int32] | npt.NDArray[np.int64]
 
 _NO_DELETES: Final = LogDeletes("", pa.array([], pa.string()))
-#: Minimum number of record versions to collect before they are folded. They must also outnumber
-#: the versions that were folded before.
+#: Versions are folded if more than this number have been collected since the previous fold, and also more than the
+#: previous fold returned. Otherwise a large result would be copied again and again for a few new versions.
 _FEW: Final = 65_536
-#: Minimum size in bytes of the collected versions' rows at which they are folded, however few they are.
+#: Versions are also folded, however few they are, if their rows have more than this number of bytes, and more than
+#: ``1 / _SHARE`` of the bytes of the rows that the previous fold returned.
 _FEW_BYTES: Final = 32 << 20
-#: For a fold because of the size of rows, the collected rows must also be larger than the rows that were folded
-#: before, divided by this number.
+#: See `_FEW_BYTES`. A greater number limits the memory of rows that are not folded yet; a smaller number makes folds
+#: rarer, each of which copies the rows that the previous fold returned.
 _SHARE: Final = 4
 
 
@@ -48,8 +49,12 @@ def fold_parts(
 ) -> Versions:
     """Fold the contents of log blocks into one version of each record.
 
-    Memory: the rows of the remaining versions and a quarter of them (at least 32 MB), one block, and a second copy of
-    one column (of a column with large values, one chunk; if fields come from several versions, all columns).
+    Memory:
+
+    - The rows of the folded versions.
+    - Rows that are not folded yet: a quarter of the bytes of the folded rows, but at least 32 MB; and one block.
+    - A second copy of one column; of a column with large values, a copy of one chunk. If fields of several versions are
+      combined, a second copy of all columns.
 
     Args:
         parts: the contents of the blocks, in the order in which they were written.
@@ -103,7 +108,8 @@ def fold_versions(versions: Versions, rule: ReadRule, base_rows: int = 0) -> Ver
     any                                 commit time: the later version wins
     a record, a delete                  event time: the later version wins if its ordering value is not smaller
     any                                 an unconditional delete wins
-    an unconditional delete             a record or a row that deletes wins; a delete of a delete block does not
+    an unconditional delete             any row of a data block wins, even one that marks a delete; a delete of a
+                                        delete block does not win
     a record                            a record: fields that the newer of the two does not set are copied from the
                                         older
     ==================================  ==================================================================
@@ -177,7 +183,8 @@ def _find_effective_versions(versions: Versions, codes: Codes) -> Ints:
 def _find_contributing_records(versions: Versions, runs: KeyRuns) -> Ints:
     """Return the ascending positions of the records whose fields may go into the result.
 
-    These are the records after the last delete that won against the versions before it.
+    For each key, find the last delete that won against all versions before it. Fields of records before this delete
+    must not return. So only records after it contribute, beginning with the first that wins against the delete.
     """
     places, deleted = np.arange(len(runs.positions)), versions.deleted[runs.positions]
     since_delete = places > runs.last(deleted & runs.newest_so_far)[runs.runs]

@@ -286,6 +286,7 @@ class MergeRule:
     def combines_parts(self) -> bool:
         """Tell whether duplicates may be removed within each part of the input first, then across the parts.
 
-        With `folds` that would change the result, because rows fill each other's nulls in order of arrival.
+        If `folds` is set, this is not allowed. Rows then fill each other's nulls in order of arrival, so the result
+        depends on all earlier rows, not only on one row of each part.
         """
         return not self.folds

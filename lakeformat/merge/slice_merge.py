@@ -30,10 +30,10 @@ Mask = npt.NDArray[np.bool_]
 
 #: Columns that need no merge, because they are equal in a base-file row and a log row of the same record.
 _SAME: Final = frozenset({RECORD_KEY, PARTITION_PATH})
-#: Number of base rows per log key that are collected for one look-up, because each look-up first builds
-#: a hash table of all log keys.
+#: Base rows are collected until there are this many for each log key. Then their keys are looked up among the log keys
+#: in one call. Each call first builds a hash table of all log keys, so calls for a few rows would be slow.
 _ROWS_PER_KEY: Final = 4
-#: Size in bytes of collected base rows from which on they are looked up, even if they are fewer.
+#: Base rows are looked up as soon as they have this many bytes, even if they are fewer than `_ROWS_PER_KEY` requires.
 _HELD_BYTES: Final = 64 << 20
 #: Target size in bytes of the log rows in one output batch.
 _PART_BYTES: Final = 16 << 20
@@ -45,10 +45,10 @@ class MergeCounts:
 
     Attributes:
         records: number of records in the log files.
-        updated: number of records that are in the base file, too, and that the log files do not delete. It includes
-            records whose base-file row wins.
-        deleted: number of records that are in the base file, too, and that the log files delete. It includes records
-            whose base-file row wins.
+        updated: number of records that are also in the base file and whose version in the log files is a row. Records
+            whose base-file row wins are counted, too.
+        deleted: number of records that are also in the base file and whose version in the log files is a delete.
+            Records whose base-file row wins are counted, too.
         added: number of records that are not in the base file and that the log files do not delete.
     """
 
@@ -115,7 +115,9 @@ class SliceMerge:
         yield from self._merge_held(held)
 
     def merge_rows(self, batches: Iterable[tuple[int, pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
-        """Merge batches with log files by base-file row numbers, which all records in the logs must have, not by key.
+        """Merge batches with log files by row number in the base file, not by key.
+
+        Every record in the log files must have a row number.
 
         Args:
             batches: pairs of a batch's first row number in the base file, and the batch.
@@ -223,7 +225,7 @@ class SliceMerge:
 
 @dataclass(frozen=True, slots=True)
 class _Pairs:
-    """The records that a batch of the base file and the log files both contain and that log files do not delete.
+    """The records that have a row both in a batch of the base file and in the log files.
 
     Attributes:
         rows: row count of the batch.

@@ -104,10 +104,10 @@ def deleting_rows(rows: pa.Table, rule: ReadRule) -> npt.NDArray[np.bool_]:
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
-#: If blocks have fewer rows than this on average, and few bytes, their rows are copied into one chunk: many small
-#: chunks would make `gather` slow.
+#: If blocks have fewer rows than this on average, and fewer bytes than `_FEW_BYTES`, their rows are copied into one
+#: chunk, because many small chunks would make `gather` slow.
 _FEW_ROWS: Final = 1_000
-#: If blocks have fewer bytes than this on average, and few rows, their rows are copied into one chunk.
+#: Limit of the mean number of bytes of a block, for the copy into one chunk that `_FEW_ROWS` describes.
 _FEW_BYTES: Final = 1 << 20
 
 
@@ -315,9 +315,9 @@ def _field_type(schema: pa.Schema, name: str) -> pa.DataType:
 def are_unconditional(ordering: Sequence[pa.ChunkedArray | pa.Array], count: int) -> Mask:
     """Return a flag per delete: whether it is unconditional, by its ordering values.
 
-    A delete is unconditional, so that it ignores ordering values, if
-    all its ordering values are Hudi's default: null, or the ``Integer`` 0 if there is a
-    single ordering field. Dates count as their day number, so 1970-01-01 is 0.
+    An unconditional delete wins against every earlier version, whatever the ordering values. A delete is unconditional
+    if it has Hudi's default ordering value: null in all ordering fields, or, if there is a single ordering field, the
+    ``Integer`` 0. A date is compared as its day number, so that 1970-01-01 is 0, too.
     """
     found = np.ones(count, bool)
     for column in ordering:

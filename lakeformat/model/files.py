@@ -166,7 +166,8 @@ class FileSlice:
     def earliest(self) -> str:
         """Return a lower bound of the instant times of all blocks in the slice's log files.
 
-        The bound can be less than the base instant: a deltacommit that began before the slice may write into it.
+        The bound can be less than the base instant: in timeline layout 2, a deltacommit that began before the slice's
+        base instant but completed after it may have written log files of the slice.
         """
         return min((self.base_instant, *(log.name.instant_time for log in self.logs)))
 

@@ -241,8 +241,8 @@ class KeySettings:
     hive_style: bool = False
     #: Whether special characters of partition values are escaped in folder names as ``%XX``, like in Hive.
     url_encode: bool = False
-    #: Whether the complex generator with one key field makes ``field:value``, as in Hudi up to 0.14.0 and some later
-    #: releases, and not ``value``.
+    #: Whether the complex generator with one key field makes the key ``field:value``. Hudi up to 0.14.0 and some later
+    #: releases do; the others make ``value``.
     single_key_prefixed: bool = False
     timestamp: TimestampSettings | None = None
 

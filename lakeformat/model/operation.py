@@ -52,7 +52,8 @@ class Operation(enum.Enum):
     def allows_appends(self) -> bool:
         """Tell whether other writers may append to the same file groups while the write runs.
 
-        The appended log files then belong to the file slices that the write begins.
+        This is true for compactions only: the appended log files belong to the file slices that the compaction begins,
+        so they do not conflict with it.
         """
         return self.traits.allows_appends
 

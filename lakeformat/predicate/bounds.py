@@ -113,11 +113,12 @@ class _Units:
         self._known_numbers: dict[tuple[int, bool], frozenset[str]] = {}
 
     def test(self, predicate: Predicate, wanted: bool, numbers: frozenset[str] = frozenset()) -> Flags:
-        """Return a flag per file or row group: False if the bounds prove that ``predicate`` is never ``wanted``.
+        """Return a flag per file or row group: False if the bounds prove that no row gives ``predicate`` this value.
 
         Args:
-            wanted: True or False, the value of the filter that some row must have.
-            numbers: Columns that cannot be NaN in such a row, because other parts of the filter exclude NaN.
+            wanted: The value of ``predicate`` to look for, True or False. Null is neither of them.
+            numbers: Columns in which rows with NaN need not be considered, because other parts of the filter exclude
+                them.
         """
         numbers |= self._find_numbers(predicate, wanted)
         match predicate:

@@ -3,8 +3,8 @@
 Spark (ANSI mode, the default since 4.0) casts column and literal to a common type and compares there: int with decimal
 as decimals, anything with a double (or a float column) as doubles, date with timestamp as timestamps. All these casts
 keep the order, so the literal divides the column's own values into smaller and greater values. A `Span` has the values
-next to this division. Comparing with these values has the same result, so no row has to be cast. (Spark:
-``AnsiTypeCoercion``, ``DecimalPrecision``.)
+next to this division. The column's rows are compared with these values instead of the literal. The result is the same,
+and no row has to be cast. (Spark: ``AnsiTypeCoercion``, ``DecimalPrecision``.)
 """
 
 from __future__ import annotations
@@ -241,10 +241,10 @@ def _integer_span(cut: Fraction | int, to: pa.DataType) -> Span:
 
 
 def _search_span(cut: float, to: pa.DataType, lowest: int, highest: int, embed: Callable[[int], float]) -> Span:
-    """Return the span of a literal that Spark compares with cast values.
+    """Find by binary search the span of a literal, if Spark casts the column's values and compares the results with it.
 
     Args:
-        cut: The literal.
+        cut: The literal, as a number of the type to which Spark casts.
         lowest, highest: The range of the integers that represent the column's values.
         embed: Spark's cast of such an integer. It keeps the order but may map several integers to one value.
     """
@@ -289,12 +289,12 @@ def _date_span(value: object, to: pa.DataType, zone: str) -> Span:
 
 
 def _days_around(instant: int, to: pa.DataType, zone: str) -> tuple[int, int]:
-    """Return the dates next to an instant, as days since the epoch. A date is compared as its first moment in the zone.
+    """Return the dates next to a moment, as days since the epoch. A date is compared as its first moment in the zone.
 
     Returns:
-        The first date that does not begin before the instant, and the last date that does not begin after it. If the
-        clocks skipped a whole day, that day and the next begin at the same instant, which counts as the next day's
-        (Spark's ``UnwrapCastInBinaryComparison``).
+        The first date that does not begin before the moment, and the last date that does not begin after it. If the
+        clocks skipped a whole day, that day and the next day begin at the same moment. For this moment, both results
+        are the next day (Spark's ``UnwrapCastInBinaryComparison``).
     """
     near = instant // _DAY_MICROS
     starts = {day: _start_of_day(day, to, zone) for day in range(near - 2, near + 4)}

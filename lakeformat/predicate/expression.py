@@ -140,9 +140,10 @@ def where_type_error(where: object, takes: str = TAKES) -> InvalidInputError:
 
 
 class _Hint:
-    """Computes filters, for skipping, that select at least the rows for which an expression's node has a given value.
+    """A builder of the filters by which files are skipped, from the nodes of an expression.
 
-    If nothing is known about a node, its filter is `Always(True)`.
+    The filter for a node and a value (True or False) selects at least the rows for which the node has this value. If
+    nothing is known about a node, its filter is `Always(True)`.
     """
 
     def __init__(self, columns: Mapping[Parts, tuple[str, pa.DataType]]) -> None:

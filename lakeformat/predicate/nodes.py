@@ -67,8 +67,8 @@ class In:
     """``column IN (values)``. If None is among the values, the result is null for rows that are not equal to a value.
 
     Without values the result is false for every row. After binding, ``values`` is a `pa.Array` of the column's type. A
-    bound condition with an empty array is null for null rows and false for all other rows. `bind` returns it for a
-    comparison with a literal that no value of the column can equal.
+    bound condition with an empty array is null for null rows and false for all other rows. `bind` returns such a
+    condition for a comparison with a literal that no value of the column can equal.
     """
 
     column: str

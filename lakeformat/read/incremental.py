@@ -1,10 +1,10 @@
 """Incremental queries: the rows that the commits of a range wrote (Hudi: ``IncrementalRelation``).
 
 The bounds of a range are completion times in timeline layout 2 and instant times in layout 1. The start is exclusive.
-Each row is returned as it was at the end of the range. The commit time of a row says which commit wrote the row last,
-and clustering and compaction keep commit times. So only the snapshot at the end of the range is read, and commits at
-the start of the range may have been archived. In slices with log files, base rows and log records are selected by their
-commit time before they are merged.
+Each row is returned as it was at the end of the range, so only the snapshot at the end of the range is read. Its rows
+are selected by their commit time, which names the commit that wrote the row last. Clustering and compaction rewrite
+rows, but keep their commit times. No older file slice is read, so commits at the start of the range may have been
+archived. In slices with log files, base rows and log records are selected by their commit time before they are merged.
 
 If a range begins at a commit that has been undone since, `warn_of_undone_commits` logs a warning: the changes do not
 include the rows that the rollback or restore brought back.
@@ -46,11 +46,16 @@ _LOG: Final = logging.getLogger("lakeformat.read")
 
 
 def warn_of_undone_commits(store: TimelineStore, whole: Timeline, since: str) -> None:
-    """Log a warning if a reader that read up to ``since`` has seen a commit that was undone later.
+    """Log a warning if the commit at ``since`` was undone after ``since``.
 
-    If ``since`` is a completed commit, no file is read. In timeline layout 2 the completion time of an undone commit is
-    no longer stored. So the newest undone commit that began before ``since`` is taken to be the commit at ``since``,
-    unless another commit completed between the two times.
+    A reader that read up to ``since`` has seen the rows of this commit, but the table does not have them any more. The
+    commit is found as follows:
+
+    - If a completed commit is at ``since``, no commit at ``since`` was undone, and no file is read.
+    - In timeline layout 1, the undone commit must have the instant time ``since``.
+    - In timeline layout 2, ``since`` is a completion time, and the completion time of an undone commit is no longer
+      stored. So the newest undone commit that began before ``since`` is taken to be the commit at ``since``. If another
+      commit completed between the two times, there is no warning.
 
     Args:
         since: exclusive start of the range; "" for everything.
@@ -199,8 +204,15 @@ def check_commit_times(config: TableConfig, location: str) -> None:
 def cut_before_hollow(context: TableContext, options: Options, whole: Timeline) -> tuple[Timeline, frozenset[str]]:
     """Cut the timeline before the oldest pending commit with completed commits after it (only in layout 1).
 
+    If a range went past such a commit, the next range would begin after its instant time, and no range would ever
+    return its rows.
+
     Returns:
-        the timeline, and the times of the commits that were cut off.
+        the timeline, in which the completed commits after the pending one count as pending, and the instant times of
+        these commits.
+
+    Raises:
+        InstantNotAvailableError: there is such a pending commit, and the options say that reads fail then.
     """
     plans = frozenset(context.store.read_clustering_groups(whole).values())
     hollow = whole.hollow_commit(plans)

@@ -112,7 +112,7 @@ class FilePart:
 
 @dataclass(frozen=True, slots=True)
 class SlicePart:
-    """A file slice with log files, which is always read whole, because its files must be merged. Picklable.
+    """A file slice with log files. It is never divided among splits, because its files must be merged. Picklable.
 
     Attributes:
         merging: how the files are merged, and which log blocks are visible.

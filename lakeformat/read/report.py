@@ -139,8 +139,8 @@ def _draw_sample(
     tops = dict.fromkeys(path_parts(name)[0] for name in kinds)
     query = ReadQuery(pa.schema([full.field(top) for top in tops]), Always(True))
     count = min(len(groups), _MOST_ROW_GROUPS)
-    # Cut all rows into `count` runs of equal length and read the row group at the middle of each. A large row group may
-    # be at the middle of several runs; then more of its rows are drawn.
+    # Cut all rows into `count` runs of equal length. Read the row group that contains the middle row of each run. If a
+    # large row group contains the middle rows of several runs, draw that many times more rows from it.
     middles = (np.arange(count) * 2 + 1) * total // (2 * count)
     drawn, times = np.unique(np.searchsorted(np.cumsum(sizes), middles, "right"), return_counts=True)
 

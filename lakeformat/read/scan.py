@@ -186,7 +186,7 @@ class Scan:
         return self.plan(count_row_groups=True).describe()
 
     def count(self) -> int:
-        """Count the rows: by the file index and footers if there is no condition, else by reading batches."""
+        """Count the rows: by the file index and footers if there is no condition and no log file, else by reading."""
         found = count_known_rows(self.storage, self.snapshot) if isinstance(self.query.predicate, Always) else None
         if found is None or self.query.predicate != Always(True):
             full = readable_schema(self.snapshot.columns(self.storage.location), meta_columns=True)

@@ -1,8 +1,8 @@
 """The choice of commits for each batch of a stream from a table (Hudi: ``HoodieStreamSourceV1`` and ``V2``).
 
 A position is a point on the timeline in the unit of incremental queries: an instant time in layout 1, a completion time
-in layout 2. A batch is the range of whole commits between two positions. In layout 1, no position is after a pending
-commit that may still complete, so that a later batch will contain this commit.
+in layout 2. A batch is the range of whole commits between two positions. In layout 1, no batch ends after a pending
+commit that may still complete: the next batch would begin after this commit, and no batch would return its rows.
 """
 
 from __future__ import annotations
@@ -71,7 +71,9 @@ def find_batch_end(start: str, candidates: Sequence[BatchEnd], limits: BatchLimi
 
     Args:
         candidates: commits after ``start``, in the order of their positions.
-        earliest_retained: oldest position at which the table can still be read as it was; no batch ends before it.
+        limits: maximum size of the batch. The first commit may exceed it, because a batch has at least one commit.
+        earliest_retained: oldest position at which the table can still be read as it was. The files of older positions
+            may have been cleaned away, so a batch is extended to this position even beyond ``limits``.
     """
     end, commits, files, size_bytes = start, 0, 0, 0
     for candidate in candidates:

@@ -73,7 +73,7 @@ class ReadVerbs:
         return load_requested_snapshot(self.context, self.options, as_of)
 
     def count(self, where: Where | None = None, *, as_of: AsOf | None = None, time_zone: str | None = None) -> int:
-        """Count the rows. Without a condition, the file index or the footers give the number and no row is read.
+        """Count the rows. If there is no condition and no log files, only the file index and footers are read.
 
         Args:
             where: a Spark SQL condition or a ``pyarrow.compute`` expression; all rows by default.

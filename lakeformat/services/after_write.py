@@ -248,8 +248,9 @@ def _compact_outgrown(
 
     Return a text that says what was compacted; None if nothing was.
 
-    Does nothing if the storage has no locks, because several compactions could then run at once. Does nothing if other
-    programs have commits on the timeline, because they may have their own rules for compaction.
+    If the storage has no locks, nothing is compacted, because several processes could then compact at once. If other
+    programs have commits on the timeline, nothing is compacted either, because these programs may have their own rules
+    for compaction.
     """
     if context.store.config().table_type is not TableType.MERGE_ON_READ or not context.storage.has_lock:
         return None

@@ -1,8 +1,8 @@
 """Removal of surplus rows: rows for which the same partition has a newer row with the same record key.
 
 One commit rewrites the file groups with surplus rows. The commit is a clustering: it replaces file groups, and the
-remaining rows stay unchanged. So a clustering's locks, undo and conflict checks apply. Duplicates are searched before
-the lock is taken. If another writer has changed the file groups since, nothing is published.
+remaining rows stay unchanged. Therefore the code that locks, undoes and checks a clustering is used. Duplicates are
+searched before the lock is taken. If another writer has changed the file groups since, nothing is published.
 
 Memory: the keys of one partition, the rows of duplicate keys, and a row group.
 """

@@ -144,10 +144,11 @@ class Clustering:
         writers may commit meanwhile, but not to the file groups that are being rewritten.
 
         Args:
-            by: columns to sort by, fields of structs by path; then all files of the partitions are rewritten. By
-                default ``hoodie.clustering.plan.strategy.sort.columns`` gives the columns and only files below the
-                small-file limit are rewritten; without columns, small files are only combined. Files that an earlier
-                clustering with equal parameters wrote are rewritten only if ``by`` is given.
+            by: columns to sort by, fields of structs by path. If given, all files of the partitions are rewritten, even
+                those that an earlier clustering with equal parameters wrote. By default
+                ``hoodie.clustering.plan.strategy.sort.columns`` gives the columns, and only files below the small-file
+                limit are rewritten, except those that such a clustering wrote. If that option is not set either, small
+                files are combined without sorting.
             curve: ``hilbert``, ``z-order``, or ``linear`` (by the first column, then the second ...). By default
                 ``hoodie.layout.optimize.strategy`` if it is set, else hilbert for several columns.
             partitions: partition paths as stored in the table, ``*`` for any text. A path that matches no partition is

@@ -132,7 +132,8 @@ class SavepointSession:
         later = {instant.time for instant in list_instants_after(timeline, target)}
         names_by_path: dict[str, list[str]] = {}
         for file in (*bases, *(file for piece in slices for file in piece.files)):
-            # A log file named after a later compaction plan was written after that plan: the commit does not need it.
+            # If a log file's name contains the instant of a compaction plan that is later than the commit, the log file
+            # was written after that plan, so the commit does not need it.
             if file.name.instant_time not in later:
                 names_by_path.setdefault(file.partition_path, []).append(str(file.name))
         return {path: tuple(names) for path, names in names_by_path.items()}

@@ -1,9 +1,10 @@
 """Steps shared by clustering and compaction, which run plans: planning, claiming, starting and undoing a run.
 
-A plan waits on the timeline until a process claims it, by a file outside the timeline, and runs it. The lock is held to
-plan, to claim and to publish, not while files are rewritten. Claim and inflight file are written without releasing the
-lock in between, so the next writer finds both. If the process of a run has died, the next writer undoes the run, and
-the plan may stay (`lakeformat.transaction.rollback.recover`).
+A plan waits on the timeline until a process claims it and runs it. The claim is a file outside the timeline. The lock
+is held to plan, to claim and to publish, not while files are rewritten. Claim and inflight file are written without
+releasing the lock in between. So another writer finds both or neither, unless the process has died between the two
+steps. If the process of a run has died, the next writer undoes the run. Depending on the claim, the plan then stays, to
+be run again, or is removed, too (`lakeformat.transaction.rollback.recover`).
 """
 
 from __future__ import annotations
@@ -91,8 +92,9 @@ class ScheduledService:
     ) -> tuple[OpenCommit, _Checked] | None:
         """Claim and start a plan: the one named, else the oldest that can be run. Call under the lock.
 
-        If the named plan is being run by another program without a recent heartbeat, that run is undone and the plan is
-        started again. If no plan is named, such plans are skipped, because the other program may only be slow.
+        Another program, such as Hudi, may have begun to run a plan without a claim, and may have no recent heartbeat.
+        If the caller names such a plan, that run is undone and the plan is started again. If the caller names no plan,
+        such plans are skipped, because the other program may only be slow.
 
         Args:
             pending: maps instant time to instant and plan, oldest first.
@@ -105,8 +107,8 @@ class ScheduledService:
 
         Raises:
             InvalidInputError: the named plan is not pending.
-            LakeformatError: the named plan cannot be run; or no plan is named and none can be run, then the error of
-                the oldest plan.
+            LakeformatError: the named plan cannot be run. If no plan is named and none can be run, this is the error
+                of the oldest plan.
         """
         if instant_time is not None and instant_time not in pending:
             raise not_pending_error(self.name, instant_time, pending)
@@ -154,7 +156,9 @@ class ScheduledService:
         return False
 
     def start(self, commit: OpenCommit, *, keeps_plan: bool) -> OpenCommit:
-        """Make a claimed plan inflight. Call under the lock that was held to claim it, not under a later one.
+        """Make a claimed plan inflight. Call before the lock under which the plan was claimed is released.
+
+        Otherwise another writer could find a plan that is claimed but not inflight.
 
         Args:
             keeps_plan: whether the plan stays on the timeline if this fails.

@@ -1,8 +1,8 @@
 """Expiry of partitions (Hudi: ``SparkPartitionTTLActionExecutor``): a delete_partition commit removes old partitions.
 
-Expired partitions are searched without the lock and again under it. A partition that was written to meanwhile stays.
-The commit deletes no files; later cleans do, except files that retained commits and savepoints need. A partition
-expires by the rules of Hudi's ``KeepByTimeStrategy`` and ``KeepByCreationTimeStrategy``.
+Expired partitions are searched without the lock, and again under it, because a partition that was written to meanwhile
+must stay. The commit deletes no files; later cleans do, except files that retained commits and savepoints need. A
+partition expires by the rules of Hudi's ``KeepByTimeStrategy`` and ``KeepByCreationTimeStrategy``.
 """
 
 from __future__ import annotations
@@ -183,9 +183,10 @@ class ExpireSession:
     def _last_write_time(self, snapshot: Snapshot, now: str, partition: ExpiredPartition) -> str:
         """Return the instant time of the newest write to a partition, or a time that is late enough to rule out expiry.
 
-        Log files count too. Hudi looks only at base files, so it deletes a partition whose newest rows are all in log
-        files. Up to table version 6 the name of a log file contains the base file's instant time, so the
-        modification time of the log file counts.
+        Log files are searched only if the base files alone would let the partition expire. Hudi never searches them, so
+        it deletes a partition whose newest rows are all in log files. Up to table version 6, the name of a log file
+        contains the instant time of its base file, not of its writer. In these versions, the modification time of the
+        log file is used.
         """
         time = partition.since
         if snapshot.live.has_logs and now > expires_at(time, self.expiry.days):

@@ -25,7 +25,8 @@ __all__ = ["QUERY_ID", "in_session_zone", "plain_errors", "requested_context", "
 #: The local property of a Spark task whose value is the id of the streaming query.
 QUERY_ID: Final = "sql.streaming.queryId"
 #: Prefixes of the names of PySpark's main modules in processes that run tasks. `plain_errors` sets an environment
-#: variable in these processes only, because they end after the first error. So the variable affects no other task.
+#: variable in these processes only. They end after their first error, so the variable affects no later task. In other
+#: processes it would hide the tracebacks of later errors.
 _WORKERS: Final = ("pyspark.daemon", "pyspark.worker", "pyspark.sql.worker.")
 
 

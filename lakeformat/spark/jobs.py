@@ -1,7 +1,8 @@
 """Spark jobs in which each task gets a number as its input, and returns its results as small rows of JSON.
 
 The jobs use only the DataFrame API, so Spark Connect runs them too. The data that a task works on is pickled with its
-function. Spark returns the rows of one attempt per task, so the driver ignores files that other attempts wrote.
+function. The returned rows name the files that the task wrote. If Spark runs several attempts of a task, it returns the
+rows of only one. The driver uses only files that these rows name, so files of other attempts do not enter the table.
 """
 
 from __future__ import annotations
@@ -95,7 +96,9 @@ def has_executors(spark: SparkSession) -> bool:
 
 
 def bundle_work(spark: SparkSession, sizes: Sequence[int], *, task_bytes: int) -> list[list[int]]:
-    """Group work items into tasks of about ``task_bytes`` each, but at least as many tasks as Spark has cores.
+    """Group work items into tasks of about ``task_bytes`` each.
+
+    Return at least as many tasks as Spark has cores. If there are fewer items than cores, return one task per item.
 
     Args:
         sizes: the size of each item in bytes.

@@ -7,17 +7,21 @@ although its own query may need other files.
 
 **The guard.** A guarded frame has a filter that is always true. Spark pushes this filter, and no optimizer rule can
 remove it, because it uses a column that no query can name. So every scan of the frame pushes filters, and each plan
-covers the rows of all scans before it. A scan still pushes nothing if the session's setting is switched off after plans
-were made, or if a session with another setting shares a global view. Tasks can read the setting. If it is off, they
-ignore the plan and read the whole table.
+covers the rows of its own scan and of all scans before it.
+
+Two kinds of scan still push nothing: one that runs after the session's setting was switched off, and one of a global
+view in a session in which the setting is off. Spark may give such a scan the plan of other scans, which may lack rows.
+Therefore tasks read the setting. If it is off, the first task ignores the plan and reads the whole table, and the other
+tasks read nothing.
 
 **The log.** A file on the local disk of the planning processes lists the filters that the scans of a relation have
 pushed so far. A lock protects it:
 
-- `record_filter` adds a scan's filter. If other processes have just sent plans to Spark that lack this filter, the
-  function waits until Spark has stored these plans. So the plan of this scan replaces them, and not the reverse.
-- `confirm_plan` is the last step of planning. If another scan has pushed a new filter meanwhile, the plan must be made
-  again.
+- `record_filter` adds a scan's filter. If other processes have just sent plans to Spark that do not cover this filter,
+  the function waits until Spark has stored these plans. Otherwise Spark could store one of them after the plan of this
+  scan, and the scan would read the files of the wrong plan.
+- `confirm_plan` is the last step of planning. If another scan has pushed a new filter since the plan was made, the plan
+  must be made again, because it does not cover the new filter.
 
 If the log cannot be used (the file is missing or incomplete, or this system has no file locks), the plan covers all
 rows of the table.
@@ -133,10 +137,10 @@ def is_pushing() -> bool:
 
 
 _LOG: Final = logging.getLogger("lakeformat.spark")
-#: Maximum number of different filters of a relation. With more filters each plan covers all rows, because every filter
-#: costs planning time, and a plan for many filters skips few files.
+#: Maximum number of different filters of a relation. If scans push more filters, each further plan covers all rows: a
+#: plan for many filters skips few files, but every filter costs planning time.
 _MOST: Final = 32
-#: Seconds after which Spark has certainly stored a plan that a process sent to it, if the plan had no partitions.
+#: Seconds within which Spark stores a plan without partitions, counted from the time at which a process sends it.
 _STORED_WITHIN_S: Final = 2.0
 #: Seconds to add to `_STORED_WITHIN_S` for each partition of the plan.
 _STORED_WITHIN_S_EACH: Final = 0.001
@@ -253,7 +257,7 @@ def record_filter(log: str, wanted: Predicate) -> PlannedRows:
 
 
 def confirm_plan(log: str, asked: PlannedRows, partitions: int) -> PlannedRows:
-    """Record that a plan is about to be sent to Spark, unless scans have added filters since the plan was made.
+    """Record that a plan is sent to Spark now. If scans have added filters since it was made, record nothing.
 
     Args:
         log: path of the relation's filter log.
@@ -324,9 +328,8 @@ class Relation:
         as_of: instant time of the snapshot that all scans read.
         hidden_times: instant times of the writes that were pending when the relation was made. No scan reads their
             rows, even if they complete later.
-        pushed: path of the filter log: the file that lists the filters. None if the relation needs no such file,
-            because `guarded_frame` did not make it or Spark keeps a plan for each scan, or if the file could not be
-            created.
+        pushed: path of the filter log: the file that lists the filters. None in three cases: `guarded_frame` did not
+            make the relation, or this Spark keeps a plan for each scan, or the file could not be created.
     """
 
     as_of: str
@@ -337,7 +340,8 @@ class Relation:
 def keeps_plans_by_scan() -> bool:
     """Tell whether this Spark keeps a plan for each scan of a relation, and so does not have the defect of 4.1 to 4.3.
 
-    The releases without the defect are those that also push limits into Python data sources.
+    The releases without the defect are recognized by another feature that they have: they push limits into Python data
+    sources.
     """
     return hasattr(DataSourceReader, "pushLimit")
 

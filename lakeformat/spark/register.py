@@ -45,11 +45,11 @@ def register(spark: SparkSession, *, pushdown: bool = False) -> None:
         spark: the session, of classic Spark or Spark Connect.
         pushdown: whether to switch ``spark.sql.python.filterPushdown.enabled`` on too, so that ordinary filters of
             frames made by ``lakeformat.spark.read`` skip files (Spark 4.1 or later). The setting affects the whole
-            session: Spark then passes filters to *every* Python data source. Spark 4.1 to 4.3 have a defect: if a
-            DataFrame or view of another source that accepts filters is used twice, a query can return the rows of the
-            other query, because Spark keeps one plan for all scans of it. This source avoids the defect: a plain
-            ``load()`` accepts no filters in these releases, and frames of ``read(..., via="source")`` are guarded as
-            ``lakeformat.spark.pushdown`` explains. False, the default, leaves the setting as it is.
+            session: Spark then passes filters to *every* Python data source. In Spark 4.1 to 4.3 this can make queries
+            of other sources wrong: these releases keep one plan for all scans of a DataFrame or view. If two queries
+            use the same one with different filters, the second can get the rows of the first. This source avoids the
+            defect: a plain ``load()`` accepts no filters in these releases, and frames of ``read(..., via="source")``
+            are guarded as ``lakeformat.spark.pushdown`` explains. False, the default, leaves the setting as it is.
 
     Raises:
         ImportError: PySpark is missing or too old.

@@ -7,10 +7,13 @@ Under a local master there are no executors, so the services run in this process
 **Compaction.** A task writes the base files of several file slices, one after the other. Memory of a task: the log
 records of one slice, and two row groups.
 
-**Clustering.** A task rewrites one or more small groups. Three jobs rewrite a large clustering group. First, one task
-computes the sort order and its ranges from a sample. Then each of several tasks reads some of the files and writes
-their rows as sorted runs to the stage folder. Last, tasks merge the runs of each range into base files. Rows never go
-through the JVM. Memory of a task: the sort buffer of the settings divided by `_SHARE`.
+**Clustering.** A task rewrites one or more small clustering groups. Three jobs rewrite a large group:
+
+1. One task computes the sort order and its ranges from a sample.
+2. Each of several tasks reads some of the files and writes their rows as sorted runs to the stage folder.
+3. Tasks merge the runs of each range into base files.
+
+Rows never go through the JVM. Memory of a task: the sort buffer of the settings divided by `_SHARE`.
 """
 
 from __future__ import annotations

@@ -346,8 +346,8 @@ class _Runner:
         taken = joined.withColumn(
             CLAUSE_NUMBER, functions.expr(self.make_views(clause_number(whens, has_source=source is not None)))
         )
-        # An update must not change key or partition columns. If it does, the row gets the number `MOVED`, which no
-        # clause has. The merge then raises an error, because the row changes no row of the table.
+        # An update must not change key or partition columns. If it would, the row gets the number `MOVED` instead of
+        # its clause's number. No clause applies to this number, and the merge raises an error for such a row.
         moved = moved_condition(whens, fixed, source)
         marked = f"case when {moved} then {MOVED} else {CLAUSE_NUMBER} end as {CLAUSE_NUMBER}"
         inserts = [When(when.on, None, "delete") if when.action == "update" else when for when in whens]

@@ -73,8 +73,9 @@ class LakehouseTable(SparkReading, WriteVerbs["DataFrame"], Clustering, Compacti
 
     Each method that writes runs a few Spark jobs and returns when the commit is visible. The driver plans the write and
     publishes the commit, so it must be able to access the table's storage itself. Its memory grows with the number of
-    files, not of rows. The driver reads rows only in `plan`, `merge` and `update` with Spark expressions, and in writes
-    with a global or bucket index or a duplicate policy. A task keeps the rows of one file group in memory.
+    files, not of rows, except where the driver reads the input rows: in `plan`, in `merge`, in `update` with Spark
+    expressions, and in writes with a global or bucket index or a duplicate policy. A task keeps the rows of one file
+    group in memory.
 
     `lakeformat.Table` has the same methods on Arrow data. Both raise the same errors, also for errors in tasks. A
     method does its work when it is called; with ``dry_run=True`` it changes nothing and returns what it would do.

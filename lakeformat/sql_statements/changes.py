@@ -24,8 +24,9 @@ __all__ = [
     "value_of",
 ]
 
-#: Names of columns that are added to the rows of table and source. The first has the number of the clause that applies
-#: to the row. The others are true if the row has values of the table, and of the source; else they are null.
+#: Names of columns that are added to the joined rows of table and source. `CLAUSE_NUMBER` has the number of the clause
+#: that applies to the row. `IN_TARGET` is true if the row has values of the table, else null. `IN_SOURCE` is true if
+#: the row has values of the source, else null.
 CLAUSE_NUMBER, IN_TARGET, IN_SOURCE = "lakeformat_clause", "lakeformat_in_target", "lakeformat_in_source"
 MOVED = -1
 
@@ -103,7 +104,9 @@ def moved_condition(
 
 
 def make_clauses(config: TableConfig, columns: Sequence[str], whens: Sequence[When]) -> tuple[Clause, ...]:
-    """Return clauses for `merge_rows` that apply the changes which Spark has computed, by the number in each row.
+    """Return the clauses with which `merge_rows` writes the changed rows that Spark has computed.
+
+    Each clause applies to the rows that have its number in the column `CLAUSE_NUMBER`.
 
     Raises:
         SchemaMismatchError: if a clause names a column that the table does not have.

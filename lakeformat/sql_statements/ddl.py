@@ -198,7 +198,7 @@ class DropPartitions:
 
 
 def _split_off_query(text: str) -> tuple[str, str | None]:
-    """Return a ``create table ... as`` with ``select 1`` as its query, and the query; None if it has no query.
+    """Replace the query of a ``create table ... as`` by ``select 1``. Return the new statement, and the query or None.
 
     sqlglot parses the statement without its query, because it may be unable to parse the SQL of Spark or duckdb.
     """
@@ -252,7 +252,10 @@ def read_create(text: str) -> CreateTable | None:
 
 
 def _check_optional(columns: Iterable[pa.Field], record_key: str) -> None:
-    """Raise an error for ``not null``, which tables do not store, except on record key columns: they are never null."""
+    """Raise an error if a column outside of the record key is ``not null``, because tables do not store this.
+
+    On record key columns ``not null`` is accepted, because they are never null.
+    """
     keys = {name.strip() for name in record_key.split(",")}
     for field in columns:
         if not field.nullable and field.name not in keys:

@@ -145,7 +145,8 @@ def run_change(copy: TableCopy, text: str, *, match_verb: str | None) -> None:
         return
     count = None
     # If a column is nested, ``returning`` lists a row only once, even if the statement changes it twice. Therefore the
-    # statement runs twice, and its count of changed rows is compared with the number of listed rows.
+    # statement first runs without ``returning``, which counts every change, and is rolled back. If this count differs
+    # from the number of rows that ``returning`` lists, the statement changes a row twice.
     if any(pa.types.is_nested(field.type) for field in copy.columns):
         count = session.run_and_count(text)
         session.run("rollback")

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 __all__ = ["DuckDBSession", "LazyScan", "duckdb_session", "quote_name"]
 
-#: Minimum supported major version of duckdb. Older versions push down conditions that Arrow evaluates differently for
-#: NaN.
+#: Minimum supported major version of duckdb. Older versions let Arrow evaluate conditions for which Arrow and duckdb
+#: differ on NaN, so that queries would return wrong rows.
 _OLDEST: Final = 2
 _MISSING: Final = re.compile(r"Table with name (.+?) does not exist")
 #: duckdb's names for the types of the statements that `check_query` allows. MULTI is a pivot without a list of values.
@@ -244,7 +244,7 @@ class LazyScan(ds.Dataset):  # type: ignore[misc]
         if condition is not None and self._can_skip_files(condition):
             try:
                 scan = make_scan(storage, snapshot, options, columns, where=condition)
-            except InvalidInputError:  # So no file is skipped. The scanner filters the rows in any case.
+            except InvalidInputError:  # No file is skipped, which is safe: the scanner filters all rows.
                 scan = make_scan(storage, snapshot, options, columns)
         reader = replace(scan, shows_progress=False).to_batches()
         return pa.RecordBatchReader.from_batches(reader.schema, self._report_errors(reader))
@@ -257,7 +257,10 @@ class LazyScan(ds.Dataset):  # type: ignore[misc]
             raise
 
     def _can_skip_files(self, condition: pc.Expression) -> bool:
-        """Tell whether a condition of duckdb can skip files: Arrow and lakeformat compare the types in it alike."""
+        """Tell whether a condition of duckdb can skip files.
+
+        It can if Arrow and lakeformat compare values alike for the types of all columns that the condition may use.
+        """
         named = [field for field in self._columns if _may_use(condition, field.name)]
         return all(any(is_kind(field.type) for is_kind in _SKIPPING) for field in named)
 

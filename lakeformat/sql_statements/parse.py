@@ -5,7 +5,7 @@ A table is given by a registered name, or by a path: ``lakehouse.`/data/flights`
 dialect.
 
 Tokens follow the quoting rules of the host that runs the statement. DuckDB quotes names by ``"``, Spark by a back
-quote; in Spark ``"`` quotes text, and a backslash escapes. This module has no other rules of a dialect.
+quote; in Spark ``"`` quotes text, and a backslash escapes. In all else this module treats the dialects alike.
 """
 
 from __future__ import annotations

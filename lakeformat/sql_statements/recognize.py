@@ -45,8 +45,8 @@ _USING: Final = re.compile(r"\busing\s+(?:lakehouse|hudi|delta)\b", re.IGNORECAS
 _DEFINED: Final = re.compile(
     rf"{_COMMENTS}(?:drop|alter)\s+table\s+(?:if\s+exists\s+)?{NAME}", re.IGNORECASE | re.DOTALL
 )
-#: Verbs of statements that are run by lakeformat even if the table is not known, because hosts do not have them. They
-#: then fail with lakeformat's error message.
+#: Verbs of statements that hosts do not have. lakeformat runs such a statement even if its table is not known, so that
+#: the user gets lakeformat's error about the table, and not the host's error about the syntax.
 _OWN_VERBS: Final = frozenset({"optimize", "vacuum", "restore"})
 
 

@@ -57,9 +57,9 @@ def sql(text: str, *, time_zone: str = "UTC", **tables: Any) -> pa.Table | Write
         text: ``select``, ``merge into``, ``update``, ``delete from``, ``insert into`` or ``overwrite``, ``call``, or a
             statement that creates, describes or maintains a table: ``create table``, ``describe``, ``optimize`` ...
         time_zone: time zone of texts and times without a zone (duckdb's setting ``TimeZone``).
-        tables: by name, a `lakeformat.Table`, the path of a table, or rows as `lakeformat.Table.upsert` accepts them.
-            The text may also name tables by path, ``lakehouse."/data/flights"``, or by the name that ``create table``
-            gave them in this process.
+        tables: keyword arguments, which give names to tables. A value is a `lakeformat.Table`, the path of a table, or
+            rows as `lakeformat.Table.upsert` accepts them. The text may also name tables by path,
+            ``lakehouse."/data/flights"``, or by the name that ``create table`` gave them in this process.
 
     Returns:
         the rows of a query or a call, or the result of a write.
@@ -202,7 +202,7 @@ class _Runner:
         if each is None:
             rows = self.tables.get(name, PROCESS_TABLES.get(name))
             if isinstance(rows, KnownTable) and not exists(rows.path):
-                return None  # The table was deleted, but the word may be a column.
+                return None  # The table was deleted. No error: the word may be a column.
             table = _open_table(rows)
             return self._scan(session, table) if table is not None else _read_all(rows)
         if isinstance(each, PathTable):
@@ -279,7 +279,8 @@ class _Runner:
         named = find_named_columns(change, columns.names)
         if named is not None and not config.record_fields:
             kinds = [columns.field(each).type for each in named]
-            # An update of a nested column gives the row a new number in duckdb, so all columns must be copied.
+            # If an update sets a nested column, duckdb gives the row a new number. Without a record key the row then
+            # counts as deleted and inserted again, and an inserted row needs the values of all columns.
             named = None if any(map(pa.types.is_nested, kinds)) else named
         if named is not None:
             fixed = {field.partition(".")[0] for field in (*config.record_fields, *config.partition_fields)}

@@ -106,15 +106,20 @@ class _Place:
 
     @property
     def has_commits(self) -> bool:
-        """Tell whether a table with a commit exists. One without commits may be left from a failed ``create table``."""
+        """Tell whether a table with a commit exists.
+
+        A ``create table ... as`` that fails may leave a table without commits. If the statement is run again, it may
+        write its rows to this table.
+        """
         return self.table is not None and self.table.snapshot().instant_time is not None
 
 
 def create_table(statement: CreateTable, registry: KnownTables, host: Host) -> pa.Table | WriteResult:
     """Create a table, with the rows of a query if there is one, and register its name.
 
-    If a table exists at the location, only the name is registered. Its columns and settings must equal those of the
-    statement.
+    If a table exists at the location, its columns and settings must equal those of the statement, and the name is
+    registered for it. Its rows are kept, unless the statement has ``or replace``: then they are replaced by those of
+    the query, or deleted if there is no query.
 
     Raises:
         InvalidInputError: if the name is in use, or no columns or path are given.

@@ -50,7 +50,7 @@ _NO_ALIAS: Final = frozenset({
 #: Words after which a quoted string may be the path of a table.
 _BEFORE_PATH: Final = frozenset({"from", "join", "into", "update", "using", "table"})
 _EARLIEST: Final = "000"
-#: In ``version as of n`` a number up to this is the number of a commit, and a greater one is an instant time.
+#: If n in ``version as of n`` is at most this, it is the number of a commit. If it is greater, it is an instant time.
 _MOST_VERSIONS: Final = 10**9
 
 

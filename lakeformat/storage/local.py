@@ -1,9 +1,11 @@
 """Storage on local disks: files are created by hard link, which fails if the file exists; locks use ``flock``.
 
-The kernel frees a ``flock`` if its holder dies. But a ``flock`` belongs to an open file, which a forked child shares,
-so the file would stay locked until the child has ended too. Therefore a child closes the files that its parent had
-locked. Also, a lock is released before its file is closed: closing alone would not free it if a library had forked
-a child without Python's knowledge.
+The kernel frees a ``flock`` when its holder dies. But a ``flock`` belongs to the open file, and a forked child shares
+its parent's open files. So a dead parent's file would stay locked until the child ends, too. Two rules prevent this:
+
+- A forked child closes the files that its parent had locked.
+- A process releases a lock before it closes the file. Closing alone would not free the lock if a library had forked a
+  child without Python's knowledge, because such a child keeps the file open.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 Scratch files are small files that processes of one user share; only one process at a time changes a file. They are in
 the system's folder for temporary files, in a subfolder that only the user can access. A file that was not changed for a
-week is deleted when the next scratch file is created. A deleted file is never created again.
+week is deleted when the next scratch file is created. `change_scratch` does not create a deleted file again, but
+raises an error.
 """
 
 from __future__ import annotations

@@ -3,16 +3,22 @@
 Hudi: ``ArchivedTimelineV1`` and ``V2``, ``TimelineArchiverV1``, ``LSMTimelineWriter``.
 
 Reading: the completion times of all archived instants are read at once, as columns. The metadata of a commit is read on
-request. Read the archive after the active timeline, because instants are written to the archive before they leave the
-active timeline.
+request. Read the active timeline first and the archive second. Instants are written to the archive before they leave
+the active timeline, so in this order no instant is missing in both.
 
 Writing: an archive file is complete and durable before any instant is deleted from the active timeline. If a crash left
 a file that is in no manifest, the next run overwrites that file. Readers see the old manifest or the new one.
 
 The manifest of layout 2 lists the valid history files (Hudi: ``LSMTimelineWriter.updateManifest``). Each change of the
-archive writes ``manifest_<n + 1>``, and then the number ``n + 1`` into ``_version_``. So the manifest with the greatest
-number is the newest one, and ``_version_`` contains its number or that minus one. Any other number is damage. An older
-manifest lists fewer instants, so a query that used it would lose rows.
+archive has two steps:
+
+1. Write ``manifest_<n + 1>``.
+2. Write the number ``n + 1`` into ``_version_``.
+
+So the manifest with the greatest number is the newest one. Between the two steps ``_version_`` contains the number
+before it. If ``_version_`` contains a still smaller number, it is damaged and is not used: an older manifest lists
+fewer instants, so a query that used it would lose rows. If ``_version_`` contains a greater number, the newest manifest
+is missing.
 """
 
 from __future__ import annotations
@@ -95,7 +101,8 @@ def read_manifest(storage: Storage, folder: str) -> Manifest:
             from the manifest's.
         FileNotFoundError: A file is missing. A writer may have merged files meanwhile, so read again.
     """
-    # Read before the listing: a number written after the listing would look like the number of a missing manifest.
+    # Read `_version_` before the listing. In the other order, another process could add a manifest in between, and its
+    # number would look like that of a missing manifest.
     text = _read_version(storage, folder)
     version = int(text) if _is_number(text) else None
     entries = {entry.name: entry for entry in storage.list(folder)}
@@ -270,9 +277,9 @@ def read_archive_logs(storage: Storage, folder: str, since: str = "") -> Archive
     """Read the archive of layout 1, file by file and block by block.
 
     Args:
-        since: Read only the newest files, until they contain all commits from this instant time on. Commits are
-            archived oldest first, so these are the files with the highest numbers. The result may contain older
-            commits, too. "" reads all files.
+        since: An instant time. Commits from this time on are returned; the result may contain older commits, too.
+            Commits are archived oldest first, so files are read from the highest number down, until a file contains
+            only older commits. "" reads all files.
     """
     # A writer may merge files and delete them after we have listed them; then the archive is read again.
     return _retry_once(_read_archive_logs, storage, folder, since)
@@ -403,9 +410,9 @@ def _full_name(storage: Storage, path: str) -> str:
 
 
 _DATA: Final = re.compile(r"(?P<least>\d+)_(?P<greatest>\d+)_(?P<level>\d+)\.parquet")
-#: Archive files of layout 1 with fewer bytes are small, and are merged if there are many.
+#: An archive file of layout 1 is small if it has fewer bytes than this.
 _SMALL_BYTES: Final = 4 << 20
-#: Number of small archive files of layout 1 from which on they are merged.
+#: If an archive of layout 1 has at least this many small files, they are merged.
 _SMALL_FILES: Final = 10
 #: Number of rows per row group when files are merged.
 _BATCH_ROWS: Final = 256
@@ -449,10 +456,10 @@ def write_archive_log(storage: Storage, folder: str, instants: Sequence[InstantT
 
 
 def merge_archive_logs(storage: Storage, folder: str) -> bool:
-    """Merge small archive files of layout 1 if there are many. Return whether files were merged.
+    """Merge the small archive files of layout 1 if at least `_SMALL_FILES` exist. Return whether files were merged.
 
-    Blocks are copied without decoding. A crash may leave instants in two files, but readers count each instant once
-    (Hudi 0.15: ``hoodie.archive.merge.enable``).
+    Hudi 0.15: ``hoodie.archive.merge.enable``. Blocks are copied without decoding. A crash before the small files are
+    deleted leaves their instants in two files; readers count each instant once.
     """
     listed = [(int(m[1]), entry) for entry in storage.list(folder) if (m := LOG_NAME.fullmatch(entry.name))]
     listed.sort(key=lambda each: each[0])
@@ -472,8 +479,9 @@ def merge_archive_logs(storage: Storage, folder: str) -> bool:
 def write_history(storage: Storage, folder: str, instants: Sequence[InstantToArchive]) -> None:
     """Write a history file of level 0, and a manifest that contains it.
 
-    A file in the newest manifest is never overwritten. If an earlier run died after it archived some of the instants,
-    these instants are not written again.
+    The file's name contains its first and last instant time. If the newest manifest has a file of this name already, an
+    earlier run has archived some of the instants and died. That file is not overwritten, and its instants are not
+    written again.
     """
     number, files = _newest_manifest(storage, folder)
     named = {str(file["fileName"]) for file in files}
@@ -488,8 +496,9 @@ def write_history(storage: Storage, folder: str, instants: Sequence[InstantToArc
 
 
 def compact_history(storage: Storage, folder: str, settings: HistorySettings) -> int:
-    """Merge the oldest files of each level with at least ``settings.batch`` files, then delete unused files.
+    """Merge history files level by level, then delete unused files if any were merged.
 
+    If a level has at least ``settings.batch`` files, its oldest files are merged into one file of the next level.
     Unused files are old manifests, and the history files that are in no remaining manifest. Memory: the rows of one
     merge.
 

@@ -261,9 +261,10 @@ class TimelineStore:
         Args:
             archive_folder: Folder of the archive, from whose listing `Timeline.archive` is computed; None to leave it
                 None.
-            as_stored: Whether commits that an inflight restore will undo still count as completed, as long as their
-                files exist. Only the undo of commits sets this. All other callers see these commits as pending as soon
-                as the restore is inflight, so they see the table either before or after the restore.
+            as_stored: Whether to return the commits that an inflight restore undoes as they are stored: completed as
+                long as their completed files exist. Only the undo of commits sets this. By default all these commits
+                are pending as soon as the restore is inflight. So readers see the table before or after the restore,
+                and never a state in which only some of the commits are undone.
         """
         listed = self._list_instants()
         if self._may_have_moved(listed):
@@ -443,9 +444,10 @@ class TimelineStore:
         """Return (instant time, metadata) of archived commits that are neither in ``known`` nor on the timeline.
 
         These commits have completed and were archived since the caller loaded ``known``. Commits are archived oldest
-        first, so if the oldest known commit is still on the timeline, the result is empty and the archive is not read.
-        Commits with a savepoint stay on the timeline longer, so the oldest commit without a savepoint is tested. If all
-        known commits have savepoints, the newest one is tested.
+        first. So if the oldest known commit is still on the timeline, no newer commit has been archived: the result is
+        empty and the archive is not read. A commit with a savepoint stays on the timeline when newer commits are
+        archived, so it proves nothing. Therefore the oldest known commit without a savepoint is tested. If all known
+        commits have savepoints, the newest one is tested.
         """
         held = {instant.time for instant in timeline.of_action(Action.SAVEPOINT)}
         oldest = min(known - held, default=max(known, default=""))

@@ -141,8 +141,9 @@ class Timeline:
     def hollow_commit(self, plans: Container[str] = ()) -> Instant | None:
         """Return the oldest pending commit that is older than a completed commit; None if there is none.
 
-        If an incremental query reads past such a commit, later queries never return its rows. The result is always None
-        in layout 2, where ranges use completion times. Hudi: ``TimelineUtils.handleHollowCommitIfNeeded``.
+        An incremental query must not read past such a commit. When the commit completes, its time lies before the start
+        of the next query's range, so no query would return its rows. In layout 2 the result is always None, because
+        ranges use completion times. Hudi: ``TimelineUtils.handleHollowCommitIfNeeded``.
 
         Args:
             plans: Instant times of pending clusterings, which are not returned.

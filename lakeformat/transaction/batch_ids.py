@@ -1,8 +1,8 @@
 """Batch ids, by which a repeated batch is recognized and skipped: its (app, id) is already in the table's commits.
 
 The extra metadata of each commit contains the last id of every app. Each commit copies all ids of earlier commits,
-so that no id is lost when commits are archived. A commit with an earlier instant time may have been published later,
-so the ids of all active commits are read, not only those of the newest commit.
+so that no id is lost when commits are archived. The ids of all active commits are read: the commit with the greatest
+instant time may lack an id, because a commit with an earlier instant time may have been published after it.
 """
 
 from __future__ import annotations

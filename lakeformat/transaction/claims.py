@@ -1,12 +1,15 @@
 """Claims: files that mark our pending instants, and the heartbeats by which writers show that they live.
 
-The claim file is created before the instant's requested file. The kind of the claim is ``process`` if one process
-carries out the write. It is ``heartbeat`` if several processes carry it out, one after the other; they share only the
-heartbeat (Hudi: ``HoodieHeartbeatClient``).
+The claim file is created before the instant's requested file. There are two kinds of claims:
 
-A live writer shows two signs: its process holds a lock on the claim file, and a thread renews the heartbeat. If the
-storage has locks, that lock becomes free as soon as the process dies. If the storage has no locks, or if several
-processes carry out the write, only the heartbeat stops, and the writer counts as dead `DEAD_AFTER_MS` later.
+- ``process``: one process carries out the write. If the storage has locks, the process holds a lock on the claim file.
+  The lock becomes free as soon as the process dies.
+- ``heartbeat``: several processes carry out the write, one after the other, so none of them can hold a lock all the
+  time.
+
+In both kinds a thread renews the heartbeat (Hudi: ``HoodieHeartbeatClient``). If the kind is ``heartbeat``, or if the
+storage has no locks, only the heartbeat shows that the writer lives. The writer counts as dead if the last heartbeat is
+at least `DEAD_AFTER_MS` old.
 """
 
 from __future__ import annotations
@@ -107,8 +110,8 @@ def claim_instant(
 ) -> Instant:
     """Claim and request a new instant, greater than all existing ones. Call it under the table's lock.
 
-    The claim of a compaction has ``keeps_plan``: other writers may already write log files to the slices that the
-    requested compaction opened.
+    The claim of a compaction has ``keeps_plan``. Its plan must stay even if its writer dies, because other writers may
+    already have written log files to the slices that the requested compaction opened.
 
     Args:
         kind: kind of the claim, ``process`` or ``heartbeat``.
@@ -187,9 +190,9 @@ def remove_heartbeat(storage: Storage, instant_time: str) -> None:
 
 
 def has_process_lock(storage: Storage, claim: Claim) -> bool:
-    """Tell whether a lock on the claim file shows if the writer is alive; the lock becomes free when the writer dies.
+    """Tell whether the writer locks its claim file: it is one process, and the storage has locks.
 
-    If the result is False, only the heartbeat shows whether the writer is alive.
+    If so, the lock becomes free when the writer dies. If not, only the heartbeat shows whether the writer is alive.
     """
     return claim.kind == PROCESS and storage.has_lock
 
@@ -231,9 +234,9 @@ def release(storage: Storage, instant_time: str) -> None:
 def list_stale_claims(storage: Storage, pending: frozenset[str], clock: Clock) -> dict[str, Claim]:
     """Return a mapping of instant time to claim for the claims whose instant is not pending.
 
-    Their writers died before they created the requested file, or after they completed the instant. A claim younger
-    than `DEAD_AFTER_MS` is left out, because its writer may be about to create the requested file. It is included if
-    its process lock is free, or if the commit note says that the writer has ended.
+    Their writers died before they created the requested file, or after they completed the instant. If a claim is
+    younger than `DEAD_AFTER_MS`, its writer may still be about to create the requested file. Such a claim is returned
+    only if its process lock is free, or if the commit note says that the writer has ended.
     """
     stale: dict[str, Claim] = {}
     for entry in storage.list(own_path("pending")):

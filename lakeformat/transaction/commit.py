@@ -1,8 +1,9 @@
 """The completed file of a commit: the one point at which a write becomes visible.
 
 A write becomes visible when its completed file is created, at once and with all its bytes; the creation fails if the
-file exists. If the lock does not exclude other processes, the timeline is read again directly before the file is
-created, and once more afterwards.
+file exists. If the lock does not exclude other processes, another writer may publish a conflicting commit at any time.
+So the timeline is then checked twice more: directly before the file is created, when the write can still be stopped,
+and afterwards, when lost rows can only be reported.
 """
 
 from __future__ import annotations
@@ -79,8 +80,8 @@ def put_completed(
         check_new_keys: the part of ``check`` that is about keys and partitions new in the write. If the lock does not
             exclude other processes, it is called again after the commit.
         before_put: called directly before the completed file is created; an error that it raises stops the commit.
-        tidy: called if an error is raised although the commit is complete: the caller must delete nothing then, so
-            this removes markers, stage folder and claim.
+        tidy: removes markers, stage folder and claim. It is called before `CommitStateUnknownError` is raised for a
+            commit that is complete, because the caller deletes nothing after this error.
 
     Raises:
         WriteConflictError: nothing was published; the caller must undo the write.
@@ -130,9 +131,9 @@ def _put_checked_note(
 ) -> tuple[Timeline, Note, Instant]:
     """Write the commit note for the completed file, then check that no other commit completed since the last check.
 
-    If another commit has completed, check for conflicts and write the note again. A writer that undoes our commit
-    creates its rollback instant before it looks for our note. So either we see the rollback, or that writer sees the
-    note.
+    If another commit has completed, check for conflicts and write the note again. Another writer may be undoing our
+    commit meanwhile. It creates its rollback instant and then looks for our note; we write the note and then look for
+    a rollback. So either we see the rollback and stop, or that writer sees the note.
 
     Returns:
         the timeline that was checked for conflicts, the commit note, and the completed instant.

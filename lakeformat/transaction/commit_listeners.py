@@ -1,12 +1,12 @@
 """Listeners of a commit: removal of the metadata table, update of the file index, and callbacks.
 
-A listener is called before the commit is visible, when it is visible, and after the lock is released. An error raised
-before the commit is visible stops it. Later, a listener must raise no error: the caller would assume that the write
-failed, repeat it, and write its rows twice.
+A listener is called three times: before the commit is visible, when it is visible, and after the lock is released. An
+error in the first call stops the commit. In the later calls a listener must raise no error: the caller would assume
+that the write failed, repeat the write, and so store its rows twice.
 
 lakeformat does not maintain Hudi's metadata table, so it removes that table before a commit becomes visible. Hudi's
-writers list files through the metadata table. If the metadata table lacks a commit, they lose the rows of that commit
-(table-version-6, section 7).
+writers list files through the metadata table. If the metadata table lacks a commit, they do not see the commit's files
+and lose its rows (table-version-6, section 7).
 """
 
 from __future__ import annotations

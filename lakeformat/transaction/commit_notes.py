@@ -1,11 +1,18 @@
 """Commit notes: files that announce a completed file, for storage whose lock does not exclude other processes.
 
-On such storage, the request that creates a completed file may fail without a response and still take effect later, even
-after the next writer has begun. So before a writer creates the completed file, it writes a note with the file's path
-and bytes; it removes the note once the storage has responded. If a pending instant has no note, its completed file was
-never sent. If it has a note, the next writer creates a file at that path before it undoes the instant: the noted bytes
-if no other commit has completed since the note, else an empty commit (`lakeformat.transaction.rollback`). The delayed
-request then finds an existing file and fails, so all writers agree on the outcome.
+On such storage, the request that creates a completed file may get no response and still take effect later, even after
+the next writer has begun. If the next writer had undone the instant, the commit would become visible without its
+files. So each writer
+
+1. writes a note with the path and the bytes of the completed file,
+2. creates the completed file,
+3. removes the note once the storage has responded.
+
+If a dead writer's pending instant has no note, its completed file was never sent, and the instant can be undone. If it
+has a note, the next writer first creates a file at the noted path. If no other commit has completed since the note, it
+writes the noted bytes, and the commit is complete. Else it writes an empty commit, and the instant is undone
+(`lakeformat.transaction.rollback`); only a compaction is completed even then. A delayed request then finds an existing
+file and fails.
 
 `complete_noted_commit` writes the noted bytes, `occupy_noted_name` the empty commit. Call them under the table's lock.
 """
@@ -102,8 +109,9 @@ def complete_noted_commit(store: TimelineStore, instant: Instant) -> bool:
     """Create the completed file that a dead writer noted. Return whether the instant is completed now.
 
     Before it wrote the note, the writer checked its commit for conflicts with all completed commits. If another commit
-    has completed since, create nothing and return False: the instant must be undone. The file of a compaction is
-    created in any case: its plan stays on the timeline, and other writers may have written to slices that it opened.
+    has completed since, that one was not checked. Then create nothing and return False: the instant must be undone.
+    The file of a compaction is created even then. A compaction's plan must not be removed, because other writers may
+    have written log files to the slices that it opened.
 
     Raises:
         OutcomeUnknownError: the storage does not respond, so the file may or may not exist.
@@ -127,7 +135,8 @@ def complete_noted_commit(store: TimelineStore, instant: Instant) -> bool:
 def occupy_noted_name(store: TimelineStore, instant_time: str) -> bool:
     """Create an empty commit at the path of a noted completed file, so that a delayed request cannot create that file.
 
-    Create the rollback instant before this call.
+    Create the rollback instant before this call. A writer that is still alive writes its note and then looks for a
+    rollback. So either it sees the rollback and stops, or this call sees its note.
 
     Returns:
         True if an empty commit is stored at the path. False if there is no note, or if the noted file exists.

@@ -20,7 +20,10 @@ __all__ = [
 
 
 class OverlapError(WriteConflictError):
-    """A completed commit changed the same file groups, so files made from their earlier files must not be published."""
+    """A completed commit changed file groups that our write changes, too.
+
+    Our files were made without that commit's rows. They must not be published, because they would hide these rows.
+    """
 
 
 def list_touched_groups(metadata: CommitMetadata) -> frozenset[FileGroupId]:
@@ -32,6 +35,9 @@ def list_touched_groups(metadata: CommitMetadata) -> frozenset[FileGroupId]:
 
 def would_be_hidden(stat: WriteStat, time: str, compacted: str, *, by_name: bool) -> bool:
     """Tell whether a compaction that has not read a file would hide the file's rows.
+
+    It hides a base file with an earlier instant. It hides a log file only in timeline layout 1, and only if the instant
+    in the log file's name is earlier.
 
     Args:
         stat: the file's write stat.
@@ -47,9 +53,10 @@ def would_be_hidden(stat: WriteStat, time: str, compacted: str, *, by_name: bool
 def reduce_compactions(
     time: str, ours: CommitMetadata, others: Iterable[tuple[str, CommitMetadata]], *, by_name: bool
 ) -> list[tuple[str, CommitMetadata]]:
-    """Return the other commits. Of a compaction's files, keep only those that would hide files of our commit.
+    """Return the other commits. Leave out the files of compactions that would hide no file of our commit.
 
-    The compaction's other files contain the same rows as the slices that it merged, so they conflict with no write.
+    A file of a compaction contains the same rows as the slice that it merged. So it conflicts with our commit only if
+    it hides a file of our commit that the compaction has not read.
 
     Args:
         time: instant time of our commit.

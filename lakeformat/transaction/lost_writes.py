@@ -1,15 +1,16 @@
 """Lost writes: files of a commit that a later commit hides without having read them.
 
-Only writers without a common lock can lose writes.
+Hudi's table format orders the files of a file group only by time. So writes can be lost in three ways:
 
-Hudi's table format orders the files of a file group only by time. If two commits rewrite one file group from the same
-earlier file, the later commit hides the earlier commit's rows. If a file group is replaced, the files that the
-replacing commit did not read are lost. Neither happens if writers hold a common lock or check for conflicts.
+- Two commits rewrite one file group from the same earlier file. The later commit hides the earlier commit's rows.
+- A commit replaces a file group. The group's files that this commit did not read are hidden.
+- A commit ends a slice with a newer base file. The slice's log files that this commit did not read are hidden.
 
-If the lock does not exclude other processes, `check_late_commits` checks the timeline once more after a commit: another
-writer may have published a commit, made from the same files, between the last check and the completed file. Neither
-commit can be undone then, because readers may have read both. If the other commit hides our rows, an error names both
-commits. If our commit hides the other's rows, a log message names both.
+Writers that hold a common lock and check for conflicts under it prevent this. If the lock does not exclude other
+processes, another writer may publish a commit between our last conflict check and our completed file. Therefore
+`check_late_commits` compares the commits once more after ours is visible. Neither commit can be undone then, because
+readers may have read both. If the other commit hides our rows, an error names both commits. If our commit hides the
+other commit's rows, a log message names both.
 """
 
 from __future__ import annotations
@@ -138,11 +139,12 @@ _Found = tuple[str, str, WriteStat]
 
 
 def _find_forks(history: _History) -> Iterator[_Found]:
-    """Find the base files of a file group from which its newest base file was not made, directly or indirectly.
+    """Find the base files of a file group whose rows are lost: its newest base file was not made from them.
 
-    A commit names the earlier base file from which it made a new one. Base files older than the first file of the
-    newest file's chain are skipped, because the commits that link them may be archived. For each file found, yield its
-    commit's time, the time of the commit that hides it, and its write stat.
+    A commit names the earlier base file from which it made a new one. The newest base file, the file from which it was
+    made, and so on, form a chain. Each base file outside this chain is lost. Base files older than the oldest file of
+    the chain are skipped, because the commits that link them to the chain may be archived. For each lost file, yield
+    its commit's time, the time of the commit that hides it, and its write stat.
     """
     bases = history.bases
     if not bases:
@@ -191,7 +193,7 @@ def _find_replaced_files(
 
 
 def _find_hidden_logs(history: _History, plans: Sequence[tuple[str, ReadSlice]]) -> Iterator[_Found]:
-    """Find log files written after the next base file of the group, which ends their slice (layout 1)."""
+    """Find log files that were added to a slice after the group's next base file had ended it (layout 1)."""
     ended = {stat.prev_commit: time for time, stat in sorted(history.bases.items(), reverse=True) if stat.prev_commit}
     ended |= {
         read_slice.base_instant: time for time, read_slice in plans if not read_slice.replaces and time in history.bases
@@ -266,7 +268,8 @@ def check_late_commits(
         ours: the instant of our commit.
         metadata: the metadata of our commit.
         checked: the timeline that our commit was checked against.
-        check_new_keys: a check for the same new keys in both commits; what it finds is logged.
+        check_new_keys: raises `WriteConflictError` if another commit contains keys that are new in ours. This error
+            is only logged.
 
     Raises:
         CommitStateUnknownError: another commit hides our files; our commit stays on the timeline.

@@ -35,9 +35,9 @@ _TRIES: Final = 16
 def make_off_folder_entry(written: Sequence[WrittenFile], config: TableConfig, schema: pa.Schema) -> Mapping[str, str]:
     """Return the extra metadata entry that lists the written files that may contain rows of another partition.
 
-    Such a row's partition value differs from the one in the folder's name. Readers must not skip these files by the
-    folder's name. If the column statistics of a file are not known, the result is empty. If the folders' names do not
-    contain the values of stored columns, the entry lists no file.
+    Such a row's partition value differs from the one in the folder's name, so readers must not skip its file by the
+    folder's name. If the folders' names do not contain the values of stored columns, the entry lists no file. Else, if
+    the column statistics of a written file are not known, there is no entry: the result is an empty mapping.
     """
     full, keys = bounds_schema(schema), reading_key_settings(config)
     folders = pa.array([file.stat.partition_path for file in written], pa.string()).dictionary_encode()
@@ -55,8 +55,8 @@ def make_off_folder_entry(written: Sequence[WrittenFile], config: TableConfig, s
 def check_new_folders(storage: Storage, snapshot: Snapshot, opened: Iterable[str]) -> None:
     """Raise an error if the folder of a new partition would lie in that of another partition, or contain one.
 
-    Partitions without files, whose folder still exists, count as well. Hudi and hudi-rs do not look for partitions
-    below a partition, so they would miss the rows of the inner or of the outer partition.
+    A partition without files counts as long as its folder exists. Nested partitions are dangerous: Hudi and hudi-rs do
+    not look for partitions below a partition, so they would miss the rows of one of the two.
 
     Args:
         opened: partition paths that get new file groups.

@@ -33,8 +33,9 @@ class Outcome:
         written: the files of the write.
         snapshot: the table's snapshot when the write started.
         overwritten: partitions whose contents the write replaces; None if it replaces none.
-        check_new_keys: raises an error if a commit that completed while this write ran wrote a key or bucket that is
-            new in this write, or wrote to a slice that this compaction merges; None for no such check.
+        check_new_keys: checks the commits that completed while this write ran. It raises an error if one of them wrote
+            a key or bucket that is new in this write. For a compaction, it raises an error if one of them wrote to a
+            slice that the compaction merges. None for no such check.
         replaced: maps partition path to the ids of the file groups to hide; None hides all file groups of the
             partitions ``overwritten``.
         schema_text: the schema text to store in the commit, copied from an earlier commit; if "", ``schema`` is stored.

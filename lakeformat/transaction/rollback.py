@@ -3,10 +3,13 @@
 Call these functions under the table's lock. A rollback first stores its plan on the timeline. Then it checks that the
 instant to undo, called the victim, has not completed. Only then does it delete files.
 
-In timeline layout 1, log files that a dead writer appended to stay, because readers may be reading them: a command
-block that cancels the dead writer's blocks is written in a new log file behind them (Hudi: ``RollbackHelperV1``). A
-log file whose name contains the dead instant belongs to a slice that no reader uses; it is deleted. In layout 2 the
-name of every log file contains the instant that wrote it, so the dead writer's log files are deleted.
+The rollback of a log file depends on the timeline layout and on the instant in its name:
+
+- Layout 1, another instant: the dead writer appended to the log file of a slice that readers use, so the log file
+  stays. A command block that cancels the dead writer's blocks is written to a new log file with the next version
+  (Hudi: ``RollbackHelperV1``).
+- Layout 1, the dead instant: the log file belongs to a slice that no reader uses, so it is deleted.
+- Layout 2: each name contains the instant that wrote the log file, so the dead writer's log files are deleted.
 """
 
 from __future__ import annotations
@@ -91,9 +94,10 @@ def _has_blocks_of(storage: Storage, log: LogFile, instant_time: str) -> bool:
 
 
 def cancel_blocks(storage: Storage, request: RollbackRequest, victim: str, rollback_time: str) -> RollbackPartition:
-    """Write a command block that cancels the victim's blocks behind each existing log file of a request.
+    """Cancel the victim's blocks: write a command block to a new log file behind each log file of a request.
 
-    Log files that have such a block already are left as they are, so the function may run again.
+    Log files that do not exist, or that have such a command block behind them already, are skipped. So the function
+    may run again.
 
     Args:
         victim: the instant time that is undone.
@@ -236,10 +240,10 @@ def _settle_dead_write(
 
 
 def _remove_dead_savepoints(store: TimelineStore, timeline: Timeline, clock: Clock) -> None:
-    """Remove pending savepoints, left by a process that died: they would stop the archiving of later instants.
+    """Remove pending savepoints that dead processes left: they would stop the archiving of later instants.
 
-    Savepoints have no claim. lakeformat creates them under the lock, so a pending one is left by a dead process.
-    A pending savepoint younger than `FOREIGN_GRACE_MS` is left, because another program may be creating it.
+    A savepoint has no claim, so its age decides. If it is younger than `FOREIGN_GRACE_MS`, it stays, because another
+    program may be creating it. lakeformat creates savepoints only under the lock, which the caller holds.
     """
     for instant in timeline.pending:
         is_savepoint = instant.action is Action.SAVEPOINT
@@ -255,7 +259,8 @@ def _remove_dead_savepoints(store: TimelineStore, timeline: Timeline, clock: Clo
 def _keeps_plan(store: TimelineStore, instant: Instant, claim: claims.Claim | None, *, is_wanted: bool) -> bool:
     """Tell whether an instant's plan stays on the timeline when a dead writer's run of the plan is undone.
 
-    The plan of a compaction always stays, because names of log files may contain its instant.
+    The plan of a compaction always stays: other writers may have written log files to the slices that the plan opened.
+    In timeline layout 1, the names of these log files contain the compaction's instant.
     """
     if instant.action is Action.COMPACTION:
         return True
@@ -285,8 +290,8 @@ def _is_dead(store: TimelineStore, instant: Instant, clock: Clock) -> bool:
     if instant.action in REPLACE_ACTIONS and instant.state is State.REQUESTED:
         return False  # A planned clustering that has not started is not a failed write.
     if instant.action is Action.DELTA_COMMIT and store.layout.has_completion_times:
-        # If this deltacommit is alive, it does not stop us: its log files will belong to the slices that exist when
-        # the deltacommit completes.
+        # A live deltacommit does not stop us. Its log files will belong to the slices that exist when the deltacommit
+        # completes, so base files that we publish before cannot hide them.
         return not claims.has_live_heartbeat(store, instant, clock, grace_ms=claims.FOREIGN_GRACE_MS)
     _refuse_if_alive(store, instant, clock)
     return True
@@ -338,11 +343,14 @@ def _make_requests(store: TimelineStore, victim: Instant) -> tuple[RollbackReque
 def revert_run(store: TimelineStore, instant: Instant) -> None:
     """Undo the run of a plan but leave the plan on the timeline. Call it under the table's lock.
 
-    Hudi: ``rollbackInflightClustering``. If the run has completed, only its leftovers are removed. The claim is removed
-    last, so that the next writer undoes the run again after a crash. If the lock does not exclude other processes,
-    another process may undo the same run meanwhile, and run the plan again. So the inflight file is removed first,
-    because the dead run cannot publish without it. Then only files that were listed while the run's claim existed are
-    deleted.
+    Hudi: ``rollbackInflightClustering``. If the run has completed, only its stage folder, markers and claim are
+    removed. Else the steps are:
+
+    1. Remove the inflight file. Without it the dead run cannot publish.
+    2. List the run's files, then read the claim again. If the claim has changed, stop: on storage without a lock,
+       another process may have undone the run and begun a new one, whose files must not be deleted.
+    3. Delete the listed files and the markers.
+    4. Remove the claim. If this process crashes before, the next writer sees the claim and undoes the run again.
     """
     storage, time = store.storage, instant.time
     claim = claims.read_claim(storage, time)
@@ -382,8 +390,8 @@ def was_rolled_back(store: TimelineStore, timeline: Timeline, instant_time: str)
 def _delete_late_files(store: TimelineStore, victim: Instant) -> None:
     """Delete files that a writer wrote after it was rolled back.
 
-    The plan of the rollback does not name these files. If they stayed, readers would treat them as files of an archived
-    commit, once the rolled-back instant is older than all instants on the active timeline.
+    The plan of the rollback does not name these files. If they stayed, they would become visible later: once an instant
+    is older than the active timeline, readers treat its files as files of an archived commit.
     """
     for request in _make_requests(store, victim):
         _carry_out(store, request, victim.time, victim.time)
@@ -482,7 +490,10 @@ def _delete(store: TimelineStore, request: RollbackRequest) -> tuple[str, ...]:
 
 
 def _clear_old_files(store: TimelineStore, clock: Clock) -> None:
-    """Remove temporary files, and stage folders of jobs that died before they claimed an instant, after 24 hours."""
+    """Remove temporary files and stage folders that have not changed for 24 hours.
+
+    If a job died before it claimed an instant, no rollback removes its stage folder.
+    """
     now = clock.now_ms()
     for folder in store.storage.list(own_path("stage")):
         files: Iterable[int] = [e.modified_ms for e in store.storage.list(folder.path)] or [folder.modified_ms]

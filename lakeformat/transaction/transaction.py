@@ -175,7 +175,8 @@ class Transaction:
             profile: the workload profile; its write stats name the touched file groups.
             snapshot: the table's snapshot when the write started.
             overwritten: partitions whose file groups are replaced.
-            is_certain: False if the write may turn out to change nothing in the file groups of the profile.
+            is_certain: False if the write may turn out to change nothing in the file groups of the profile. Then only
+                the file groups of ``overwritten`` are checked.
 
         Raises:
             WriteConflictError: a pending clustering is going to rewrite a touched file group.

@@ -1,13 +1,16 @@
 """The undo of completed commits: of one (a rollback), or of all after an instant (a restore).
 
-Call these functions under the table's lock. The plan is stored on the timeline before anything is deleted. The
-completed file of a commit is deleted first; after that no reader sees the commit's rows. Then its data files are
-deleted, then its other files on the timeline.
+Call these functions under the table's lock. The steps of an undo are:
 
-If the process of a rollback dies, the next writer gives up the rollback if the completed file of its commit still
-exists; otherwise it finishes the rollback. After the process of a restore died, the next writer gives up the restore if
-it is only requested. Once a restore is inflight, our readers see the table as it will be after the restore
-(`TimelineStore.load`), and the next writer finishes it.
+1. Store the plan on the timeline.
+2. Delete the completed file of the commit. After that no reader sees the commit's rows.
+3. Delete the commit's data files.
+4. Delete the commit's other files on the timeline.
+
+If the process of a rollback dies before step 2, the next writer gives up the rollback; if it dies later, the next
+writer finishes the rollback. If the process of a restore dies while the restore is requested, the next writer gives up
+the restore. If the restore is inflight, the next writer finishes it. While a restore is inflight, lakeformat's readers
+already see the table as it will be after the restore (`TimelineStore.load`).
 Sources: Hudi's ``CopyOnWriteRollbackActionExecutor`` and ``BaseRestoreActionExecutor``.
 """
 
@@ -210,8 +213,9 @@ class CommitUndo:
     def restore(self, restore: Instant, plan: RestorePlan) -> None:
         """Carry out a restore: roll back each instant, newest first. If an earlier run died, do only what is left.
 
-        The rollbacks stay on the timeline until the restore is complete, because the restore's completed file lists the
-        files that they deleted. Then they are removed. Memory: one object per file of the table.
+        The restore's completed file lists the files that all its rollbacks deleted. So the rollbacks stay on the
+        timeline until the restore is complete: after a crash, the next run reads the deleted files from them. Then the
+        rollbacks are removed. Memory: one object per file of the table.
         """
         started, store = self.clock.now_ms(), self.store
         if restore.state is State.REQUESTED:

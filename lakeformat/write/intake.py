@@ -93,7 +93,8 @@ def prepare_input(
 ) -> Iterator[tuple[Mapping[str, pa.Table], int]]:
     """Prepare the whole input. Yield a mapping of partition path to prepared rows, and the number of input rows.
 
-    The rows may only be used inside the ``with`` block, because they may lie in a mapped file.
+    The rows may only be used inside the ``with`` block, because they may lie in a memory-mapped file that is deleted
+    when the block ends.
 
     A small input stays in memory. A larger input is prepared buffer by buffer and written to a stage file, as in
     a Spark task. The stage file is then memory-mapped.

@@ -92,8 +92,8 @@ class WriteSession:
 
         def attempt() -> WriteResult:
             nonlocal is_first
-            # In the first try, commits that are not in ``known`` may be conflicts. A retry starts from the newest
-            # commit, so earlier commits are not.
+            # In the first attempt of an overwrite, commits that are not in ``known`` may be conflicts. A retry reads
+            # the table again, so only commits that complete after this may be.
             known_commits, is_first = known if is_first else None, False
             return self._run_staged_once(rows, input_rows, known_commits, planned_snapshot, plans)
 
@@ -181,8 +181,9 @@ class WriteSession:
         for partition in {bucket.partition_path for bucket in plan.buckets}:
             prepare_partition(self.storage, partition, handles.instant_time)
 
-        # In timeline layout 1 the name of a log file does not hold the commit's instant. If the storage has no lock,
-        # the last digits of the instant go into the name, so that two writers cannot overwrite each other's files.
+        # In timeline layout 1 the name of a log file does not hold the commit's instant, so two writers could choose
+        # the same name and overwrite each other's files. If the storage has no lock to exclude this, the last digits of
+        # the instant go into the name.
         name_mark = "0" if self.storage.has_lock else handles.instant_time[-9:]
         handles = replace(handles, idle_cores=len(plan.buckets) < self._threads, mark=name_mark)
 
@@ -234,8 +235,9 @@ class WriteSession:
                 prepare_partition(self.storage, file.stat.partition_path, commit.time)
                 prepared.add(file.stat.partition_path)
             self._put_marker(commit.time, file.stat.path, merges=file.stat.prev_commit is not None)
-            # Do not replace a file of another writer. The name of a log file holds a version number that another writer
-            # may have used meanwhile. The name of a base file holds the instant, so it is unique.
+            # If a log file with this name exists, another writer has created it, and moving this one would replace it.
+            # This can happen because both writers may use the same version number. Base files are not checked: their
+            # names hold the instant, so they are unique.
             if file.stat.log_names and self.storage.info(file.stat.path) is not None:
                 raise WriteConflictError(f"another writer has appended {file.stat.path} meanwhile; run the write again")
             for path, _ in file.stat.cdc_stats:
@@ -394,8 +396,8 @@ def write_direct(session: WriteSession, rows: Iterable[pa.RecordBatch]) -> Write
 def find_closed_partitions(session: WriteSession, snapshot: Snapshot) -> Mapping[str, str]:
     """Return the partition paths that an overwrite must not write to, each with an error message that says why.
 
-    The reason is a pending clustering, which will rewrite files of the partition. If the operation is not an
-    overwrite, the mapping is empty.
+    The reason is a pending clustering that rewrites files of the partition: when it completes, it would bring back rows
+    that the overwrite has replaced. If the operation is not an overwrite, the mapping is empty.
 
     Raises:
         WriteConflictError: if the whole table is to be replaced and any partition is closed.

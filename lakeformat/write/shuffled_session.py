@@ -1,9 +1,10 @@
 """The driver's side of a shuffled Spark write: the driver plans each step from numbers of rows, and tasks run it.
 
-Rows never reach the driver. Memory: the table's listing, one record per touched file group and per stage file, and one
-sample of rows for the file sizes.
+No rows reach the driver, except a sample that it measures to choose the file sizes, and sampled record keys. Memory:
+the table's listing, one record per touched file group and per stage file, and the samples.
 
-`publish_appended` commits log files that tasks have appended themselves; the driver sees only the files' names.
+`publish_appended` commits log files that tasks have written themselves. The driver gets only the names and statistics
+of these files.
 """
 
 from __future__ import annotations

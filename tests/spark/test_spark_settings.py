@@ -97,7 +97,7 @@ import json, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
 from pyspark.sql import SparkSession
-from tests.helpers.read_paths import SETTINGS, WAYS, CONDITIONS, judged, make_tables, streamed, wrong
+from tests.helpers.read_paths import SETTINGS, CONDITIONS, find_differences, make_tables, spark_answers, stream_answers
 
 folder = Path(sys.argv[1])
 make_tables(folder)
@@ -107,10 +107,10 @@ failures = {}
 for setting in ("nothing", "all of them"):
     for key, value in SETTINGS[setting].items():
         spark.conf.set(key, value)
-    failures |= {f"{setting}, {what}": ids for what, ids in wrong(spark, folder, setting, "moments").items()}
+    failures |= {f"{setting}, {what}": ids for what, ids in find_differences(spark, folder, setting, "moments").items()}
 text = CONDITIONS[3]
-ids = streamed(spark, str(folder / "moments"), folder / "checkpoint", text, by_option=True)
-if ids != judged(spark, folder, [text])[text]:
+ids = stream_answers(spark, str(folder / "moments"), folder / "checkpoint", text, by_option=True)
+if ids != spark_answers(spark, folder, [text])[text]:
     failures["stream"] = ids
 spark.stop()
 print(json.dumps(failures))
@@ -128,14 +128,14 @@ import json, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
 from pyspark.sql import SparkSession
-from tests.helpers.read_paths import CONDITIONS, WAYS, found, judged, make_tables
+from tests.helpers.read_paths import CONDITIONS, WAYS, make_tables, read_answers, spark_answers
 
 folder = Path(sys.argv[1])
 make_tables(folder)
 builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
 spark = builder.config("spark.driver.extraJavaOptions", "-Duser.timezone=Asia/Kathmandu").getOrCreate()
-wanted, path = judged(spark, folder), str(folder / "moments")
-ways = {name: found(WAYS[name](spark, path)) == wanted for name in ("load(where)", "read(where)", "load")}
+wanted, path = spark_answers(spark, folder), str(folder / "moments")
+ways = {name: read_answers(WAYS[name](spark, path)) == wanted for name in ("load(where)", "read(where)", "load")}
 spark.stop()
 print(json.dumps(ways))
 """

@@ -1,9 +1,9 @@
 """Decoding of Avro records into Arrow columns, field by field for all records at once.
 
-The start of each record must be known. The decoder has an array with the current byte position in each record. It
+The caller gives the start of each record. The decoder has an array with the current byte position in each record. It
 decodes one field of all records, moves all positions past the field, and continues with the next field. If a few
-records have very long lists, fastavro decodes record by record instead, which is then faster and returns the same
-result.
+records have very long lists, this is slower than to decode record by record. In this case fastavro decodes the records,
+with the same result.
 
 No input is trusted. `AvroBytes` raises ``IndexError`` for a position past the end and ``ValueError`` for an impossible
 length. Its results are never larger than the input plus a fixed number of bytes per position.
@@ -110,8 +110,8 @@ class AvroBytes:
     def texts(self, pos: Ints, lengths: Ints) -> pa.Array:
         """Return a ``binary`` array with copies of the values that start at ``pos`` and have ``lengths`` bytes.
 
-        Arrow copies all values at once: the data is viewed as an array in which every second entry is such a value, and
-        the other entries are the bytes between the values.
+        The data is viewed as an Arrow array in which such values and the bytes between them alternate. So one ``take``
+        of every second entry copies all values.
         """
         offsets = np.empty(2 * len(pos), np.int32)
         offsets[0::2], offsets[1::2] = pos, pos + lengths
@@ -279,8 +279,8 @@ def _lists(avro_type: AvroType, values: list[Any], children: pa.Array) -> pa.Arr
 #: The result of decoding a type in all records: the values (None if they are not wanted), and the positions after them.
 Step: TypeAlias = "tuple[pa.Array | None, Ints]"
 
-#: Lists are decoded in rounds, each of which decodes one item of every list that has so many. After this number of
-#: rounds, the decoder checks whether decoding record by record would be faster.
+#: Lists are decoded in rounds: round ``n`` decodes the ``n``-th item of every list that has at least ``n`` items. After
+#: this number of rounds, the decoder checks whether decoding record by record would be faster.
 _MANY_ROUNDS: Final = 1000
 #: If a round decodes fewer list items than this on average, decoding record by record is faster.
 _FEW_ITEMS: Final = 32
@@ -407,7 +407,7 @@ class _Lockstep:
         return pa.StructArray.from_arrays(arrays, fields=list(avro_type.arrow)), pos
 
     def _collection(self, avro_type: AvroType, pos: Ints, want: bool) -> Step:
-        """Decode an array or map at each position. It is encoded as blocks of items, of which the last block is empty.
+        """Decode an array or map at each position: a sequence of blocks of items, ended by an empty block.
 
         The blocks are decoded in rounds: round ``n`` decodes the ``n``-th item of the current block in all rows whose
         block has at least ``n`` items.

@@ -2,10 +2,12 @@
 
 The module also has functions that build schemas.
 
-The reader must not crash or run out of memory for any input bytes. fastavro decodes only the record. This module itself
-reads the container around the record and decompresses it, with a limit on the size. It also copies the writer's schema
-for fastavro (`_WriterSchema`), and refuses types whose values can be much larger than their bytes: a record inside
-itself, an array of items that take zero bytes, or a chain of references.
+The reader must not crash or run out of memory for any input bytes. So fastavro decodes only the record, and this module
+does the rest:
+
+- It reads the container around the record and decompresses it, with a limit on the size.
+- It copies the writer's schema for fastavro (`_WriterSchema`). It refuses types with which a few bytes can become very
+  large values: a record inside itself, an array of items that take zero bytes, or a chain of references.
 """
 
 from __future__ import annotations
@@ -204,9 +206,9 @@ def _snappy_size(packed: bytes) -> int:
 class _WriterSchema:
     """A copier of one writer's schema, which refuses schemas that are too large, too deep or recursive.
 
-    A reference to a named type counts as many types as the named type contains, so that a short schema cannot stand for
-    a huge one. Therefore `_named` has for each named type the number of types inside, and the minimum number of bytes
-    of an encoded value.
+    A reference to a named type counts as many types as the named type contains. Otherwise a short schema with a chain
+    of references would describe a huge type and stay below the limit. `_named` has for each named type the number of
+    types inside, and the minimum number of bytes of an encoded value.
     """
 
     def __init__(self) -> None:

@@ -135,6 +135,8 @@ def _fixed(column: pa.Array, size: int) -> pa.Array:
 def _blocks(lists: pa.Array, values: pa.Array) -> pa.Array:
     """Encode lists or maps. Each becomes one block (the number of its items, then the items) and an empty block.
 
+    If a list or map has no items, its encoding is the empty block alone.
+
     Args:
         lists: The lists or maps, of which only the offsets are used.
         values: The encoded items of all lists.

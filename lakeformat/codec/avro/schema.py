@@ -268,7 +268,7 @@ class _Parser:
     def _count(self, nodes: int, place: Place) -> None:
         """Add ``nodes`` to the number of types in the schema. Raise an error above the limit.
 
-        The limit is needed because references can make a short schema a huge one.
+        The limit is needed because a short schema with references to named types can describe a huge tree of types.
         """
         self._nodes += nodes
         if place.depth > MAX_NESTING or self._nodes > _MAX_NODES:

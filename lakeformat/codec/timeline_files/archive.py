@@ -1,9 +1,9 @@
 """Archived instants: encoding for both timeline layouts, and reading of the archive files of layout 1.
 
-An archive file of layout 1 is a log file with Avro blocks of ``HoodieArchivedMetaEntry``. Hudi stores a record for each
-state of an instant, but needs only the completed record, and the requested record for the plan of a replacecommit or a
-clean. lakeformat writes only these. The schema marks every text type as Java's ``String`` (``avro.java.string``);
-without the mark Hudi 1.x cannot list the archive.
+An archive file of layout 1 is a log file with Avro blocks of ``HoodieArchivedMetaEntry``. Hudi writes a record for each
+state of an instant. But Hudi reads only the completed record, and of a replacecommit or a clean the requested record,
+which has the plan. So lakeformat writes only these records. The schema marks every text type as Java's ``String``
+(``avro.java.string``); without the mark Hudi 1.x cannot list the archive.
 """
 
 from __future__ import annotations
@@ -59,7 +59,8 @@ __all__ = [
 _LOG: Final = logging.getLogger("lakeformat.timeline")
 _HEAD: Final = struct.Struct(">ii")
 _LENGTH: Final = struct.Struct(">i")
-#: The states of a completed instant. None is included: releases that stored no state archived only completed instants.
+#: The states in records of completed instants. None is one of them: old releases of Hudi stored no state, and archived
+#: only completed instants.
 _COMPLETED: Final = frozenset({None, "COMPLETED"})
 
 _ENTRY_FIELDS: Final = (
@@ -124,8 +125,9 @@ class ArchivedEntry:
 def read_archive(source: Any, *, name: str, with_commits: bool = False) -> Iterator[ArchivedEntry]:
     """Read the completed instants of one archive file, in the file's order.
 
-    An incomplete block is skipped with a warning. If a crash of the writer left it, its instants are still on the
-    active timeline. But damage to the file looks the same, and then the result lacks instants. Memory: one block.
+    An incomplete block is skipped with a warning, because its cause is not known. If a crash of the writer left it, its
+    instants are still on the active timeline and nothing is lost. If the file is damaged, the result lacks instants.
+    Memory: one block.
 
     Args:
         source: A seekable ``pyarrow.NativeFile``.

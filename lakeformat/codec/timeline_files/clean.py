@@ -1,7 +1,8 @@
 """Files of a clean: the plan (requested file, and in timeline layout 1 the inflight file) and the result (completed).
 
-Their format is the same in every table version. Readers of other releases look up fields by name, so lakeformat writes
-all fields that Hudi writes. A plan of an old release, without ``version``, lists files in another field (`_NAMES`).
+Their format is the same in every table version. Readers of every release look up fields by name. So one schema serves
+them all, if it has all fields that Hudi writes. A plan of an old release has no ``version``, and lists the files to
+delete in another field (`_NAMES`).
 """
 
 from __future__ import annotations
@@ -181,7 +182,7 @@ def _join_path(*parts: str) -> str:
 def decode_clean_plan(data: bytes, *, name: str) -> CleanPlan:
     """Decode the plan of a clean, ``<instant>.clean.requested``.
 
-    Paths of files are reduced to bare names, because their folders may be those of another machine.
+    The full paths of files in the plan are reduced to bare names, because the table may have been moved since.
 
     Raises:
         CorruptTableError: ``data`` is not a clean plan.

@@ -1,8 +1,8 @@
 """Files of rollbacks, savepoints and restores, which are Avro object container files in every table version.
 
-Like Hudi, lakeformat writes one uncompressed record per file, with the schemas of Hudi 0.15. Readers look up fields by
-name, so lakeformat writes all fields that Hudi writes. Decoding skips unknown fields, and returns defaults for missing
-fields.
+Like Hudi, lakeformat writes one uncompressed record per file, with the schemas of Hudi 0.15. Readers of every release
+look up fields by name. So these schemas serve them all, because they have all fields that Hudi writes. Decoding skips
+unknown fields, and returns defaults for missing fields.
 """
 
 from __future__ import annotations

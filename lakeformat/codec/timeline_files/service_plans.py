@@ -1,9 +1,9 @@
 """Files with the plans of compactions and clusterings.
 
 The plan of a compaction or log compaction is the file ``<instant>.compaction.requested`` or
-``<instant>.logcompaction.requested``. The plan of a clustering is in the file ``<instant>.replacecommit.requested``,
-which other replacecommits have too, without a plan. It is written with the schema of Hudi 0.15, and its fields are
-looked up by name.
+``<instant>.logcompaction.requested``. The plan of a clustering is in the file ``<instant>.replacecommit.requested``.
+Replacecommits that are not clusterings have this file too, but without a plan. The file is written with the schema of
+Hudi 0.15, which serves every release because readers look up its fields by name.
 """
 
 from __future__ import annotations

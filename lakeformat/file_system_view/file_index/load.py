@@ -231,8 +231,8 @@ def load_index_changes(
 
     Args:
         timeline: the timeline up to the wanted instant.
-        covered: times of the commits that the index snapshot covers. File groups that they replaced stay hidden even if
-            other commits write into them.
+        covered: times of the commits that the index snapshot covers. The file groups that they replaced stay hidden,
+            even if a replayed commit wrote into one of them.
         missing: the commits to replay.
         deltas: the result of `find_deltas`.
         schema: the table's columns.

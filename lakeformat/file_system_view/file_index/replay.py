@@ -1,15 +1,17 @@
 """The changes of a table since a snapshot of the file index, and the proof that no change is missed.
 
-A snapshot of the index covers a set of completed commits. It may be brought up to date with a later timeline if
+A snapshot of the index covers a set of completed commits. To bring it up to date with a later timeline, the completed
+commits on the timeline that it does not cover are replayed, including those of other programs. This misses no change if
+all of these conditions hold:
 
-- every commit that it covers is still active: none was rolled back or undone by a restore;
-- the archive is unchanged, so no later commit can have been archived unseen (Hudi's ``HoodieTimelineArchiver`` writes
-  the archive before it removes instants from the timeline);
-- each write that was pending at the snapshot is still pending, has completed (and is then replayed, even if its time
-  is old), or was rolled back by a rollback that is on the timeline.
+- Every commit that the snapshot covers is still active: none was rolled back, undone by a restore, or archived.
+- The archive has not changed since the snapshot. Otherwise a commit could have completed and been archived since, and
+  would be missing on the timeline. (Hudi's ``HoodieTimelineArchiver`` writes the archive before it removes instants
+  from the timeline.)
+- Each write that was pending at the snapshot is on the timeline, pending or completed, or was rolled back by a rollback
+  that is on the timeline.
 
-The commits that the snapshot does not cover are replayed, including those of other programs. If one of the conditions
-does not hold, the index is not used, and the folders are listed.
+If one of the conditions does not hold, the snapshot is not used. If no snapshot can be used, the folders are listed.
 """
 
 from __future__ import annotations

@@ -242,7 +242,7 @@ class IndexedFiles:
 
 
 def _find_owners(starts: pa.Array, keys: pa.Array) -> npt.NDArray[np.int64]:
-    """Return the index of each key's shard: the last shard whose first key is not greater, else the first shard."""
+    """Return for each key the index of the last shard whose first key is not greater; if there is none, 0."""
     if not len(keys):
         return np.empty(0, np.int64)
     order = np.asarray(pc.sort_indices(pa.concat_arrays([starts.cast(pa.string()), keys.cast(pa.string())])))

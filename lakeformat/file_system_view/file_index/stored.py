@@ -462,8 +462,8 @@ def newest_versions(files: pa.Table, hidden: pa.Array) -> pa.Table:
 def fold_bounds(files: pa.Table, schema: pa.Schema) -> tuple[dict[str, ColumnBounds], pa.Array]:
     """Return the joint bounds and the row count of all files, so that `may_match` can test a whole shard at once.
 
-    A minimum or maximum is unknown if it is unknown for any file that may hold a value; a count is unknown if it is
-    unknown for any file.
+    If one file that may contain values has unknown bounds, the joint minimum and maximum are unknown. If one file has
+    an unknown count, the joint count is unknown.
     """
     rows = files.column("rows").combine_chunks()
     found: dict[str, ColumnBounds] = {}

@@ -4,9 +4,10 @@ The upkeep runs after the commit is visible and must never fail a write. Errors 
 new snapshot. Memory: one list of the files of the changed shards; for the first snapshot of a table without an index,
 one list of all its files.
 
-Readers do not use an index snapshot that is older than the last change of the archive, because commits may have been
-archived unseen. So when lakeformat archives commits, it also writes the index snapshot again (`carry_over`). It is safe
-there, because the process knows which commits it archived.
+Readers do not use an index snapshot that is older than the last change of the archive: a commit that the snapshot does
+not cover may be in the archive, where readers of the index do not look. So when lakeformat archives commits, it also
+writes the index snapshot again (`carry_over`). This is safe, because the process knows which commits it archived, and
+writes the snapshot only if it covers all of them.
 """
 
 from __future__ import annotations
@@ -223,8 +224,8 @@ class IndexWriter:
     def _clean(self, entries: Sequence[FileInfo], newest_manifest: str) -> None:
         """Remove the files of the index that no reader needs.
 
-        A snapshot is needed until an hour after the next snapshot was written. If more than `_MOST_KEPT` were written
-        within the hour, only the newest are kept; a reader that does not find a file of a removed snapshot lists the
+        A running reader may use a snapshot until an hour after the next snapshot was written. If this leaves more than
+        `_MOST_KEPT` snapshots, only the newest are kept. A reader that misses a file of a removed snapshot lists the
         folders.
 
         Args:
@@ -257,7 +258,8 @@ class IndexWriter:
         def is_unneeded(time: str) -> bool:
             """Tell whether no index snapshot that is still in use needs the delta file of the commit at `time`.
 
-            A snapshot does not need the delta if it covers the commit, or if all commits that it covers are newer.
+            A snapshot does not need the delta if it covers the commit, or if all commits that it covers are newer. In
+            the second case the commit is usually archived; if not, readers use the commit's metadata instead.
             """
             return bool(covered) and all(time in commits or time < min(commits) for commits in covered)
 
@@ -331,9 +333,9 @@ def carry_over(
 ) -> bool:
     """Write a snapshot of the index again without the commits that have been archived. Return whether it was written.
 
-    Call this function under the same lock as `find_provable_manifest` and the archiving of the commits. If the snapshot
-    does not cover all archived commits and at least one other commit, nothing is written, and the next write creates
-    the index again. Storage errors are logged, not raised.
+    Call this function under the same lock as `find_provable_manifest` and the archiving of the commits. The snapshot is
+    written only if it covers all archived commits and at least one other commit. If it is not written, the next write
+    creates the index again. Storage errors are logged, not raised.
     """
     gone = frozenset(instant.time for instant in archived if instant.action in COMMIT_ACTIONS)
     if manifest is None or not gone < manifest.covered.commits:

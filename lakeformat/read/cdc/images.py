@@ -1,21 +1,24 @@
 """Change data: rows before and after each commit, found by joining the file slices before and after by record key.
 
 A row was written by a commit if the row has the commit's time. If the slice before the commit has the row's key, the
-row is an update, else an insert. A row of the slice before that the slice after does not have was deleted. If a partial
-update loses the merge and only fills fields of the stored row, the row keeps its commit time: no change is reported.
+row is an update, else an insert. If only the slice before the commit has a row's key, the row was deleted. If a partial
+update loses the merge and only fills fields of the stored row, the row keeps its commit time. Such a change cannot be
+recognized and is not reported.
 
-The order of the changes is one in which a replica can apply them. File groups are read one after the other, so the
-insert of a key may come before the delete of its old row in another group. `order_images` puts the deletes of a commit
-first. A key that is deleted in one group and inserted into another becomes one update, even if its partition changes. A
-delete is matched first with an insert in the same partition. If a key has several rows, they are matched one by one, in
-row order.
+A replica can apply the changes in the order in which they are returned. File groups are read one after the other, so
+the insert of a key may be read before the delete of its old row in another group. If the replica applied them in this
+order, it would lose the key. So `order_images` puts the deletes of a commit first. If a key is deleted from one group
+and inserted into another, both changes become one update, even if the partition of the key changes. A delete is matched
+first with an insert in the same partition. If a key has several rows, they are matched one by one, in row order.
 
-Memory: one file group at a time is in memory. Of this group, the changed rows are held. If rows were deleted or there
-are log files, all keys and their commit times are held too. If a commit only appended log blocks, only the rows of the
-keys in these blocks are held, before and after the commit, and each slice is read once. If a commit deletes from one
-file group and changes others, the changed rows of all these groups are held, up to `_HELD_BYTES` (64 MB). If there are
-more, they are written to a temporary folder, split by key, and read back one part at a time. The deletes of a key still
-come before its inserts.
+Memory: the changed rows of one file group at a time, and in special cases:
+
+- If rows were deleted or there are log files, all keys of the file group and their commit times are held too.
+- If the commit only appended log blocks to the file group, only the rows of the keys in these blocks are held, before
+  and after the commit. Each slice is read once.
+- If the commit deletes from one file group and changes others, the changed rows of all these groups are held, up to
+  `_HELD_BYTES` (64 MB). If there are more, they are written to a temporary folder, split by key, and read back one part
+  at a time. All changes of a key are in the same part, so the deletes of a key still come before its inserts.
 """
 
 from __future__ import annotations
@@ -79,7 +82,8 @@ _PARTS: Final = 64
 def order_images(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Yield the changes of a commit: deletes, then updates, then inserts.
 
-    If the changes take more than `_HELD_BYTES`, they are split by key into parts, and the order holds within each part.
+    If the changes take more than `_HELD_BYTES`, they are split by key into parts. Then the order holds only within each
+    part. This is enough for a replica that applies changes by key, because all changes of a key are in the same part.
 
     Args:
         batches: changes with the columns `KEY` and `PARTITION`. The results have these columns too.
@@ -119,7 +123,7 @@ class _SpilledImages:
             self._writers.append(self._files.enter_context(pa.ipc.new_stream(sink, schema)))
 
     def put(self, images: pa.Table) -> None:
-        """Write each change to the file of its key."""
+        """Append each change to the temporary file for its key. Changes of one key always go to the same file."""
         of = _choose_parts(images.column(KEY))
         order = np.argsort(of, kind="stable")
         ends = np.cumsum(np.bincount(of, minlength=_PARTS))
@@ -280,7 +284,7 @@ def read_changes(
 
     Args:
         changes: changes of one commit. If one file group may delete a key that another file group inserts, the changes
-            of both groups must be included.
+            of both groups must be included. Otherwise the delete and the insert could not become one update.
         table: the table's columns.
         columns: columns of ``before`` and ``after``.
     """
@@ -288,8 +292,8 @@ def read_changes(
     met = {
         id(change) for some in find_shared_key_sets(changes) for change in some
     }  # Compare by identity, because comparing by value is slow for many changes.
-    # If a file group was replaced, and no other file group may insert its keys, all its changes are deletes. They come
-    # first, and are never kept in memory.
+    # If a file group was replaced, and no other file group may insert its keys, all its changes are deletes without a
+    # matching insert. They are yielded first, batch by batch, so they are never collected in memory.
     gone = [
         change for change in changes if change.after is None and not change.change_data_logs and id(change) not in met
     ]
@@ -322,8 +326,9 @@ def _group_images(
     """Yield the changes of one commit in one file group. Deletes come first, except if Hudi's CDC log files are read.
 
     Args:
-        by_slices: whether to compare the file slices rather than read the CDC log files, which may lack record keys. If
-            a file of the slices is missing, the CDC log files are read all the same.
+        by_slices: whether to compare the file slices rather than read the CDC log files. The CDC log files may lack
+            record keys, and without these a delete cannot be matched with an insert into another file group. If a
+            file of the slices is missing, the CDC log files are read all the same.
     """
     rows, shaped = _SliceRows(storage, table, columns), _ImageBuilder(change, columns)
     use_log = change.change_data_logs and not set(columns.names).intersection(META_COLUMNS)
@@ -405,8 +410,8 @@ def _compare_by_counts(
 def _compare_versions(instant_time: str, old: pa.Table, new: pa.Table) -> tuple[pa.Array, pa.Array]:
     """Return the keys of rows that are new or have changed, and the keys of rows that do not exist any more.
 
-    A row has changed if its commit time differs or is that of the commit. The commit time may also become older: if the
-    commit deletes a row, an older record of the same key may appear again.
+    A row has changed if its commit time differs between ``old`` and ``new``, or is that of the commit. The commit time
+    may also become older: if the commit deletes a row, an older record of the same key may appear again.
     """
     if _has_repeated_keys(_record_keys(old)) or _has_repeated_keys(_record_keys(new)):
         return _compare_repeated_keys(instant_time, old, new)

@@ -1,9 +1,15 @@
 """Conversion of columns to JSON strings, the form in which Hudi's CDC queries return rows.
 
-Numbers, texts and nested values have their usual forms. Dates are days and timestamps are microseconds since 1970. NaN
-and infinite floats are strings. Binary values are in base64. Decimals are JSON numbers. (Hudi's own queries return no
-decimals from base files, and return those of CDC log files as bytes.) Null fields are written as ``null``. Only binary
-values and control characters need a Python loop over rows.
+The JSON forms of the types are:
+
+- Numbers, strings and nested values have their usual forms. Null fields are written as ``null``.
+- Dates are numbers of days since 1970. Timestamps are numbers of microseconds since 1970.
+- NaN and infinite floats are strings.
+- Binary values are strings in base64.
+- Decimals are numbers. This differs from Hudi: its queries return no decimals from base files, and return those of CDC
+  log files as bytes.
+
+Only binary values and strings with control characters need a Python loop over rows.
 """
 
 from __future__ import annotations

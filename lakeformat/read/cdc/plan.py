@@ -1,7 +1,8 @@
 """The plan of a range of changes: for each commit and file group, the file slices before and after the commit.
 
-Both slices are built as in a snapshot, from the files in the partitions that the range touches. No change log is
-needed. If a slice lacks a file that a commit names, the file has been cleaned away, and the range is refused.
+Both slices are built as in a snapshot, from the files in the partitions that the range touches. So the table need not
+have Hudi's CDC log files. If a slice lacks a file that a commit names, the file has been cleaned away. The range is
+then refused, except if CDC log files contain the changed rows of the commit.
 """
 
 from __future__ import annotations
@@ -142,8 +143,9 @@ class ChangePlan:
 def find_shared_key_sets(changes: Sequence[GroupChange]) -> list[tuple[GroupChange, ...]]:
     """Return the sets of a commit's changes in which a key may be deleted from one file group and added to another.
 
-    Any two file groups may have the same key, except different buckets of one partition. Changes that are in no set
-    can be read alone.
+    The changes of a set must be read together. Otherwise the delete and the insert of such a key could not become one
+    update. If all changes are in one partition and all file groups have bucket numbers, only file groups of the same
+    bucket may have the same key. Otherwise any two file groups may. Changes that are in no set can be read alone.
     """
     concerned = [change for change in changes if change.may_delete or change.may_insert]
     partitions = {change.partition_path for change in concerned}
@@ -387,7 +389,8 @@ class _SlicesAt:
 def _find_bucket(file_id: str) -> int | None:
     """Return the bucket number at the start of a file id; None if there is none.
 
-    A number from `_MOST_BUCKETS` on is not a bucket number, but the start of a random file id.
+    If the number is at least `_MOST_BUCKETS`, return None too: the file id is then taken to be a random one that begins
+    with digits.
     """
     found = bucket_of(file_id)
     return found if found is not None and found < _MOST_BUCKETS else None

@@ -46,7 +46,8 @@ def read_split(
 ) -> Generator[pa.RecordBatch, None, None]:
     """Yield the matching rows of a split, with exactly the query's columns, in batches of up to `BATCH_ROWS`.
 
-    Row groups whose statistics rule out a match are skipped too, because the plan does not open every footer.
+    The plan does not open every footer, so it may leave in row groups without a match. These are skipped here: the
+    footer of each file is opened, and its statistics rule them out.
 
     Args:
         table: the table's schema, without meta columns.

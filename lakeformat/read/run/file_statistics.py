@@ -126,11 +126,15 @@ def _bounds(found: ColumnBounds | None, of: pa.DataType, flags: pa.BooleanArray)
 def find_folder_values(
     storage: Storage, statistics: FileStatistics, columns: Sequence[str], schema: pa.Schema
 ) -> FolderValues:
-    """Find the folders in whose files some columns have one value, by column statistics. Folder names are not trusted.
+    """Find, from column statistics, the folders in which each of the columns has the same value in all rows.
 
-    If a global index does not move rows, a row may be in the folder of another value. If folders are made from dates, a
-    folder name may stand for several values. Footers are read for files without statistics in the index, if these are
-    few. A column is left out if it varies in half of the folders or more.
+    Return these folders with their values. Folder names are not trusted, for two reasons:
+
+    - Under a global index that does not move rows, a row may be in the folder of another value.
+    - The folder name of a date may represent several values.
+
+    If at most `_MOST_FOOTERS` files have no statistics in the index, their footers are read. If a column has one value
+    in only half of the folders or fewer, the column is ignored.
 
     Args:
         columns: names of columns of the table. Columns without bounds in ``statistics`` give no values.
@@ -195,9 +199,9 @@ def _add_footer_statistics(
 
 
 def _is_comparable(of: pa.DataType) -> bool:
-    """Tell whether a partition column may have this type and whether equal bounds prove one value.
+    """Tell whether a partition column may have this type, and equal bounds of it prove that all values are equal.
 
-    For floats, equal bounds prove nothing because of NaN and -0.0.
+    For floats, equal bounds prove nothing: bounds leave out NaN, and 0.0 and -0.0 compare as equal.
     """
     return bool(pa.types.is_string(of) or pa.types.is_integer(of) or pa.types.is_boolean(of) or pa.types.is_date32(of))
 

@@ -33,7 +33,7 @@ _END: Final = object()
 class _Stream(Generic[T]):
     """An iterator, its values that wait for the consumer, and the step that computes its next value in a thread.
 
-    The steps of one iterator never run in parallel.
+    A step computes one value. The steps of one iterator never run in parallel.
     """
 
     values: Generator[T, None, None]
@@ -71,22 +71,23 @@ def read_in_order(
 ) -> Iterator[T]:
     """Compute the values of several streams in parallel threads, and yield them in order, one stream after the other.
 
-    Each step in a thread computes one value and ends, so no thread waits for the consumer. If the caller stops early or
-    its process ends, no thread remains. If the caller closes this iterator, the streams are closed.
+    A thread computes one value and is then free, instead of waiting until the consumer takes the value. So no thread
+    hangs if the caller stops early or its process ends. If the caller closes this iterator, the streams are closed.
 
     Memory: the values that wait for the caller, one value per thread that is being computed, and the first value of
     ``early``.
 
     Args:
         threads: maximum number of streams that are read in parallel.
-        held: maximum number of values that wait for the caller or are being computed. At the limit, only the stream
-            whose values are returned next may begin another one.
-        held_bytes: size of the waiting values, in bytes. Above this size, the same holds as at the limit of ``held``.
+        held: maximum number of values that wait for the caller or are being computed. At the limit, no other value is
+            begun, except a value that the caller needs next.
+        held_bytes: limit of the total size of the waiting values, in bytes. If they take more, no other value is begun,
+            except a value that the caller needs next.
         size_of: returns the size of a value in bytes.
         early: one of ``streams``, whose first value takes long to compute. Its first step begins before all others.
 
     Raises:
-        Exception: an error of a stream, maybe before the values of the streams ahead of it.
+        Exception: an error of a stream. It may be raised before all values of the earlier streams have been returned.
     """
     coming = iter(streams)
     active: deque[_Stream[T]] = deque()
@@ -158,7 +159,8 @@ def read_all(
 
     Args:
         shows: whether to show the progress, on a terminal or in a notebook.
-        to_the_end: whether all rows will be read. If so, the slice with the most log bytes begins first.
+        to_the_end: whether all rows will be read. If so, the slice with the most bytes of log files begins first, if
+            it has at least `_HEAVY_LOGS`: it takes long, and would otherwise delay the end of the read.
 
     Raises:
         CorruptTableError: a file is missing or damaged; the message names the file.

@@ -1,7 +1,7 @@
 """The plan of a read: pruning by names and the file index, reading of the needed footers, and splits.
 
-`find_matches` uses the plan to find the slices that updates and deletes by predicate rewrite. The file index counts NaN
-in float columns; Parquet statistics do not.
+Updates and deletes with a condition use the plan too: `find_matches` finds the slices that they rewrite. Parquet
+statistics do not count NaN, so only the file index can prove that a float column of a file holds no NaN.
 """
 
 from __future__ import annotations
@@ -139,8 +139,8 @@ def plan_read(
     """Choose the files, and the row groups of large files, and cut them into splits.
 
     Files are left out by partition values and names, then by the bounds in the file index. Footers are opened for files
-    larger than a split, and for files that are not in the index if these are few. The tasks open the footers of all
-    other files.
+    larger than a split. If at most `_MOST_FOOTERS` files have no bounds in the index, their footers are opened too. The
+    tasks open the footers of all other files.
 
     Memory: some 150 bytes per file for names, sizes and the bounds of the filter's columns, for all files in those
     shards of the file index that may hold a match; one object per chosen file.
@@ -441,7 +441,8 @@ def _path_of(piece: FileSlice) -> str:
 def prove_folder_values(storage: Storage, timeline: Timeline, slices: Sequence[FileSlice]) -> npt.NDArray[np.bool_]:
     """Return a flag per slice: whether commits prove that its rows have the partition values of their folder.
 
-    A log file is proven only if exactly one commit wrote it, with the size that it has now.
+    For a log file, this is proven only if exactly one commit wrote to it, and the file still has the size that this
+    commit recorded. Otherwise another write may have appended rows with other partition values.
     """
     store = TimelineStore(storage)
     store.load()

@@ -1,9 +1,12 @@
 """The choice of instants to archive. Pure (Hudi: ``TimelineArchiverV1.getCommitInstantsToArchive``).
 
-Readers count a file as committed if its instant is older than the timeline's oldest write. A pending write, or a write
-that is about to begin, must not count as committed. Therefore the newest completed commit before it, and all later
-commits, stay. Commits are archived oldest first. A commit that replaced file groups stays while files of these groups
-exist, because without it their rows would reappear.
+Commits are archived oldest first. Apart from the limits, these commits stay:
+
+- The newest commit before the oldest pending write, and all later commits. Readers count a file as committed if its
+  instant is older than the oldest commit on the timeline. Without that commit, readers would see the rows of the
+  pending write. The same holds for a write that has only reserved its instant time.
+- A commit that replaced file groups while files of these groups exist, and all later commits. Without that commit,
+  readers would see the replaced rows again.
 
 Hudi counts commits and cleans separately, so that its defaults keep 30 commits and 30 cleans. Every instant costs
 readers and writers the same, so lakeformat counts them together.
@@ -73,8 +76,8 @@ def extend_for_cleaning(
     """Return limits under which the commits that cleaning keeps readable, and the commit before them, stay.
 
     Args:
-        earliest: the oldest commit that cleaning keeps readable. If None, all stay readable, and the limits change only
-            for a retention by number of commits.
+        earliest: the oldest commit that cleaning keeps readable; None if cleaning makes no commit unreadable. If None,
+            the limits change only if ``retention`` is a number of commits.
     """
     readable = retention.count + 1 if retention.policy is Policy.COMMITS else 0
     if earliest is not None:
@@ -141,10 +144,12 @@ def _find_first_kept(timeline: Timeline, limits: ArchiveLimits, claimed: frozens
 def _choose_cleans_and_rollbacks(timeline: Timeline, limits: ArchiveLimits, first: str) -> list[Instant]:
     """Return the cleans and rollbacks to archive.
 
-    If commits are archived or the timeline is too long, these are all cleans except the last. If commits are archived,
-    these are also the rollbacks older than the commits that stay. If there are more than ``limits.least`` rollbacks,
-    the oldest surplus rollbacks are archived in any case. Hudi also keeps the cleans that are younger than the oldest
-    commit, but no reader needs them.
+    Only instants before the oldest pending instant are archived:
+
+    - All cleans except the last, if commits are archived or the timeline is too long. Hudi also keeps the cleans after
+      the oldest commit that stays, but no reader needs them.
+    - If commits are archived, the rollbacks that are older than the oldest commit that stays.
+    - If there are more than ``limits.most`` rollbacks, the oldest ones, until ``limits.least`` rollbacks remain.
 
     Args:
         first: time of the oldest commit that stays; "" if no commit is archived.

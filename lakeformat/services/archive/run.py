@@ -1,9 +1,12 @@
 """Archiving of instants (Hudi: ``TimelineArchiver``).
 
-All steps happen under the lock, for a limited number of instants at a time. First these
-instants are written to the archive. Then their requested and inflight files are deleted, then their completed files,
-oldest first. A crash can therefore leave instants both in the archive and on the timeline, but no instant is lost, and
-no completed instant looks pending.
+Instants are archived in batches. For each batch, all steps happen under the lock, in this order:
+
+1. The instants are written to the archive. Therefore a crash can leave an instant both in the archive and on the
+   timeline, but it cannot lose an instant.
+2. The requested and inflight files of the instants are deleted. If they were deleted after the completed files, a crash
+   could leave an instant that looks pending.
+3. The completed files of the instants are deleted, oldest first.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Inputs of a clean's plan: the partitions to search, their files, and the files to keep.
 
 The search note, a file in lakeformat's own folder, records the last search, so that the next search can skip unchanged
-partitions. The timeline cannot record it: as in Hudi, a clean that finds no files leaves no instant. Without the note,
-a table that only grows would be searched in full after every commit. If the note is lost, all partitions are searched.
-The note decides only where to search, never what is deleted.
+partitions. The timeline cannot record every search, because, as in Hudi, a clean that finds no files leaves no instant.
+Without the note, a table in which cleans find nothing would be searched in full after every commit. The note decides
+only which partitions are searched, never which files are deleted. So losing the note only makes the next search slower.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ def read_last_search(storage: Storage, clean: CleanMetadata | None, retention: R
     savepoints = frozenset(filter(None, listed.split(",")))
     if noted is None:
         return LastSearch(cleaned, None, savepoints)
-    # If the clean and the search note have the same earliest commit, only the savepoints in the note count: the note
-    # is newer, because every search writes it.
+    # Every search writes the note, so the note is at least as new as the clean. The savepoints of the clean count only
+    # if the clean has a later earliest commit, which shows that the clean is newer than the note.
     savepoints = frozenset(noted["savepoints"]) | (savepoints if cleaned > noted["earliest"] else frozenset())
     commits = frozenset(noted["commits"]) if noted["kept"] == _retention_text(retention) else None
     return LastSearch(max(cleaned, noted["earliest"]), commits, savepoints)
@@ -149,10 +149,15 @@ def find_changed_partitions(
 ) -> frozenset[str] | None:
     """Return the partitions in which files may have become deletable since the last search; None means all partitions.
 
-    These are the partitions that certain commits wrote to. If the policy is commits or hours, these are commits before
-    ``earliest``: those from the last search's ``earliest`` on, and older ones that the last search did not cover (Hudi:
-    ``CleanPlanner.getPartitionPathsForIncrementalCleaning``). If the policy is versions, these are all commits that the
-    last search did not cover.
+    These are the partitions to which the following commits wrote:
+
+    - If the policy is commits or hours: the commits before ``earliest`` that were not before the last search's
+      ``earliest``, or that were not on the timeline at the last search (Hudi:
+      ``CleanPlanner.getPartitionPathsForIncrementalCleaning``).
+    - If the policy is versions: the commits that were not on the timeline at the last search.
+
+    If a savepoint was deleted since the last search, or if some of these commits may have been archived, these are all
+    partitions.
 
     Args:
         earliest: time of the earliest commit to retain; None if the policy is versions.
@@ -276,8 +281,8 @@ class _SliceSorter:
 def _make_layout1_rule(timeline: Timeline) -> _SliceRule:
     """Return the function that finds the slices of log files in tables up to table version 6.
 
-    There a log file's name contains the base instant of its slice. If a pending compaction has opened the slice, the
-    slice has no base file yet.
+    In these tables, a log file's name contains the base instant of its slice. The base instant need not be that of a
+    base file: a slice that a pending compaction has opened has no base file yet.
     """
     compactions = {i.time for i in timeline.pending if i.action is Action.COMPACTION}
 
@@ -293,8 +298,9 @@ def _make_layout1_rule(timeline: Timeline) -> _SliceRule:
 class _Layout2Rule:
     """Function that finds the slices of log files in tables from table version 8 on.
 
-    A log file belongs to the newest base file that began before the log file's commit completed. If there is no such
-    base file, the log file belongs to the slice of the group's first log commit.
+    The base instant of the slice is the instant time of the newest base file that began before the log file's commit
+    completed. If there is no such base file, the slice has no base file, and its base instant is the instant time of
+    the first commit that wrote log files to the slice.
     """
 
     store: TimelineStore

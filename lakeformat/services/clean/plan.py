@@ -1,10 +1,15 @@
 """The choice of commits to keep readable, and of files to delete. Pure (Hudi: ``CleanPlanner``, ``CleanerUtils``).
 
-If the policy is commits or hours, a slice stays if it began at the earliest commit to retain or later, or if it is the
-newest slice before that commit, which the table at that commit needs. If the policy is versions, a fixed number of the
-newest slices of each file group stays. The slices of a replaced file group are deleted together, except those that a
-savepoint names. These always stay: the newest slice of a group that is not replaced, slices that a savepoint names,
-slices that a pending compaction reads, and files that cannot be assigned to a slice.
+Which slices of a file group stay depends on the policy:
+
+- Commits or hours: the slices that began at the earliest commit to retain or later, and the newest slice before that
+  commit, because a reader of that commit needs it.
+- Versions: a fixed number of the newest slices.
+
+Under every policy, these stay: slices that a savepoint names, files that cannot be assigned to a slice, and, if the
+file group is not replaced, its newest slice and the slices that a pending compaction reads. If the file group is
+replaced, all of its slices are deleted at once, except those that a savepoint names. If the policy is commits or hours,
+they are deleted only if the commit that replaced the group is before the earliest commit to retain.
 """
 
 from __future__ import annotations
@@ -37,9 +42,9 @@ __all__ = [
 ]
 
 _HOUR_MS: Final = 3_600_000
-#: Actions that may be pending while later commits complete. The last commit before the oldest such pending action stays
-#: readable, and so do all later commits. Compaction is not in the set, because cleaning keeps the slices that a pending
-#: compaction reads.
+#: Actions that restrict a clean: if one of them is pending, the last commit before it and all later commits stay
+#: readable, because the pending write may read files of that commit. Compaction is not in the set, because cleaning
+#: keeps the slices that a pending compaction reads in any case.
 _AWAITED: Final = COMMIT_ACTIONS | {Action.CLUSTERING}
 
 

@@ -1,9 +1,13 @@
 """Planning and running cleans (Hudi: ``CleanPlanActionExecutor``, ``CleanActionExecutor``).
 
-Under the lock, the plan is made and written to the timeline. Then the lock is released, and files are deleted in
-parallel. Under the lock again, folders of empty partitions are removed and the clean is completed. If the process dies,
-the clean stays pending. The next clean, by lakeformat or Hudi, finishes it. If lakeformat finishes it, files that the
-table needs are not deleted, even if the plan names them.
+A clean has three steps:
+
+1. Under the lock, the plan is made and written to the timeline.
+2. Without the lock, files are deleted in parallel.
+3. Under the lock again, folders of empty partitions are removed and the clean is completed.
+
+If the process dies, the clean stays pending. The next clean, by lakeformat or Hudi, finishes it. If lakeformat finishes
+it, files that the table needs are not deleted, even if the plan names them.
 """
 
 from __future__ import annotations

@@ -70,7 +70,8 @@ class GroupRewriter:
     """Rewrites groups, one per call of `run`; calls may run in parallel.
 
     Args:
-        pool: threads that do the work. Callers of `run` wait for them, so they must not be threads of this pool.
+        pool: threads that do the work. Callers of `run` wait for these threads. A caller must not be a thread of this
+            pool: if all threads of the pool waited in `run`, no thread would do the work.
         progress: display that is advanced by the bytes of the groups' old files.
     """
 

@@ -77,8 +77,8 @@ class PartitionChoice:
         matching: regular expression for whole paths, used if ``selected`` is empty; None matches all.
         mode: ``NONE``, ``RECENT_DAYS`` or ``SELECTED_PARTITIONS``, applied to the paths chosen so far.
         first, last: bounds of SELECTED_PARTITIONS, inclusive; None is unbounded.
-        skipped: number of the greatest paths that RECENT_DAYS leaves out.
-        taken: number of the next greatest paths that RECENT_DAYS chooses; 0 chooses all.
+        skipped: number of partitions that RECENT_DAYS leaves out: those with the greatest paths.
+        taken: number of partitions that RECENT_DAYS chooses: those with the greatest remaining paths; 0 chooses all.
     """
 
     named: tuple[str, ...] | None = None

@@ -1,17 +1,22 @@
 """Rewriting of one clustering group into base files (Hudi: ``MultipleSparkJobExecutionStrategy``).
 
-Rows keep commit time, sequence number, key and partition; the file name is new. A group that fits into the buffer is
-read whole and sorted in memory. Each output file gathers its own rows, so that files are encoded in parallel. Rows that
-keep their order are streamed.
+Rows keep commit time, sequence number, key and partition; only the meta column for the file name changes. There are
+three ways to rewrite a group:
 
-The order of a larger group is divided into ranges, and each range becomes its own files. A sample of the whole group
-determines the ends of the ranges. There are two steps, each of many tasks, in threads or on executors. *Spill*: file
-slices are read in blocks. Each block is sorted and cut at the ends of the ranges. Each piece is a run; the runs are
-written to an Arrow file. *Merge*: the runs of one range, from all spill files, are merged into base files.
+- If there are no sort columns, the rows are streamed in their stored order.
+- If the group fits into the buffer, it is read whole and sorted in memory. The new files are then encoded in parallel.
+- If the group is larger, its rows are divided into ranges of the sort order, and each range is written to its own
+  files. A sample of the whole group determines the ends of the ranges.
+
+Ranges are written in two steps, each of many tasks, in threads or on executors:
+
+1. *Spill*: file slices are read in blocks. Each block is sorted and cut at the ends of the ranges. The part of a block
+   that belongs to one range is a run. The runs are written to an Arrow file.
+2. *Merge*: the runs of one range, from all spill files, are merged into base files.
 
 Memory: the buffer, shared by all groups that are rewritten in parallel; one row group per thread; for the bloom
-filters, the keys of the files being written. The spill step needs the buffer. The merge step needs one block of about
-`BLOCK_BYTES` per run, and a row group. A range has one run for each block that was sorted.
+filters, the keys of the files being written. The spill step needs the buffer. The merge step needs a row group, and for
+each run of its range a block of about `BLOCK_BYTES`; a range has at most one run per sorted block.
 """
 
 from __future__ import annotations
@@ -192,8 +197,8 @@ class GroupSource:
     def sample(self, columns: Sequence[str], most: int) -> pa.Table:
         """Return the given columns of about ``most`` random rows of the group; the same rows in every run.
 
-        Memory: about `_SAMPLE_BYTES`. Whenever the sample exceeds that, every second row is dropped, so
-        that it may have far fewer rows.
+        Memory: about `_SAMPLE_BYTES`. Whenever the sample exceeds that size, every second of its rows is dropped.
+        Therefore the result may have far fewer than ``most`` rows.
         """
         wanted = pa.schema([self.schema.field(name) for name in columns])
         random = np.random.default_rng(self.rows)
@@ -236,10 +241,10 @@ def open_group(
 
 
 Ints = npt.NDArray[np.int64]
-#: If the files of a group have at most this fraction of the target size, the group becomes one file, and the size of
-#: its rows is not measured.
+#: If the files of a group together have at most this fraction of the target size, the group is written as one file
+#: without a measurement of its row size, because the new file almost surely does not exceed the target size.
 _SURELY_ONE: Final = 0.6
-#: Used as the number of rows per file to put a whole group into one file: no group has so many rows.
+#: Number of rows per file with which a whole group is written to one file, because no group has so many rows.
 _ALL: Final = 1 << 62
 
 
@@ -403,8 +408,8 @@ def gather_results(jobs: Sequence[Future[Any]]) -> list[Any]:
 def _file_starts(rows: int, per_file: int, places: Positions | None) -> Ints:
     """Return the row number, in sorted order, at which each file except the first begins.
 
-    Without curve positions, all files have nearly the same number of rows. With them, files end near cell boundaries of
-    the curve.
+    If the rows are not sorted by a curve, all files have nearly the same number of rows. If they are, the numbers
+    differ somewhat, because files end at cell boundaries of the curve, so that filters can skip more files.
 
     Args:
         places: sorted positions of the rows on the curve; None if the rows are not sorted by a curve.
@@ -446,7 +451,8 @@ def rewrite_stream(
 
 #: Name of the column in spill files that contains each row's position on the linear, Z-order or Hilbert curve.
 _PLACE: Final = "_lakeformat_place"
-#: A range becomes one file if its rows are at most this many times those of a file of the target size.
+#: If a range has at most this many times the number of rows of a file of the target size, it is written as one file,
+#: otherwise as several.
 _LEEWAY: Final = 1.4
 
 

@@ -1,9 +1,10 @@
 """Scheduling, running and cancelling clusterings (Hudi: ``SparkExecuteClusteringCommitActionExecutor``).
 
 The lock is held to plan and to publish, not while files are rewritten. Other writers may commit meanwhile, but not to
-the file groups of the plan. `ClusterSession.cluster` plans and runs at once; if it fails, no plan remains. A plan that
-was scheduled separately stays when its run fails. Only `ClusterSession.cancel` removes it, or a run that finds that it
-can never be carried out.
+the file groups of the plan. `ClusterSession.cluster` plans and runs at once; if it fails, it removes its plan. A plan
+that was scheduled separately stays on the timeline if its run fails, so that it can be run again. Such a plan is
+removed only by `ClusterSession.cancel`, or by a run that finds that files of the plan have changed, because then the
+plan can never be run.
 """
 
 from __future__ import annotations
@@ -132,8 +133,9 @@ def find_clustering_params(store: TimelineStore, timeline: Timeline, instant_tim
 def write_clustering_note(store: TimelineStore, timeline: Timeline, instants: Iterable[Instant]) -> None:
     """Record the parameters of the clusterings among ``instants`` in a file, because their plans will be archived.
 
-    By this file in lakeformat's folder, later plans recognise the files that these clusterings wrote, and do not
-    rewrite them. The file keeps the newest `_MOST_NOTED` clusterings. If it is lost, files may be rewritten once more.
+    The file is in lakeformat's folder and keeps the newest `_MOST_NOTED` clusterings. From it, later plans see which
+    data files were written by a clustering with the same parameters, and do not rewrite these. If it is lost, data
+    files may be rewritten once more.
     """
     params_of = {
         instant.time: dict(params)

@@ -1,8 +1,9 @@
 """The choice of file slices to compact (Hudi: ``HoodieCompactionPlanGenerator`` and its strategies). Pure.
 
 Automatic compaction after a write chooses slices that have outgrown their base file: slices with at least
-`lakeformat.compact.auto.log.files` log files, or with log files larger than both the base file and 64 MB. The write
-stats of the newest commit decide whether to search for such slices, so that most commits need no listing of the table.
+`lakeformat.compact.auto.log.files` log files, or with log files larger than both the base file and 64 MB. To find
+such slices, the table must be listed. After most commits it is not listed, because the write stats of the newest commit
+give no sign of such a slice.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ class CompactLimits:
 
     Attributes:
         strategy: simple name of Hudi's strategy class.
-        target_io_mb: megabytes that a plan reads and writes; the slice that reaches the limit is the last.
+        target_io_mb: target for the megabytes that a plan reads and writes. Slices are added to the plan until their
+            total reaches this number.
         least_log_bytes: minimum bytes of a slice's log files, for the strategy by size.
         least_log_files: minimum number of a slice's log files, for the strategies by number and by growth.
         days: number of days, for strategies by day.
@@ -146,7 +148,8 @@ def _choose_by_number(operations: _Operations, limits: CompactLimits) -> _Operat
 def _choose_outgrown(operations: _Operations, limits: CompactLimits) -> _Operations:
     """Choose slices with many or large log files.
 
-    If there are any, also choose slices with half as many log files, because these would be due soon.
+    If any slice reaches the limit of log files or of bytes, the slices with at least half the limit of log files are
+    chosen, too, because they would soon need a compaction of their own. Otherwise, no slice is chosen.
     """
     if not any(_has_many(each, limits.least_log_files) or _has_large(each) for each in operations):
         return ()

@@ -134,7 +134,8 @@ def _inherit_keys(storage: Storage, piece: FileSlice, merged: MergedSlice) -> Fi
 def count_parallel(log_bytes: Sequence[int], buffer_bytes: int, cores: int) -> int:
     """Return how many slices can be compacted at once: at least 1, at most the number of cores and of slices.
 
-    The log records of that many slices fit into the buffer, even if they are the largest slices.
+    It is the greatest number for which the log records of the largest slices fit into the buffer together. If those of
+    one slice do not fit, it is 1.
     """
     taken = 0
     for count, size in enumerate(sorted(log_bytes, reverse=True)[:cores]):

@@ -1,7 +1,8 @@
 """Scheduling, running and cancelling compactions (Hudi: ``HoodieCompactor``, ``ScheduleCompactionActionExecutor``).
 
-The lock is held to plan and to publish, not while files are rewritten. Meanwhile other writers append to the new slices
-that the plan has opened. These slices depend on the plan, so it stays on the timeline if its run fails.
+The lock is held to plan and to publish, not while files are rewritten. Meanwhile other writers append log files to the
+new slices that the plan has opened. If the run of a plan fails, the plan stays on the timeline. Without it, log files
+of timeline layout 1 in the new slices would belong to no slice, because their names contain the plan's instant time.
 """
 
 from __future__ import annotations
@@ -74,8 +75,9 @@ def find_slice_to_merge(
 
     Return None if the operation's file group was replaced or has a newer base file.
 
-    If log files are named after their slice, log files of the old slice that the plan does not name are added: their
-    commit began before the plan was made and completed later. They would be lost with the old slice.
+    In timeline layout 1, the result may also contain log files of the old slice that the plan does not name. Their
+    commit began before the plan was made and completed later. The new base file hides the old slice, so their rows
+    would be lost if they were not merged into it.
 
     Args:
         live: the newest slice of each file group; if a pending compaction has opened a slice, the one before it.
@@ -122,6 +124,8 @@ def check_late_files(
     by_name: bool,
 ) -> None:
     """Check that the new base files hide no file that another commit has added to the merged slices meanwhile.
+
+    The rows of such a file are not in the new base file, so they would be lost.
 
     Args:
         merged: maps each file group of the plan to the slice that was merged.
@@ -382,6 +386,8 @@ def _replaced_groups(context: TableContext, timeline: Timeline) -> frozenset[Fil
 
 def _list_visible_to(timeline: Timeline, plan_time: str | None) -> VisibleInstants:
     """Return the instants whose log blocks a plan's run merges: those that had completed when the plan was made.
+
+    In timeline layout 2, log files of commits that complete later belong to the new slice.
 
     Args:
         plan_time: instant time of the plan. None in timeline layout 1: then the blocks of all committed instants

@@ -24,8 +24,8 @@ from lakeformat.timeline.timeline import Timeline
 
 __all__ = ["Description", "describe"]
 
-#: Ratios above which a service is recommended: small files to live files; log bytes to live bytes; bytes of files that
-#: are not live to live bytes.
+#: Ratios above which clustering, compaction or cleaning is recommended, in this order: number of small files to number
+#: of live files; log bytes to live bytes; bytes of files that are not live to live bytes.
 _MANY_SMALL, _MUCH_LOGGED, _MUCH_DEAD = 0.5, 0.3, 2.0
 _FEW_FILES = 8
 #: Maximum number of footers that are read to count rows.

@@ -133,7 +133,7 @@ def _count_denied(bloom: BloomFilter | None, keys: pa.Array) -> int:
     try:
         chains = hash_chain_blocks(keys, bloom.hashes)
         return sum(int(np.count_nonzero(~bloom.might_contain(chain))) for _, chain in chains)
-    except InvalidInputError:  # Raised for an empty key. No reader looks it up in a bloom filter, so nothing counts.
+    except InvalidInputError:  # Raised for an empty key, which no reader looks up in a bloom filter.
         return 0
 
 

@@ -127,8 +127,12 @@ def _find_incomplete_logs(facts: Facts, live: Mapping[FileGroupId, FileSlice]) -
 def find_miscounts(facts: Facts) -> Iterator[Finding]:
     """Yield files whose row counts in the commit contradict each other. The files themselves are not read.
 
-    A base file has as many rows as were inserted, updated and copied from the previous file of its group. A deleted key
-    need not have been in the previous file.
+    The commit states for each file the number of rows, and of inserted, updated and deleted rows. The rules are:
+
+    - A file has at least the inserted and updated rows. A base file without a previous file has exactly these rows.
+    - In a copy-on-write table, a base file has at most the rows of the previous file of its group and the inserted
+      rows. It has at least this number minus the deletes. It may have more, because a deleted key need not have been
+      in the previous file.
 
     Source: Hudi's ``HoodieMergeHandle``, ``HoodieCreateHandle`` and ``HoodieAppendHandle``.
     """

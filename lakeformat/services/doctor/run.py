@@ -1,8 +1,9 @@
 """Checks of a whole table, and repairs of proved damage.
 
 A check reads every live file once and changes nothing. Other processes may write meanwhile; the check does not read
-their new files. A repair works under the lock and repeats the checks there before it changes anything. It moves removed
-files to ``.hoodie/.lakeformat/removed`` unless ``keep`` is False. Each step of a repair can be repeated safely.
+their new files. A repair makes the checks itself, under the lock, so that no other lakeformat writer changes the table
+between checks and repair. It moves removed files to ``.hoodie/.lakeformat/removed`` unless ``keep`` is False. Each step
+of a repair can be repeated safely, so if the process dies, call the repair again.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Checks of everything except data files: timeline, archive, markers, metadata table, foreign folders.
 
-The module also finds rows that concurrent writers have lost: a commit hides a file that another commit wrote.
+The module also finds rows that were lost because two writers ran at once: one commit hides a file that the other commit
+wrote, so readers do not see the rows of that file.
 """
 
 from __future__ import annotations

@@ -223,7 +223,8 @@ class RestoreSession:
     def _check_is_not_only_commit(self, timeline: Timeline, victim: Instant) -> None:
         """Check that the commit is not the only one on the timeline of a table with archived commits.
 
-        Readers ignore files of archived commits if the timeline has no commit (Hudi: ``isBeforeTimelineStarts``).
+        Without a commit on the timeline, readers ignore the files of archived commits, so that the table would appear
+        empty (Hudi: ``isBeforeTimelineStarts``).
         """
         if len(timeline.commits) == 1 and self.store.read_archived().completed_in(""):
             raise InstantNotAvailableError(
@@ -259,9 +260,9 @@ class RestoreSession:
                 )
 
     def _check_savepoint(self, timeline: Timeline, target: Instant) -> None:
-        """Check that every base file exists that a savepoint of the commit to restore names.
+        """Check that all base files exist that a savepoint of the commit ``target`` names.
 
-        Hudi's cleaner may have deleted such a file.
+        A savepoint should prevent their deletion, but Hudi's cleaner may have deleted one.
         """
         for instant in timeline.of_action(Action.SAVEPOINT):
             if instant.time != target.time or instant.state is not State.COMPLETED:

@@ -1,8 +1,10 @@
 """The files and properties of a table that moves to another version. Pure.
 
-Timeline layout 2 needs completion times, which layout 1 does not store. Hudi's upgrade takes the modification times of
-the timeline's files. In a copy of a table these are too late, so that log files would move to newer slices. Therefore
-the completion times here are also limited to before the next instant.
+Timeline layout 2 needs completion times, which layout 1 does not store. Hudi's upgrade uses the modification times of
+the timeline's files as completion times. If the table was copied, these are the times of the copy, which are too late.
+In layout 2, a log file belongs to the newest base file that began before the log file's commit completed, so a
+completion time that is too late would assign the log file to a newer slice. Therefore lakeformat uses the modification
+time only if it is before the next instant, and otherwise the millisecond before the next instant.
 
 Source of the properties: Hudi's ``SixToEightUpgradeHandler``, ``EightToNineUpgradeHandler`` and their inverses, and
 tables that Hudi 1.2.0 has moved. Two things differ from Hudi: the types of a custom key generator and the payload class
@@ -46,7 +48,9 @@ def list_moves(
     clusterings: Collection[str] = (),
     completed_at: Mapping[str, str] | None = None,
 ) -> tuple[FileMove, ...]:
-    """Return the moves of the timeline files, in the order to make them: of each instant, the completed file last.
+    """Return the moves of the timeline files in the order in which to make them: instant by instant, oldest first.
+
+    The completed file of an instant is moved after its requested and inflight files.
 
     Args:
         instants: one instant for each timeline file.

@@ -1,10 +1,15 @@
 """Moving a table to another version (Hudi: ``UpgradeDowngrade``).
 
-The timeline is copied to the folder of the new layout, where no reader looks yet. Then one replacement of
-``hoodie.properties`` makes the copy the table's timeline. Then the old files are deleted. If the process dies, the
-table has the old version or the new one, and the next change of version cleans up. Everything happens under the table's
-lock, and only while no instant is pending. The two layouts name log files differently. Therefore a table with log files
-is compacted first, by a commit of its own. Memory: one file of the timeline; for an archive that moves, 500 commits.
+The table's lock is held, and no instant may be pending. A change of version has these steps:
+
+1. A table with log files is compacted, by a commit of its own, because the two timeline layouts name log files
+   differently.
+2. The timeline is copied to the folder of the new layout, which readers do not read yet.
+3. One replacement of ``hoodie.properties`` makes the copy the table's timeline.
+4. The old timeline files are deleted.
+
+If the process dies, the table has the old version or the new one, and the next change of version removes the files of
+the other layout. Memory: one file of the timeline; for an archive that moves, 500 commits.
 """
 
 from __future__ import annotations

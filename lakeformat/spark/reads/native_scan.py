@@ -8,7 +8,7 @@ slices with log files, are read by Spark tasks that run lakeformat's own reader.
 Spark's public API finds partition columns only in Hive-style folder names, and asks the file system about every file
 first. Therefore this module creates Spark's internal relation through py4j, and passes it the partition columns and the
 files' sizes. The internal classes are the same in Spark 4.0 to 4.3. If they are not available (Spark Connect, a later
-Spark), the public API is used. Then filters skip only row groups, not folders.
+Spark), the public API is used. Then Spark's filters skip only row groups, not folders.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def _relation(
     path_of, place_of = jvm.org.apache.hadoop.fs.Path, sources.PartitionPath
     of_folders = set(folders.values.column_names)
     known = [name for name in schema.names if name in of_folders]
-    # With partition values ``recursiveFileLookup`` is left out, because Spark raises an error if both are given.
+    # Spark raises an error if it gets partition values together with the option ``recursiveFileLookup``.
     said = {key: value for key, value in _OPTIONS.items() if not (known and key == "recursiveFileLookup")}
     options = python.toScalaMap({**said, **more})
     partitions = StructType([schema[name] for name in known])
@@ -136,8 +136,8 @@ def _relation(
         session, python.toSeq(paths), options, option.apply(columns), cache, option.apply(spec), option.empty()
     )
     if known:
-        # Spark finds a folder's files by the folder's URI. If Spark spelled the URI differently, rows would be missing,
-        # so the URIs are compared.
+        # Spark looks up a folder's files by the folder's URI. If Spark spells the URI of the files' folder differently,
+        # it finds no files, and the folder's rows would be missing. Therefore the URIs are compared.
         found, given_files = index.leafDirToChildrenFiles().keySet(), python.toSeq(places)
         if set(found.mkString("\n").split("\n")) != set(given_files.mkString("\n").split("\n")):
             raise ValueError("Spark writes a folder's name in another way")
@@ -202,7 +202,7 @@ class NativePlan:
     Attributes:
         snapshot: the snapshot to read.
         query: the wanted columns and rows.
-        kept: for the path of each base file to read that has no log files, the part of the file to read.
+        kept: the base files to read that have no log files: a mapping of path to the part of the file to read.
         slices: the file slices with log files, which lakeformat merges.
         files: the base files in ``kept``.
         foreign: paths of those ``files`` that Spark cannot read with the table's types, so that lakeformat reads them.
@@ -283,8 +283,8 @@ def native_scan(spark: SparkSession, storage: Storage, plan: NativePlan, *, spli
 def _filters_records(spark: SparkSession) -> bool:
     """Tell whether the session lets Parquet's reader filter single rows, and not only row groups.
 
-    If so, Spark must not push filters on floats into the scan: the reader distinguishes -0.0 from 0.0, and Spark does
-    not, so the reader would drop rows.
+    If so, Spark must not push filters on floats into the scan. The reader would drop rows: for it -0.0 and 0.0 are
+    different values, but Spark's conditions treat them as equal.
     """
     return str(spark.conf.get(_RECORD_FILTER, "false")).lower() == "true"
 
@@ -328,8 +328,8 @@ def _hide_nan(field: StructField, without_nan: Collection[str]) -> Column | None
     """Wrap a column whose values may be NaN in an expression with the same values; return None for other columns.
 
     Spark does not push filters on an expression into the scan, so such filters skip no row group. Skipping would lose
-    rows: Parquet's bounds ignore NaN, but Spark orders NaN above all numbers, so ``x > 100`` selects NaN. For the same
-    reason bloom filters of other writers, which distinguish -0.0 from 0.0, cannot lose rows.
+    rows: Parquet's bounds ignore NaN, but Spark orders NaN above all numbers, so ``x > 100`` selects NaN. Bloom filters
+    of other writers, which distinguish -0.0 from 0.0, would lose rows too. They are used only for pushed filters.
 
     Args:
         without_nan: paths of floats that have no NaN in any file, and need no wrapping.
@@ -367,7 +367,9 @@ def _floats(of: DataType, above: tuple[str, ...]) -> Iterator[tuple[tuple[str, .
 def check_skipping(
     spark: SparkSession, location: str, snapshot: Snapshot, where: str | None, options: Mapping[str, str]
 ) -> None:
-    """Test that skipping by column statistics loses no rows: tasks also read the skipped files and row groups.
+    """Check that skipping by column statistics loses no rows.
+
+    Tasks read the files and row groups that would be skipped, and look for rows that satisfy the condition.
 
     Args:
         snapshot: the snapshot to read.

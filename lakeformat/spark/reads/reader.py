@@ -81,8 +81,8 @@ class ImagePartition(InputPartition):
     """The part of the change data that one task reads.
 
     Attributes:
-        changes: the changes of file groups. Groups are in one tuple if their changes must be read together, because a
-            commit may move a key from one to another; see `ChangePlan.pack`.
+        changes: the changes of file groups. If a commit may have moved keys between file groups, their changes are in
+            one tuple and are read together; see `ChangePlan.pack`.
         table: the table's columns.
         columns: the columns that the images ``before`` and ``after`` have.
     """
@@ -200,9 +200,10 @@ class SplitPartition(InputPartition):
 class _Pushdown:
     """A callable object that replaces the method ``pushFilters`` of a reader.
 
-    If the pushdown setting is off, which is the default, Spark 4.1 and later raise an error for a reader that overrides
-    ``pushFilters``. They detect this by comparing ``reader.pushFilters.__func__`` with their own function, so this
-    object has that function as its ``__func__``. If the setting is on, they call the object.
+    An ordinary override is not possible: if the pushdown setting is off, which is the default, Spark 4.1 and later
+    raise an error for a reader that overrides ``pushFilters``. Spark compares ``reader.pushFilters.__func__`` with the
+    function of its own base class. This object has that function as its ``__func__``, so Spark sees no override. If the
+    setting is on, Spark calls the object.
     """
 
     def __init__(self, reader: LakehouseReader) -> None:
@@ -286,8 +287,8 @@ class LakehouseReader(DataSourceReader):
                 splits = self._plan(self._snapshot, self._narrow_query(asked.predicate))
                 now = confirm_plan(self._log, asked, len(splits))
                 if now.count == asked.count:
-                    # Tasks get this reader as it was before planning. If the predicate has changed since, they get the
-                    # new one with their partition.
+                    # Tasks get this reader with the predicate from before planning. If the plan was made again for a
+                    # wider predicate, each partition brings this predicate to its task.
                     news = None if asked is self._asked else asked.predicate
                     return [
                         SplitPartition(split, of_pushed=True, pushed=news, first=not at)
@@ -358,7 +359,8 @@ class LakehouseReader(DataSourceReader):
 def read_columns_schema(options: Mapping[str, str], relation: Relation | None = None) -> StructType:
     """Return the columns of a read for which the user gives no schema.
 
-    An incremental query without a start belongs to a stream, so the table's newest columns are returned.
+    A batch read by an incremental query must have a start. If the start is missing, Spark requests the columns of a
+    stream, and the table's newest columns are returned.
     """
     with plain_errors():
         context, resolved = requested_context(without_mark(options), reads=True)

@@ -75,8 +75,8 @@ class LakehouseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     """The reader of one streaming query: it plans offsets and batches, and reads the rows in tasks.
 
     Spark 4.0 and 4.1 call `latestOffset` without the previous offset and the limit of the trigger. In these releases
-    the end of the batch that was planned last serves as the previous offset. The limits of a batch apply to every
-    trigger, so a run of ``availableNow`` reads one batch.
+    the end of the batch that was planned last serves as the previous offset, and the limits of a batch apply to every
+    trigger. Spark runs only one batch for ``availableNow``. If limits are set, later commits wait for the next run.
     """
 
     def __init__(
@@ -147,8 +147,8 @@ class LakehouseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def getDefaultReadLimit(self) -> Any:  # noqa: N802
         """Return the limit that Spark passes to `latestOffset`, except for a trigger that reads everything (``Once``).
 
-        For such a trigger Spark passes ``ReadAllAvailable``. `latestOffset` only distinguishes the two cases; the
-        maximum size of a batch comes from the options, see `BatchLimits`.
+        For such a trigger Spark passes ``ReadAllAvailable``. `latestOffset` only tests whether it gets this limit. It
+        ignores the number in any other limit: the maximum size of a batch comes from the options, see `BatchLimits`.
         """
         from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
 
@@ -257,7 +257,7 @@ def make_stream_reader(
             )
         # While the stream was stopped, a clean may have deleted files that a batch must read. Later commits have
         # rewritten the rows of these files, and a later batch reads these commits. So missing files raise no error,
-        # unless the user sets the option `FULL_SCAN`.
+        # unless the user sets the option `FULL_SCAN` to false.
         whatever_is_there = {} if parsed.is_set(FULL_SCAN) else {FULL_SCAN: True}
         parsed = parsed.with_values(**{QUERY_TYPE: "snapshot", END_COLUMNS: True}, **whatever_is_there)
         snapshot = (

@@ -82,7 +82,7 @@ def active_session(spark: SparkSession) -> Iterator[None]:
 
     Then ``df.write.format("lakehouse")`` works in the thread. Afterwards the session that was active before is active
     again, or none. Over Spark Connect nothing is needed, and nothing is done. ``PYSPARK_PIN_THREAD=false`` must not be
-    set, because without pinned threads a Python thread has no JVM thread of its own.
+    set: a session is active in one JVM thread, and without pinned threads a Python thread has no JVM thread of its own.
 
     Args:
         spark: the session.
@@ -119,7 +119,8 @@ def each_batch(
         path: folder or URL of the table.
         app: the name of the stream in the table's commits, by which a repeated batch is recognized. By default the
             query's id, which is stored in its checkpoint. Over Spark Connect the id is not available, so a name is
-            required; use a different name for each checkpoint.
+            required. Use a different name for each checkpoint: with a new checkpoint the numbers of batches begin at 0
+            again, and under the old name such batches would be skipped as repeated.
         options: as in `lakeformat.spark.write`.
 
     Raises:

@@ -1,8 +1,9 @@
 """The steps of a write on executors. Each step is one Spark job, whose tasks return small rows of JSON.
 
 The steps use only ``mapInArrow`` and other functions of the DataFrame API, so they run over Spark Connect too. The data
-that a task works on is pickled with its function. Spark returns the rows of one attempt per task, so the driver ignores
-files that other attempts wrote.
+that a task works on is pickled with its function. The returned rows name the files that the task wrote. If Spark runs
+several attempts of a task, it returns the rows of only one. The driver uses only files that these rows name, so files
+of other attempts do not enter the table.
 """
 
 from __future__ import annotations

@@ -49,13 +49,13 @@ __all__ = ["append", "log_file_name"]
 Ints = npt.NDArray[np.int64]
 
 #: If a data block has at least this many bytes, some of its rows are tested, to see which columns are worth
-#: compressing. A smaller block takes less time to write than to test, and one input batch may write a small block to
-#: each of many buckets.
+#: compressing. Smaller blocks are not tested: the test would take longer than writing the block, and small blocks are
+#: frequent, because one input batch may write a block to each of many buckets.
 _LEAST_SAMPLED_BYTES: Final = 64 << 10
-#: Number of a data block's rows that are tested, to see which columns are worth compressing. A larger number is not
-#: worth its time, because compaction rewrites the rows.
+#: Number of a data block's rows that are tested, to see which columns are worth compressing. A test of more rows would
+#: choose the columns better, but compaction rewrites the rows anyway, so the longer test is not worth its time.
 _SAMPLE_ROWS: Final = 1024
-#: Greatest position in the base file that a log block may record for a row, because Hudi's readers use 31 bits for it.
+#: Maximum position in the base file that a log block may record for a row, because Hudi's readers use 31 bits for it.
 _LAST_ROW: Final = (1 << 31) - 1
 
 
@@ -105,7 +105,8 @@ def _drop_late_deletes(
 ) -> Ints:
     """Return the deletes to write: those among ``deletes`` whose stored row is not newer.
 
-    If the stored row is newer, the delete must have no effect, but readers of log files would apply it.
+    If the stored row is newer, the delete must have no effect. But readers of log files apply a delete whose ordering
+    value is null or the int 0 to every version of the row. So such a delete is only written if no newer row is stored.
 
     Args:
         deletes: the deletes, as positions among the bucket's rows. The result has the same form.
@@ -169,8 +170,8 @@ def _sort_in_base_order(rows: Ints, bucket: Bucket) -> Ints:
 def _base_rows(rows: Ints, bucket: Bucket, place: LogPlace) -> BaseRows | None:
     """Return the positions in the base file of a log block's rows; None if the block must not record them.
 
-    If a block records these positions, readers need not compare keys. The positions must be ascending, and refer to the
-    slice's present base file.
+    If a block records these positions, readers do not compare keys: they apply each row to the stored row at its
+    position. So the positions must be ascending and refer to the slice's present base file.
     """
     base = place.file_slice.base if place.file_slice is not None else None
     if base is None or base != bucket.base or bucket.base_rows is None or (rows >= bucket.lookups).any():
@@ -297,8 +298,8 @@ def _keys_to_delete(
     if not settings.rule.keeps_whole_rows or settings.is_delete:
         return keys, []  # Without an ordering value, a delete removes every version of its row.
     column = _ordering_values(incoming, deletes, settings)
-    # If a row moves to another partition, its delete here gets a null as ordering value. So the delete removes every
-    # version of the row.
+    # If a row moves to another partition, its delete in this partition gets a null as ordering value. Readers apply
+    # such a delete to every version of the row.
     return keys, [pc.if_else(pa.array(deletes < bucket.moved_rows), pa.scalar(None, column.type), column)]
 
 

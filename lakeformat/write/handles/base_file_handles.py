@@ -2,9 +2,9 @@
 
 Hudi calls them ``HoodieMergeHandle`` and ``HoodieCreateHandle``.
 
-Memory: one row group of the base file, and as many bytes of the bucket's rows, which are copied from the source when
-they are needed. Merges also keep the bucket's keys and a few copies of the footer's bloom filter, which has about three
-bytes per row of the file.
+Memory: one row group of the base file, and a part of the bucket's rows of at most the same size. The parts are copied
+from the source when they are needed. Merges also keep the bucket's keys and a few copies of the footer's bloom filter,
+which has about three bytes per row of the file.
 """
 
 from __future__ import annotations
@@ -362,7 +362,7 @@ class KeyMerger:
             rows: positions of incoming rows, one for each matched stored row.
         """
         at = np.arange(len(rows))
-        # The assignment runs backwards. So if a row occurs twice, the place of its first occurrence remains.
+        # The assignment runs backwards. So if a row occurs twice, the index of its first occurrence is stored.
         self._first_at[rows[::-1]] = at[::-1]
         is_repeat: npt.NDArray[np.bool_] = self._found[rows] | (self._first_at[rows] != at)
         self._found[rows] = True
@@ -416,9 +416,9 @@ def mask_of_deletes(rows: Incoming | pa.Table, settings: HandleSettings) -> npt.
 
 
 def check_inserts(rows: pa.Table, settings: HandleSettings) -> pa.Table:
-    """Return the new rows unchanged, after a check of the columns that must not be null.
+    """Return the new rows unchanged. Refuse them if a column that must not be null has nulls.
 
-    If the input lacks such a column, a new row has no stored row that could supply its value.
+    The input of a partial update may lack such a column: an updated row keeps its stored value. A new row has none.
 
     Raises:
         SchemaMismatchError: if such a column is null; the message names the column.
@@ -445,8 +445,8 @@ def _open_for_merge(source: Any, path: str, settings: HandleSettings) -> Iterato
 def _encoded_text(metadata: Any, settings: HandleSettings) -> frozenset[str]:
     """Return the names of the text columns that may stay dictionary-encoded during a merge.
 
-    The ordering column is never among them, because its values are compared. If the merge computes new values from
-    stored ones, the set is empty.
+    The ordering column is never among them, because the merge compares its values. If the merge computes new values
+    from stored ones, the set is empty.
     """
     rule = settings.rule
     if settings.make_merger or rule.makes_rows:

@@ -1,13 +1,14 @@
 """The tasks of a shuffled write: rows are routed to buckets (step 5), then buckets are written to files (step 6).
 
-Between the two steps, Spark shuffles the rows by bucket. Memory: for routing, a stage file's record batch
-(`StageWriter`'s buffer, mapped on local disks); for writing, one bucket's rows and a row group of its base file.
+Between the two steps, Spark shuffles the rows by bucket. Memory of the first step: one record batch of a stage file
+(`StageWriter`'s buffer; memory-mapped on local disks). Memory of the second step: one bucket's rows, and a row group of
+its base file.
 
 With a bucket index, tasks may append rows without a shuffle or a lookup, because a hash gives the file group. When the
 write begins, the driver creates a `BucketPlaces` value with all that a task must know: the slices of the buckets, and
-the names of their next log files. Several tasks may append to one bucket. Each task writes its own file, and readers
-read these files in the order of the tasks' numbers, which are part of the files' names. Memory: the write buffer, and
-the memory of `append` for one bucket's rows.
+the names of their next log files. If several tasks append to one bucket, each task writes its own log file. The task's
+number is part of the file's name, and readers read the files in the order of these numbers. Memory: the write buffer,
+and the memory of `append` for one bucket's rows.
 """
 
 from __future__ import annotations
@@ -76,8 +77,8 @@ _ROUTING: Final = (
     pa.field(LOOKUP, pa.bool_()),
     pa.field(ARRIVAL, pa.int64()),
 )
-#: More rows than any stage file has. A row's position in the input is the number of its stage file times this, plus the
-#: row's position in the stage file.
+#: A row's position in the input is computed as the number of its stage file times this constant, plus the row's
+#: position in the stage file. No stage file has so many rows, so no two rows get the same position.
 _STAGE_ROWS: Final = 1 << 40
 #: Maximum number of rows in one batch that is passed to Spark.
 _BATCH_ROWS: Final = 16_384
@@ -99,7 +100,9 @@ def route_rows(
     task_values: Sequence[int],
     settings: PrepareSettings,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield one stage file's rows with their buckets, for the shuffle. A row is yielded once per slice that has it.
+    """Yield one stage file's rows with their buckets, for the shuffle.
+
+    If several file slices hold a row's key, the row is yielded once for each of these slices.
 
     Args:
         stage: the stage file's number.
@@ -132,10 +135,10 @@ def route_rows(
 def _choose_slices(
     storage: Storage, staged: StagedTask, source: str, pairs: tuple[Ints, Ints], route: PartitionRoute
 ) -> tuple[Ints, Ints]:
-    """Drop for each row the file slices whose log files have deleted it. Keep at least one slice for each row.
+    """Drop each pair of row and file slice whose log files have deleted the row. Keep at least one pair per row.
 
-    ``pairs`` are two arrays: positions of rows, and positions of the slices in which they were found. Only rows that
-    were found in several slices are checked. Memory: the keys of these rows.
+    ``pairs`` are two arrays: positions of rows, and positions of the slices in which their keys were found. Only rows
+    whose keys were found in several slices are checked. Memory: the keys of these rows.
     """
     rows, files = pairs
     several = np.flatnonzero(np.bincount(rows, minlength=1)[rows] > 1)
@@ -202,7 +205,7 @@ def _buckets_of_files(files: Ints, by_file: Mapping[int, int]) -> Ints:
 
 
 def _buckets_of_new_keys(keys: pa.Array, route: PartitionRoute) -> Ints:
-    """Return the bucket of each new key: ``inserts[n]``, where n is the number of cuts that are not above the key."""
+    """Return the bucket of each new key: ``inserts[n]``, where n is the number of cuts up to and including the key."""
     if not route.cuts or not len(keys):
         return np.full(len(keys), route.inserts[0], np.int64)
     cuts = pa.array(route.cuts, keys.type)
@@ -329,8 +332,9 @@ def may_append_in_tasks(job: WriteJob, snapshot: Snapshot, append_rules: AppendR
         return False
     if append_rules.reads_stored or rule.fills_nulls or prepare_settings.keys.generates_keys:
         return False
-    # If log files have deleted a row, readers may prefer its deleted version to an incoming row with the same key. To
-    # notice this, a task would have to read stored rows. A DELETE brings no rows to which this could happen.
+    # If log files have deleted a row, readers may prefer the deleted version to an incoming row with the same key. Only
+    # a write that reads stored rows can notice this, and tasks do not read them. A DELETE writes no rows, so tasks may
+    # append it in any case.
     return job.operation is Operation.DELETE or not any(
         append_rules.place(piece).deleting_logs for piece in snapshot.each_slice()
     )
@@ -348,7 +352,8 @@ def append_in_task(
     """Write a task's input rows to log files in ``handles.folder``. Return the number of input rows, and the files.
 
     Args:
-        task: the task's number. Readers take rows of a task with a higher number as later rows.
+        task: the task's number. If two tasks write the same key, readers treat the row of the task with the higher
+            number as the later row.
         attempt: a number that no other task attempt has; it is part of the files' names.
     """
     taken_rows, written = 0, list[WrittenFile]()
@@ -395,7 +400,10 @@ def _split_by_bucket(
 
 
 def check_places(written: Iterable[WrittenFile], planned: BucketPlaces, current: BucketPlaces) -> None:
-    """Refuse to publish log files if their file groups have got a new slice, from a compaction planned meanwhile.
+    """Refuse to publish log files if a file group has got a new slice since the write began.
+
+    In timeline layout 1, the name of a log file assigns it to a slice, here to the old one. If a compaction was planned
+    meanwhile, its plan does not list these log files, so their rows would be lost when the compaction completes.
 
     Args:
         written: the log files that tasks have written.

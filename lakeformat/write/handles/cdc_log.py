@@ -2,9 +2,13 @@
 
 Source: Hudi's ``HoodieMergeHandleWithChangeLog`` and ``HoodieCDCLogger``.
 
-To find the changes, each batch of stored rows is compared with the rows that the merger makes of it. Rows with the new
-commit's time are updates, keys that are missing are deletes, and rows after the last batch are inserts. Memory: the
-rows before and after their changes, up to a row group's bytes, and the keys of the batch.
+To find the changes, each batch of stored rows is compared with the rows that the merger makes of it:
+
+- A row with the new commit's time is an update.
+- A key that is missing from the merger's rows is a delete.
+- The rows that the merger adds after the last batch are inserts.
+
+Memory: the rows before and after their changes, up to a row group's bytes, and the keys of the batch.
 """
 
 from __future__ import annotations
@@ -203,7 +207,11 @@ class _LoggingMerger:
             self._log.add("d", keys.filter(gone), batch.filter(gone), None)
 
     def _apply_to_repeated_keys(self, batch: pa.RecordBatch) -> Iterator[pa.Table]:
-        """Apply the merger to a batch in which rows share keys. Sequence numbers show which rows it has not changed."""
+        """Apply the merger to a batch in which several rows have the same key, and log the changes.
+
+        The key does not show which of these rows has changed. But the merger changes a row's sequence number only with
+        the row, so a sequence number that remains marks an unchanged row.
+        """
         parts = list(self._merger.apply(batch))
         yield from parts
         is_new = [pc.equal(part.column(COMMIT_TIME).cast(pa.string()), self._time) for part in parts]

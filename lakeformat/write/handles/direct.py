@@ -7,9 +7,10 @@ Sorted runs on storage are merged into one sorted stream per file group, batch b
 `BLOCK_BYTES` per run of a partition, and a copy of the blocks that a merge step uses. A task's input has one run per
 ``lakeformat.write.buffer.bytes``.
 
-An ``insert`` repacks: small files that tasks have just written are merged with the table's small files. A task divides
-its rows over files without knowing the table's small files, which could take the rows. Without this step a thousand
-inserts of half a row group would leave a thousand files. Memory: the decoded rows of the merged files, at most
+An ``insert`` repacks: it reads back the small files that its tasks have just written, and writes their rows again,
+together with the table's small files. This is necessary because a task does not know the table's small files, so it
+writes a small file of its own. Without repacking, a thousand inserts of half a row group each would leave a thousand
+small files. Memory: the decoded rows of the merged files, at most
 `_MOST_EXPANSION` times the limit ``at_most_bytes`` of `choose_small_files`.
 """
 
@@ -58,8 +59,8 @@ __all__ = [
 ]
 
 _MAX_OPEN_FILES: Final = 16
-#: When this many rows are buffered, they are split by partition. With a greater number, a row costs less time to split,
-#: but waits longer in the buffer.
+#: When at least this many rows are buffered, they are split by partition. With a greater number, splitting takes less
+#: time per row, but rows wait longer in the buffer.
 _ENOUGH_ROWS: Final = 262_144
 #: When a file reaches this fraction of the maximum file size, it is closed, because no more than a tiny row group would
 #: fit into the rest.
@@ -261,7 +262,8 @@ class DirectWriter:
     def _rows_that_fit(self, writer: BaseFileWriter, rows: pa.Table) -> int:
         """Return the number of rows for the next row group: as many as fit into the file, at most `ROW_GROUP_ROWS`.
 
-        If the file is empty, the size of a row is estimated by its size in memory, which is larger than on disk.
+        If the file is empty, a row is assumed to be as large as in memory. On disk it is smaller, so the file does not
+        get too large.
         """
         row_bytes = writer.expected_bytes / writer.rows if writer.rows else rows.nbytes / rows.num_rows
         room = int((self.files.max_file_bytes - writer.expected_bytes) / max(row_bytes, 1.0))
@@ -417,9 +419,12 @@ def _group_rows(runs: Sequence[tuple[Any, Run]], columns: tuple[str, ...]) -> It
 def merge_sorted(cursors: Iterable[RunCursor], order: Order) -> Iterator[pa.Table]:
     """Merge runs, each sorted by ``order``, into one sorted stream of tables.
 
-    Each step finds the head (a run's rows in memory) whose last row sorts first. No row outside the heads sorts before
-    that last row, so the rows of all heads up to it are yielded. Heads that begin after it are not touched, so runs
-    that do not overlap are yielded without a sort.
+    The head of a run is its rows in memory. Each step has two parts:
+
+    1. Find the smallest last row of all heads. No row that is not yet in memory sorts before it, because such a row
+       follows the last row of its own run's head.
+    2. Yield the rows of all heads up to this row, in sorted order. If only one head has such rows, it is yielded
+       without a sort. So runs that do not overlap are never sorted.
     """
     alive = [cursor for cursor in cursors if cursor.head.num_rows]
     while alive:
@@ -433,9 +438,10 @@ def merge_sorted(cursors: Iterable[RunCursor], order: Order) -> Iterator[pa.Tabl
 
 
 def _find_first_end(cursors: Sequence[RunCursor], order: Order) -> tuple[int, list[int]]:
-    """Find the run whose rows in memory end first.
+    """Find the run whose last row in memory is the smallest in sort order.
 
-    Return its index, and a list of this index and those of all runs whose rows in memory begin before that end.
+    Return the index of this run, and the sorted indexes of the runs to merge next: this run, and each run whose first
+    row in memory sorts before that last row.
     """
     ends = [cursor.head.slice(cursor.head.num_rows - 1) for cursor in cursors]
     starts = [cursor.head.slice(0, 1) for cursor in cursors]
@@ -459,8 +465,8 @@ def _merge_step(cursors: Sequence[RunCursor], first_end: int, order: Order) -> p
     return gather(rows, chosen)
 
 
-#: Small files of a write are read back and written again. The maximum size of their rows in memory is this many times
-#: the maximum total size of the files.
+#: Small files of a write are read back and written again, up to a maximum total size. Their rows in memory may have at
+#: most this many times that size.
 _MOST_EXPANSION: Final = 4
 
 
@@ -474,7 +480,8 @@ def choose_small_files(
 ) -> tuple[WrittenFile, ...]:
     """Choose small files of this write whose rows are read back and written into larger files, smallest file first.
 
-    A file is only chosen if its partition has another small file, or rows that are not yet in a file.
+    A file is only chosen if its partition has another small file, of this write or of the table, or rows that are not
+    yet in a file.
 
     Args:
         written: files that tasks have just written.

@@ -2,13 +2,14 @@
 
 Readers of log files apply only the table's merge rule. If a write uses another rule (only some columns, a merger,
 MERGE clauses, a condition), the rule is applied here to the stored rows, and the resulting rows are appended whole.
-Readers with an ordering column would ignore a resulting row whose ordering value is less than that of the stored row,
-and a log file cannot remove the stored row. In this case the slice is rewritten to a base file. (Hudi also rewrites
-small file groups in a deltacommit.)
+If the table has an ordering column, readers would ignore a resulting row whose ordering value is less than that of the
+stored row. Deleting the stored row in the log first does not help, because readers would still merge the new row with
+the deleted one (see below). In this case the slice is rewritten to a base file. (Hudi also rewrites small file groups
+in a deltacommit.)
 
-The rule for deletes is that of copy-on-write tables. A delete loses only to a stored row whose ordering value is
-greater; a null is less than every value; a deleted version has no effect on later ones. Log files express the same only
-if the writer reads stored rows first:
+Deletes must have the same result as in copy-on-write tables. There, a delete has no effect if the stored row has a
+greater ordering value, where a null is less than every value; and a deleted version has no effect on later versions.
+Readers of log files differ in two cases, for which the writer reads stored rows first:
 
 - Readers apply a delete with a null, or with the int 0, to any version. So such a delete is appended only if no stored
   row is newer (`mask_late_deletes`).
@@ -207,7 +208,9 @@ def _top_column(settings: HandleSettings, ordering: str) -> str:
 def _loses_to_hidden_version(storage: Storage, place: LogPlace, rows: pa.Table, settings: HandleSettings) -> bool:
     """Tell whether readers would prefer a hidden version of a key to the new row with this key.
 
-    Hidden versions are rows of the base file that log files delete, and deletes with an ordering value.
+    A new row's key is not among the rows that readers get from the slice. If the slice's files hold versions of the key
+    nevertheless, log files have deleted them. These hidden versions are rows of the base file or of log files, and
+    deletes with an ordering value.
     """
     if place.file_slice is None or place.merging is None or not place.deleting_logs:
         return False

@@ -148,8 +148,9 @@ class WriteJob:
     def index_settings(self) -> IndexSettings:
         """Return the settings of the index that the write uses."""
         settings = index_settings(self.config, self.options)
-        # An index lookup may return false positives. A merge into a base file detects them. A write that appends to log
-        # files or drops rows with stored keys does not, so it needs an exact lookup.
+        # An index lookup may return false positives. A merge into a base file detects them, because it reads the file's
+        # keys. A write that appends to log files or drops rows with stored keys does not read them, so it needs an
+        # exact lookup.
         finds_deleted = self.dup_policy != "none"
         exact = finds_deleted or (self.config.takes_logs and not settings.has_buckets)
         return replace(settings, exact=exact, finds_deleted=finds_deleted)

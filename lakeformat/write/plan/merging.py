@@ -29,8 +29,8 @@ def payload_name(payload: str | None) -> str:
 def merge_mode(config: TableConfig | None, options: Options) -> str:
     """Return the merge mode for rows with the same key.
 
-    The table's stored mode comes first, then the options. If neither names one, Hudi 1.x's default applies: event time
-    with an ordering column, else commit time.
+    The mode that the table stores comes first, then that of the options. If neither names a mode, Hudi 1.x's default
+    applies: event time if there is an ordering column, else commit time.
 
     Raises:
         UnsupportedTableError, InvalidOptionError: if the rule of a payload class is not known.

@@ -36,8 +36,9 @@ __all__ = [
 
 _FIELD: Final = "hoodie.payload.delete.field"
 _MARKER: Final = "hoodie.payload.delete.marker"
-#: Types that the column of a delete marker may have. Hudi compares the marker with the Avro value as text. For these
-#: types this text is that of the value in Java. Dates are refused, because Avro stores them as numbers.
+#: Types that the column of a delete marker may have. Hudi compares the marker with the text of the value in Avro, which
+#: for these types is the text of the value in Java. Dates are refused: Avro stores them as numbers, so a marker that is
+#: written as a date would never match.
 _PLAIN: Final = (pa.types.is_string, pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean)
 
 
@@ -227,8 +228,9 @@ def split_by_partition(table: pa.Table, paths: pa.DictionaryArray) -> Mapping[st
     order = np.argsort(codes, kind="stable")
     ends = np.cumsum(np.bincount(codes, minlength=len(names)))
     starts = ends - np.diff(ends, prepend=0)
-    # Copying from one chunk is several times faster than from many. Each partition's rows are a copy of their
-    # own. If they were views of one sorted table, one partition that is written late would keep all rows in memory.
+    # Combine the chunks first, because copying rows from one chunk is several times faster than from many. Each
+    # partition gets a copy of its rows. If the partitions were views of one sorted table, all rows would stay in memory
+    # until the last partition is written.
     whole = combine_table(table)
     return {
         name: gather(whole, order[start:end])

@@ -207,15 +207,15 @@ def evolve(
 def _merge(stored: pa.DataType, incoming: pa.DataType, column: str, fill_missing: bool) -> pa.DataType:
     """Return a type that holds all values of both types. Raise an error if a value could be lost.
 
-    Hudi widens int to long to float to double. lakeformat refuses int to float and long to double, because some
-    integers have no exact float.
+    Hudi widens int to long to float to double. lakeformat refuses int to float, long to float and long to double,
+    because a value could be rounded.
     """
     if stored.equals(incoming):
         return stored
     if stored in _RANK and incoming in _RANK:
         wide, narrow = (stored, incoming) if _RANK[stored] >= _RANK[incoming] else (incoming, stored)
-        # A double holds every int32 but not every int64, and a float does not hold every int32. Spark and Hudi would
-        # round such values silently.
+        # A double holds every int32 exactly, but not every int64. A float does not hold every int32. Spark and Hudi
+        # would round such values silently.
         if wide in _INTEGERS or narrow == pa.float32() or (wide == pa.float64() and narrow == pa.int32()):
             return wide
     if pa.types.is_decimal(stored) and pa.types.is_decimal(incoming):

@@ -214,7 +214,9 @@ def _convert(values: pa.Array, field: pa.Field) -> pa.Array:
 
 
 def check_type(given: pa.DataType, field: pa.Field) -> None:
-    """Refuse a type whose values the column cannot hold. Wider number types pass if each value can be checked later.
+    """Refuse a type whose values the column cannot hold.
+
+    A wider number type passes if Arrow's cast refuses each value that does not fit, when the values are converted.
 
     Raises:
         SchemaMismatchError: if the type is refused; the message names the column.
@@ -233,7 +235,7 @@ def check_type(given: pa.DataType, field: pa.Field) -> None:
 def _narrows(given: pa.DataType, kind: pa.DataType) -> bool:
     """Tell whether both types are number types, and Arrow's safe cast refuses every number that does not fit.
 
-    Return False for floats to decimals: Arrow's safe cast drops digits silently there.
+    Return False for floats to decimals, because Arrow's safe cast drops digits of such values silently.
     """
     numbers = all(pa.types.is_integer(k) or pa.types.is_floating(k) or pa.types.is_decimal(k) for k in (given, kind))
     return numbers and not (pa.types.is_floating(given) and pa.types.is_decimal(kind))

@@ -2,8 +2,8 @@
 
 The files are those that Hudi's SQL ``UPDATE`` and ``DELETE`` write. The commit's operation is UPSERT or DELETE.
 Unchanged rows keep their meta columns, except the file name. A file that loses all its rows is written without rows.
-Rows are changed in place, so the event-time rule, which decides between two rows of one key, is not applied. Memory:
-per thread one row group of a base file.
+The event-time rule decides between a stored and an incoming row of one key. Here there are no incoming rows: stored
+rows are changed in place, so the rule is not applied. Memory: per thread one row group of a base file.
 """
 
 from __future__ import annotations

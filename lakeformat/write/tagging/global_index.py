@@ -166,8 +166,9 @@ def _mask_movable(rows: pa.Table, settings: RoutingSettings) -> Bools:
 def _drop_deleted(tagged: Tagged, is_own: Bools, *, has_paths: bool) -> Tagged:
     """Remove from ``tagged`` the locations of rows in slices whose log files have deleted the row.
 
-    If such a slice is in the row's own partition, and no other slice holds the row, the location remains: the new
-    version of the row goes to the slice of the deleted version, so that no index finds the key in two slices.
+    If such a slice is in the row's own partition, and no other slice holds the row, the location remains. So the new
+    version of the row goes to the slice of the deleted version. In another slice, an index would find the key twice:
+    there, and in the slice of the deleted version.
 
     Args:
         is_own: for each location, whether the slice is in the row's own partition.
@@ -190,7 +191,7 @@ def _merge_moving(
 ) -> tuple[pa.Table, Bools]:
     """Merge the rows that move to another partition with their stored rows.
 
-    Return all rows, and a mask of the locations in ``tagged`` that their rows still leave. If the stored row is newer,
+    Return all rows, and a mask of the locations in ``tagged`` from which rows still move. If the stored row is newer,
     the incoming row does not move: it goes to the stored row's slice, where the merge handle keeps the stored row.
     """
     rule = settings.rule

@@ -3,10 +3,11 @@
 Before publishing, the checks look for keys or buckets that another commit has added since the write began. The conflict
 check by file groups does not find them, because the other commit uses other file groups.
 
-After the commit, an upsert that has inserted a row whose key is also in another partition logs a warning. Without a
-global index, the key identifies a row only within its partition, so such an upsert is not an error, but it often is a
-mistake. To find every case, all files of the table would have to be searched. So only cheap cases are searched: the
-new keys of the batch, and tables with few, small files.
+After the commit, an upsert logs a warning if it has inserted a key that is also in another partition. Without a global
+index, a key identifies a row only within its partition, so this is not an error. But it often is a mistake: the user
+expects that the upsert replaces the row in the other partition. A complete search would read all files of the table.
+So only two cheap searches are made: among the new keys of the input and, if the table has few and small files, in these
+files.
 """
 
 from __future__ import annotations
@@ -76,7 +77,8 @@ def make_bucket_check(opened_groups: Iterable[FileGroupId]) -> NewKeyCheck:
 def _make_new_key_check(storage: Storage, plan: BucketPlan, *, is_global: bool) -> NewKeyCheck:
     """Return a function that raises `WriteConflictError` if another commit inserted one of this write's new keys.
 
-    Two writers may insert the same new key into different files. Hudi does not check this; lakeformat does.
+    If two writers insert the same new key into different files, the table holds the key twice. Hudi does not check
+    this; lakeformat does.
 
     Args:
         is_global: whether the key alone identifies a row, so that files of all partitions are checked.
@@ -95,8 +97,9 @@ def _make_new_key_check(storage: Storage, plan: BucketPlan, *, is_global: bool) 
 def make_new_file_check(storage: Storage, written: Sequence[WrittenFile]) -> NewKeyCheck:
     """Return a function that raises `WriteConflictError` if another commit inserted a key of these new files.
 
-    The function reads the keys from the files. Memory: the keys of one file. A key that was in two file groups before
-    also counts as a conflict. That is rare, and running the write again is always correct.
+    The function reads the keys from the files, so it cannot distinguish inserted from updated keys. If a key was in two
+    file groups before, and each commit has updated it in one of them, this counts as a conflict, too. That is rare, and
+    running the write again is always correct. Memory: the keys of one file.
     """
 
     def check(others: Sequence[tuple[str, CommitMetadata]]) -> None:
@@ -138,12 +141,12 @@ def _log_file_of(stat: WriteStat) -> LogFile | None:
 
 _LOG: Final = logging.getLogger("lakeformat.write")
 _INDEXES: Final = frozenset({"AUTO", "BLOOM", "SIMPLE"})
-#: Maximum number and maximum total bytes of a table's base files. In a larger table, new keys are not searched for in
-#: the files of other partitions.
+#: Maximum number and maximum total bytes of a table's live file slices. In a larger table, new keys are not searched
+#: for in the files of other partitions.
 _FILES, _BYTES = 32, 64 << 20
 #: Maximum number of a partition's new keys that are searched for in the files of other partitions.
 _KEYS: Final = 1_000
-#: Maximum number of new keys of an input. If it has more, it is not searched for keys that it has in two partitions.
+#: If an input has more new keys than this, it is not searched for keys that occur in two of its partitions.
 _BATCH_KEYS: Final = 100_000
 #: For each table location, the number of this process's writes whose new keys were searched for in other partitions.
 _CHECK_COUNTS: Final[dict[str, int]] = {}

@@ -147,7 +147,8 @@ class _TagCollector:
     def _sample(self, keys: pa.Array, is_hit: npt.NDArray[np.bool_]) -> None:
         """Sample every n-th key, where n is ``sample_step``.
 
-        All units of a partition read the same keys in the same order, so they sample the same keys.
+        All units of a partition read the same keys in the same order, so they sample the same keys. Only the first unit
+        returns the sampled keys; each unit returns the positions of those that it has found.
         """
         step = self.unit.sample_step
         if not step:

@@ -6,10 +6,12 @@ narrower than the earlier rows. Here the writer of base files writes a sample of
 columns, bloom filter, footer, codec and dictionaries of a real file. Memory: the rows of half a row group, and the same
 rows encoded.
 
-Log files (Hudi: ``BaseSparkDeltaCommitActionExecutor``): rows for a file slice are appended to it; new rows open file
-groups with a base file. New rows may also go into a small slice without log files. Then its base file is rewritten, so
-that an index that reads base files finds the rows. In a table with a bucket index all rows are appended, and new file
-groups begin with a log file.
+Tables with log files (Hudi: ``BaseSparkDeltaCommitActionExecutor``):
+
+- Updates and deletes are appended to the file slice that holds their keys.
+- New rows go into base files, so that an index that reads only base files finds them. They open new file groups, or go
+  into a small slice without log files. The base file of this slice is then rewritten, with its updates and deletes.
+- With a bucket index, all rows are appended, and new file groups begin with a log file.
 """
 
 from __future__ import annotations
@@ -425,7 +427,7 @@ def measure_row_bytes(rows: pa.Table, new: npt.NDArray[np.int64], files: FileSet
 
 
 #: Maximum bytes of the last rows of a partition that a task sends to the driver instead of writing a small file. The
-#: driver gets such rows from every task, so the limit is low.
+#: limit is low, because the driver gets such rows from every task.
 _DRIVER_BYTES: Final = 8 << 20
 
 
@@ -433,9 +435,14 @@ def tail_bytes(job: WriteJob, *, tasks: bool) -> int:
     """Return the size in Arrow bytes below which a direct write leaves the last rows of a partition to the driver.
 
     The driver packs these rows into files when the write is published. If the limit is 0, a task writes its last rows
-    to a file of its own. The limit is 0 if a layout has ordered the rows, or if a single task writes and the operation
-    is not ``insert``. An ``insert`` fills the table's small files, so its limit is ``hoodie.parquet.small.file.limit``.
-    Other operations can only pack the last rows of several tasks; their limit is the same option, but at most 8 MiB.
+    to a file of its own. The first of these rules that applies gives the limit:
+
+    1. If a layout has ordered the rows, the limit is 0.
+    2. For an ``insert``, the limit is ``hoodie.parquet.small.file.limit``, because the driver fills the table's small
+       files.
+    3. If several tasks write, the limit is the same option, but at most 8 MiB. The driver packs the last rows of all
+       tasks together.
+    4. Otherwise the limit is 0, because there are no rows of other tasks to pack.
 
     Args:
         tasks: whether several tasks write the rows.
@@ -453,8 +460,8 @@ def tail_bytes(job: WriteJob, *, tasks: bool) -> int:
 _FILES_TO_FILL: Final = 1
 #: In a table with log files, a base file of fewer bytes may be rewritten to add new rows, however few these are.
 _ALWAYS_SMALL: Final = 1 << 20
-#: In a table with log files, a larger base file may be rewritten to add new rows only if it has fewer than this many
-#: times their bytes.
+#: In a table with log files, a base file of `_ALWAYS_SMALL` bytes or more may be rewritten to add new rows only if it
+#: has fewer than this many times the bytes of the new rows.
 _GROWTH: Final = 16
 
 

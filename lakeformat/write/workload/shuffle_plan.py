@@ -61,8 +61,8 @@ class TagUnit:
         first_slice: position of ``slices[0]`` among the partition's slices.
         sample_step: n if every n-th staged key is returned as a sample; 0 if no key is.
         exact: whether every key that an index finds must also be compared with the files' key columns. This is
-            necessary if the table takes log files, or if the partition has several units: a false positive of one unit
-            could contradict the result of another.
+            necessary if the table takes log files, or if the partition has several units: one unit could report a false
+            positive for a key that another unit has found.
         logs: for positions in ``slices``, the log files of the slice that may hold keys which its base file lacks.
     """
 
@@ -104,7 +104,7 @@ class TagResult:
 
 @dataclass(frozen=True, slots=True)
 class RoutedBucket:
-    """A file group to which a shuffled write brings rows, and the numbers of these rows; ``inserts`` is an estimate."""
+    """A file group to which a shuffled write brings rows: a number of updates, and an estimated number of inserts."""
 
     partition_path: str
     file_id: str
@@ -256,8 +256,8 @@ def plan_routes(
         updates = {at: rows for result in tagged for at, rows in result.hits.items()}
         shares = []
         if sizing is not None:
-            # A row that several units locate is counted several times, so the number of new rows may come out too low.
-            # Plan for at least one new row.
+            # If several units locate a row, it is counted several times, so the number of new rows may be too low. Plan
+            # for at least one new row. Without a bucket for new rows, tasks would drop them.
             least = 1 if len(tagged) > 1 else 0
             new = max(least, incoming[path] - sum(result.located for result in tagged))
             shares = (
@@ -300,7 +300,8 @@ def _sample_new_keys(results: Sequence[TagResult]) -> pa.Array:
 def cut_key_ranges(sample: pa.Array, rows: Sequence[int]) -> tuple[str, ...]:
     """Return the keys that divide all sorted keys into ranges of about the given numbers of rows.
 
-    The cuts are estimated from an ascending sample of the keys. Each cut is the first key of its range.
+    The cuts are estimated from an ascending sample of the keys. The first cut is the first key of the second range, the
+    second cut that of the third range, and so on.
 
     >>> cut_key_ranges(pa.array(["a", "b", "c", "d"]), [10, 10])
     ('c',)
@@ -323,8 +324,8 @@ def assign_to_tasks(weights: Sequence[int], *, task_weight: int, at_least: int) 
     tasks = min(len(weights), max(at_least, -(-sum(weights) // task_weight)))
     loads = [(0, task) for task in range(tasks)]
     chosen = [0] * len(weights)
-    # Assign the heaviest piece first, each to the task with the least weight. A piece counts as one at least, so that
-    # no task stays without a piece.
+    # Assign the heaviest piece first, each to the task with the least total weight. Every piece counts at least 1,
+    # because pieces of weight 0 would all go to the same task, and other tasks would get none.
     for at in sorted(range(len(weights)), key=lambda at: (-weights[at], at)):
         load, task = loads[0]
         chosen[at] = task
@@ -335,8 +336,8 @@ def assign_to_tasks(weights: Sequence[int], *, task_weight: int, at_least: int) 
 def find_shuffle_values(tasks: int) -> list[int]:
     """Return a 32-bit value for each task. Spark's ``repartition(tasks, value)`` sends rows with it to this task.
 
-    Source: Spark's ``HashPartitioning``: Murmur3 with seed 42, modulo. With other values rows would still meet in one
-    task, only less evenly.
+    Source: Spark's ``HashPartitioning``: Murmur3 with seed 42, modulo the number of tasks. With other values, the rows
+    of a bucket would still go to one task, but some tasks might get many buckets and others none.
     """
     found: dict[int, int] = {}
     for value in count():
