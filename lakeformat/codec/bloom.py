@@ -129,11 +129,14 @@ def _finish(h: UInt32s, scratch: UInt32s) -> None:
 
 
 def _chain_of_equal_lengths(raw: UInt8s, chain: UInt32s) -> None:
-    """Compute the hash chains of keys of one length into ``chain``, of shape (rounds, keys).
+    """Compute the hash chains of keys that all have the same length.
+
+    The hash chain of a key is a list of MurmurHash 2 values of the key, one per round. Round 0 has the seed 0, and each
+    later round has the hash of the round before as its seed. The hash of each round selects one bit of a filter.
 
     Args:
         raw: The bytes of the keys, of shape (keys, length).
-        chain: The array for the result.
+        chain: The array for the result, of shape (rounds, keys): the absolute values of the hashes as signed integers.
     """
     count, length = raw.shape
     whole = length // 4

@@ -120,9 +120,10 @@ def tag_files(
 
 
 class _Narrowing:
-    """The steps by which one call of `tag_files` narrows the candidates.
+    """The steps by which one call of `tag_files` narrows the candidates: pairs of a key and a file that may contain it.
 
-    Positions of keys are those in the ``keys`` of the constructor.
+    The position of a key is its index in the constructor's ``keys``. `tag_files` passes them sorted, unless it compares
+    all keys with each key range. The number of a file is its index in ``footers``.
     """
 
     def __init__(

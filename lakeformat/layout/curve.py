@@ -136,7 +136,9 @@ class CurveBuild(enum.Enum):
     """The way a column becomes a coordinate of the curve (``hoodie.layout.optimize.curve.build.method``)."""
 
     SAMPLE = "sample"  #: The value's rank among sampled values: the curve divides the rows evenly.
-    DIRECT = "direct"  #: Bits of the value itself: the curve divides the range of values evenly.
+    #: The value's own bits, from the highest bit in which sampled values differ. All cells of the curve span equally
+    #: wide ranges of values (as 64-bit integers), but may have very different numbers of rows.
+    DIRECT = "direct"
 
     @classmethod
     def parse(cls, text: str) -> CurveBuild:

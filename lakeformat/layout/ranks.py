@@ -52,7 +52,11 @@ _SAME_BITS: Final = {8: np.int8, 16: np.int16, 32: np.int32, 64: np.int64}
 
 
 class Words:
-    """The values of one Arrow array as sortable 64-bit integers, called words, computed on demand.
+    """The values of one Arrow array as sortable integers, computed on demand.
+
+    A word is an unsigned 64-bit integer. Each value of the array becomes ``count`` words, most significant first:
+    values are compared by their first words; if these are equal, by their second words, and so on. A number of up to 64
+    bits is one word. A text is nine words: eight with eight bytes of the text each, then its length, capped at 65.
 
     Attributes:
         count: number of words of each value.
@@ -71,7 +75,12 @@ class Words:
         return self._rows
 
     def word(self, at: int, rows: Rows | None = None) -> Word:
-        """Return for all rows, or for these ``rows``, number ``at`` (from 0) of the value's sortable integers."""
+        """Return one word of each value: an array with an integer per row.
+
+        Args:
+            at: index of the word within each value, from 0 (most significant) to ``count - 1``.
+            rows: row numbers of the values; None for all rows.
+        """
         return self._make(at, rows)
 
     def complete(self, rows: Rows) -> npt.NDArray[np.bool_]:

@@ -130,7 +130,12 @@ class KeyRuns:
     def choose_field_rows(self, known: Mask) -> Ints:
         """Return for each run the position of the row whose value of a field goes into the merged row.
 
-        If no row of the run sets the field, this is the newest row.
+        A run is the rows of one key: consecutive entries of ``positions``, in order of arrival. The first of these rows
+        that exists is chosen:
+
+        1. The last row that sets the field and was the newest when it arrived (see ``newest_so_far``).
+        2. The first row that sets the field: it was not the newest, but fills a null.
+        3. The newest row; the field stays null.
 
         Args:
             known: a flag for each row of the input: whether it sets the field.

@@ -90,12 +90,17 @@ _COLUMN: Final = "_lakeformat_guard"
 
 
 def guarded_frame(spark: SparkSession, location: str, options: Mapping[str, str]) -> DataFrame:
-    """Return a DataFrame of a table, with a filter that avoids the lost rows of Spark 4.1 to 4.3; see the module.
+    """Return a DataFrame of a table whose filters can skip files without the lost rows of Spark 4.1 to 4.3.
+
+    The defect: all queries of a DataFrame or view share one list of files, made for the last scan that pushed filters,
+    so a query with another filter may lose rows. An always-true filter of this frame avoids that; see the module.
 
     Ordinary filters of the frame skip files if the session pushes filters (``register(spark, pushdown=True)``, Spark
-    4.1 or later). The rows are the same whether filters are pushed or not. Each plan covers all filters that queries of
-    the frame, or of a view on it, have used so far. The more different filters there are, the fewer files each filter
-    skips. Therefore make a separate frame for a frequent query.
+    4.1 or later). The rows are the same whether filters are pushed or not.
+
+    Because Spark 4.1 to 4.3 share the list, each new list has the files for all filters that queries of the frame, or
+    of a view on it, have used so far. So every further filter adds files to the list, and later queries skip fewer
+    files. Therefore make a separate frame for a frequent query.
 
     Args:
         location: the table's folder or URL.

@@ -73,7 +73,19 @@ def reduce_compactions(
 def _reduce_to_hiding(
     compaction: CommitMetadata, compacted: str, time: str, ours: CommitMetadata, *, by_name: bool
 ) -> CommitMetadata:
-    """Return the compaction's metadata with only the files that would hide files of our commit."""
+    """Return the compaction's metadata with only the files that would hide files of our commit.
+
+    The base file that a compaction writes starts a new file slice of its file group. Readers use only the newest slice,
+    so they no longer read the group's files of older slices. This loses rows of our commit if the compaction has not
+    read our file. `would_be_hidden` tells which of our files are in an older slice.
+
+    Args:
+        compaction: metadata of the compaction.
+        compacted: the compaction's instant time.
+        time: instant time of our commit.
+        ours: metadata of our commit.
+        by_name: whether the instant in a log file's name is that of its slice (timeline layout 1).
+    """
     hidden = {
         FileGroupId(stat.partition_path, stat.file_id)
         for stat in ours.all_stats()

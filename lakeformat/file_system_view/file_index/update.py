@@ -256,10 +256,15 @@ class IndexWriter:
                 covered.append(manifest.covered.commits)
 
         def is_unneeded(time: str) -> bool:
-            """Tell whether no index snapshot that is still in use needs the delta file of the commit at `time`.
+            """Tell whether the delta file of the commit at `time` can be removed.
 
-            A snapshot does not need the delta if it covers the commit, or if all commits that it covers are newer. In
-            the second case the commit is usually archived; if not, readers use the commit's metadata instead.
+            It can if one of two cases applies to each kept index snapshot:
+
+            - The snapshot covers the commit, so it already has the changes that are in the delta.
+            - The commit is older than all commits that the snapshot covers. Usually it is archived; if not, readers use
+              the commit's metadata instead of the delta.
+
+            If none of the kept snapshots can be read, all deltas stay.
             """
             return bool(covered) and all(time in commits or time < min(commits) for commits in covered)
 

@@ -325,10 +325,17 @@ def _group_images(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the changes of one commit in one file group. Deletes come first, except if Hudi's CDC log files are read.
 
+    The CDC log files of the commit are usable if they contain the changed rows and ``columns`` has no Hudi meta column.
+    If they are usable, the changes come from them, unless ``by_slices`` is set. Otherwise the file slices before and
+    after the commit are compared.
+
     Args:
-        by_slices: whether to compare the file slices rather than read the CDC log files. The CDC log files may lack
-            record keys, and without these a delete cannot be matched with an insert into another file group. If a
-            file of the slices is missing, the CDC log files are read all the same.
+        by_slices: True to compare the file slices even if there are usable CDC log files, because these may lack record
+            keys: without keys, a delete cannot be matched with an insert into another file group. Exception: if a file
+            of the slices is missing, usable CDC log files are read all the same.
+
+    Raises:
+        InstantNotAvailableError: a file of the slices is missing, and there are no usable CDC log files.
     """
     rows, shaped = _SliceRows(storage, table, columns), _ImageBuilder(change, columns)
     use_log = change.change_data_logs and not set(columns.names).intersection(META_COLUMNS)

@@ -115,7 +115,16 @@ def _paths(files: pa.Table) -> pa.Array:
 
 
 def _bounds(found: ColumnBounds | None, of: pa.DataType, flags: pa.BooleanArray) -> ColumnBounds:
-    """Return the bounds of the files whose flag is set; unknown bounds if they are missing or have another type."""
+    """Return a column's bounds for the requested files only, with one entry per such file.
+
+    All entries are null, which means unknown, if the index has no bounds of the column, or if the type of the bounds is
+    not ``of``.
+
+    Args:
+        found: the column's bounds from the index, with an entry per file of a portion; None if the index has none.
+        of: the requested type of the column.
+        flags: for each file of the portion, whether the file is requested.
+    """
     if found is None or not found.minimum.type.equals(of):
         count = pc.sum(flags, min_count=0).as_py()
         return ColumnBounds(pa.nulls(count, of), pa.nulls(count, of), pa.nulls(count, pa.int64()))

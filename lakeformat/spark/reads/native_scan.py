@@ -301,9 +301,13 @@ def _with_known_count(frame: DataFrame, rows: int) -> DataFrame:
 
 
 def _by_folders(files: Sequence[BaseFile], folders: FolderValues) -> Iterator[tuple[Sequence[BaseFile], FolderValues]]:
-    """Divide the files by whether the partition values of their folder are known. Yield non-empty groups.
+    """Divide the files into those in folders with known partition values, and all others.
 
-    Each group comes with the partition values of its folders: ``folders``, or `NO_FOLDERS` if they are unknown.
+    Yield each group that has files, with the partition values for its scan: ``folders`` for the first group,
+    `NO_FOLDERS` for the second.
+
+    Args:
+        folders: the folders with known partition values.
     """
     known = [file for file in files if file.partition_path in folders.rows]
     others = [file for file in files if file.partition_path not in folders.rows]
