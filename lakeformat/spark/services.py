@@ -72,6 +72,33 @@ if TYPE_CHECKING:
 
 __all__ = ["SparkCompactor", "SparkDeleter", "SparkRewriter", "compactor_for", "deleter_for", "rewriter_for"]
 
+
+def _run_tasks(
+    spark: SparkSession,
+    storage: Storage,
+    what: str,
+    tasks: Sequence[Sequence[int]],
+    step: Callable[[int], Iterable[dict[str, Any]]],
+) -> list[Any]:
+    """Run a job, and return the rows that its tasks return, in any order. If there are no tasks, return [].
+
+    Args:
+        what: service and step, which Spark's UI shows.
+        tasks: for each task the indexes of its work items.
+        step: a function that gets the index of a work item, does the work, and returns rows.
+    """
+    if not tasks:
+        return []
+
+    def run(batches: Batches) -> Batches:
+        with plain_errors(), reuse_memory():
+            for task in task_numbers(batches):
+                for at in tasks[task]:
+                    yield from answer_rows(step(at))
+
+    return collect_answers(numbered_tasks(spark, len(tasks), run, ANSWER), storage, what)
+
+
 #: Maximum number of files that the driver deletes itself. For so few files a Spark job would take longer.
 _FEW: Final = 1_000
 
@@ -91,17 +118,16 @@ class SparkDeleter:
         """Delete the files. Return a mapping of each path that could not be deleted to the reason."""
         if len(paths) <= self.few:
             return delete_in_process(storage, paths)
-        tasks = min(cores(self.spark), -(-len(paths) // max(1, self.few)))
-        parts = [list(paths[task::tasks]) for task in range(tasks)]
+        count = min(cores(self.spark), -(-len(paths) // max(1, self.few)))
+        parts = [list(paths[task::count]) for task in range(count)]
 
-        def run(batches: Batches) -> Batches:
-            with plain_errors():
-                for task in task_numbers(batches):
-                    failed = delete_in_process(storage, parts[task])
-                    yield from answer_rows({"path": path, "why": why} for path, why in failed.items())
+        def delete(at: int) -> Iterator[dict[str, Any]]:
+            for path, why in delete_in_process(storage, parts[at]).items():
+                yield {"path": path, "why": why}
 
-        frame = numbered_tasks(self.spark, tasks, run, ANSWER)
-        return {answer["path"]: answer["why"] for answer in collect_answers(frame, storage, "clean: delete files")}
+        tasks = [[at] for at in range(count)]
+        answers = _run_tasks(self.spark, storage, "clean: delete files", tasks, delete)
+        return {answer["path"]: answer["why"] for answer in answers}
 
 
 def deleter_for(spark: SparkSession) -> Deleter:
@@ -125,18 +151,13 @@ class SparkCompactor:
         """Write a new base file for each slice into the folder that the settings name, and return the files."""
         storage = context.storage
         tasks = bundle_work(self._spark, [one.file_slice.size_bytes for one in slices], task_bytes=_TASK_BYTES)
-        if not tasks:
-            return []
 
-        def run(batches: Batches) -> Batches:
-            with plain_errors(), reuse_memory():
-                for task in task_numbers(batches):
-                    for at in tasks[task]:
-                        named = replace(settings, write_token=f"{at}-{attempt_id()}")  # Unique for each attempt.
-                        yield from answer_rows([asdict(compact_slice(storage, slices[at], named, threads=False))])
+        def merge(at: int) -> Iterator[dict[str, Any]]:
+            named = replace(settings, write_token=f"{at}-{attempt_id()}")  # Unique for each attempt.
+            yield asdict(compact_slice(storage, slices[at], named, threads=False))
 
-        frame = numbered_tasks(self._spark, len(tasks), run, ANSWER)
-        return [parse_written_file(answer) for answer in collect_answers(frame, storage, "compact: merge log files")]
+        answers = _run_tasks(self._spark, storage, "compact: merge log files", tasks, merge)
+        return [parse_written_file(answer) for answer in answers]
 
 
 def compactor_for(spark: SparkSession) -> Compactor:
@@ -180,31 +201,6 @@ class SparkRewriter:
         found = self._whole(context.storage, {at: groups[at] for at in whole}, [sizes[at] for at in whole], settings)
         return [*found, *self._divided(context.storage, {at: groups[at] for at in divided}, settings)]
 
-    def _run(
-        self,
-        storage: Storage,
-        what: str,
-        tasks: Sequence[Sequence[int]],
-        step: Callable[[int], Iterable[dict[str, Any]]],
-    ) -> list[Any]:
-        """Run a job, and return the rows that its tasks return, in any order. If there are no tasks, return [].
-
-        Args:
-            what: name of the step, which Spark's UI shows.
-            tasks: for each task the indexes of its work items.
-            step: a function that gets the index of a work item, does the work, and returns rows.
-        """
-        if not tasks:
-            return []
-
-        def run(batches: Batches) -> Batches:
-            with plain_errors(), reuse_memory():
-                for task in task_numbers(batches):
-                    for at in tasks[task]:
-                        yield from answer_rows(step(at))
-
-        return collect_answers(numbered_tasks(self._spark, len(tasks), run, ANSWER), storage, f"cluster: {what}")
-
     def _whole(
         self, storage: Storage, groups: dict[int, Group], sizes: Sequence[int], settings: RewriteSettings
     ) -> list[WrittenFile]:
@@ -218,7 +214,9 @@ class SparkRewriter:
 
         return [
             parse_written_file(answer)
-            for answer in self._run(storage, "rewrite small groups", self._bundled(sizes), rewrite)
+            for answer in _run_tasks(
+                self._spark, storage, "cluster: rewrite small groups", self._bundled(sizes), rewrite
+            )
         ]
 
     def _divided(self, storage: Storage, groups: dict[int, Group], settings: RewriteSettings) -> list[WrittenFile]:
@@ -229,7 +227,7 @@ class SparkRewriter:
             found = fit_ranges(open_group(storage, group.partition_path, group.slices, schema), settings)
             yield {"group": order[at], "ranges": base64.b85encode(pickle.dumps(found)).decode()}
 
-        found = self._run(storage, "sample ranges", [[at] for at in range(len(order))], ranged)
+        found = _run_tasks(self._spark, storage, "cluster: sample ranges", [[at] for at in range(len(order))], ranged)
         ranges: dict[int, CurveRanges] = {
             one["group"]: pickle.loads(base64.b85decode(one["ranges"]))  # noqa: S301  A task of this job pickled it.
             for one in found
@@ -248,7 +246,9 @@ class SparkRewriter:
             yield {"group": spills[at].group, **asdict(runs)}
 
         runs: dict[int, list[SpillFile]] = {}
-        for one in self._run(storage, "sort into runs", [[at] for at in range(len(spills))], spilled):
+        for one in _run_tasks(
+            self._spark, storage, "cluster: sort into runs", [[at] for at in range(len(spills))], spilled
+        ):
             found_runs = tuple(Run(**run) for run in one["runs"])
             runs.setdefault(one["group"], []).append(SpillFile(one["path"], found_runs))
         parts = [(at, number) for at in groups for number in range(ranges[at].count)]
@@ -263,7 +263,10 @@ class SparkRewriter:
 
         per_task = max((int(one.per_file) for one in ranges.values()), default=1)
         tasks = group_tasks(assign_to_tasks(weights, task_weight=per_task, at_least=cores(self._spark)))
-        return [parse_written_file(answer) for answer in self._run(storage, "merge runs", tasks, merged)]
+        return [
+            parse_written_file(answer)
+            for answer in _run_tasks(self._spark, storage, "cluster: merge runs", tasks, merged)
+        ]
 
     def _bundled(self, sizes: Sequence[int]) -> list[list[int]]:
         return bundle_work(self._spark, sizes, task_bytes=self._task_bytes)

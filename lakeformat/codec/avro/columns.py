@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lakeformat.codec.avro.schema import AvroType
+from lakeformat.codec.avro.schema import PRIMITIVES, AvroType
 
 __all__ = ["AvroBytes", "Ints", "decode_columns", "decode_row_by_row"]
 
@@ -158,16 +158,7 @@ class AvroBytes:
         return words if at is pos else words >> (8 * (pos - at)).astype(np.uint64)
 
 
-_PRIMITIVES: Final = {
-    "boolean": pa.bool_(),
-    "int": pa.int32(),
-    "long": pa.int64(),
-    "float": pa.float32(),
-    "double": pa.float64(),
-    "bytes": pa.binary(),
-    "string": pa.string(),
-    "enum": pa.string(),
-}
+_PLAIN_TYPES: Final = {**PRIMITIVES, "enum": pa.string()}
 _EXACT: Final = Context(prec=400)
 
 
@@ -253,7 +244,7 @@ def _column(avro_type: AvroType, values: list[Any]) -> pa.Array:
             return _lists(avro_type, values, pa.StructArray.from_arrays([keys, inner], fields=fields))
         case "fixed":
             return pa.array(values, avro_type.arrow)
-    return pa.array(values, _PRIMITIVES[avro_type.kind]).view(avro_type.arrow)
+    return pa.array(values, _PLAIN_TYPES[avro_type.kind]).view(avro_type.arrow)
 
 
 def _struct(avro_type: AvroType, values: list[Any]) -> pa.Array:

@@ -29,6 +29,7 @@ from lakeformat.errors import CorruptTableError
 __all__ = [
     "DAMAGE",
     "MAX_BYTES",
+    "MIN_BYTES",
     "NAMESPACE",
     "TEXT",
     "TEXTS",
@@ -65,7 +66,7 @@ _HEADER: Final = fastavro.parse_schema(
 _MAX_NESTING: Final = 64
 _MAX_NODES: Final = 10_000
 #: Maps each primitive type to the minimum number of bytes of an encoded value.
-_PRIMITIVES: Final[Mapping[str, int]] = {
+MIN_BYTES: Final[Mapping[str, int]] = {
     "null": 0,
     "boolean": 1,
     "int": 1,
@@ -227,8 +228,8 @@ class _WriterSchema:
         """Return the copy of a type, and the minimum number of bytes of an encoded value."""
         self._count(1, depth)
         match avro:
-            case str() if avro in _PRIMITIVES:
-                return avro, _PRIMITIVES[avro]
+            case str() if avro in MIN_BYTES:
+                return avro, MIN_BYTES[avro]
             case str():
                 full = _qualify(avro, namespace)
                 if full not in self._named:
@@ -253,8 +254,8 @@ class _WriterSchema:
             case {"type": "fixed", "name": str(name), "size": int(size)} if size >= 0:
                 full = self._remember(_qualify(name, avro.get("namespace", namespace)), 1, size)
                 return {"type": "fixed", "name": full, "size": size}, size
-            case {"type": str(primitive)} if primitive in _PRIMITIVES:
-                return primitive, _PRIMITIVES[primitive]
+            case {"type": str(primitive)} if primitive in MIN_BYTES:
+                return primitive, MIN_BYTES[primitive]
         raise ValueError("its schema is not an Avro schema")
 
     def _record(self, full: str, fields: list[Any], depth: int) -> tuple[Any, int]:

@@ -29,6 +29,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from lakeformat.codec.avro.container import MIN_BYTES
 from lakeformat.codec.stored_types import (
     MAX_NESTING,
     MAX_PRECISION,
@@ -41,14 +42,15 @@ from lakeformat.codec.stored_types import (
 from lakeformat.errors import CorruptTableError, SchemaMismatchError, UnsupportedTableError
 from lakeformat.model.record import META_COLUMNS
 
-__all__ = ["AvroType", "from_avro", "record_type", "to_avro", "with_meta", "without_meta"]
+__all__ = ["PRIMITIVES", "AvroType", "from_avro", "record_type", "to_avro", "with_meta", "without_meta"]
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 #: Replacement of characters that Avro does not allow in names (Hudi: ``HoodieAvroUtils.sanitizeName``).
 _MASK: Final = "__"
 _MAX_NODES: Final = 100_000
 
-_PRIMITIVES: Final[Mapping[str, pa.DataType]] = {
+#: Maps each primitive type to the Arrow type of its values.
+PRIMITIVES: Final[Mapping[str, pa.DataType]] = {
     "boolean": pa.bool_(),
     "int": pa.int32(),
     "long": pa.int64(),
@@ -65,7 +67,7 @@ _LOGICAL: Final[Mapping[tuple[str, str], pa.DataType]] = {
     ("long", "local-timestamp-micros"): pa.timestamp("us"),
     ("string", "uuid"): pa.string(),
 }
-_TO_PRIMITIVE: Final = {pa.int8(): "int", pa.int16(): "int", **{t: name for name, t in _PRIMITIVES.items()}}
+_TO_PRIMITIVE: Final = {pa.int8(): "int", pa.int16(): "int", **{t: name for name, t in PRIMITIVES.items()}}
 _TO_LOGICAL: Final = {arrow: avro for avro, arrow in _LOGICAL.items() if avro[1] != "uuid"}
 
 
@@ -190,8 +192,8 @@ class _Parser:
         """Return the Arrow type of an Avro type that is not a union."""
         self._count(1, place)
         match avro:
-            case str() if avro in _PRIMITIVES:
-                return _PRIMITIVES[avro]
+            case str() if avro in PRIMITIVES:
+                return PRIMITIVES[avro]
             case str():
                 return self._reference(avro, place)
             case {"logicalType": "decimal", "type": "bytes"}:
@@ -297,18 +299,6 @@ def _brief(avro: Any) -> str:
     return text if len(text) <= 120 else f"{text[:117]}..."
 
 
-#: Maps each primitive type to the minimum number of bytes of an encoded value.
-_FEWEST: Final[Mapping[str, int]] = {
-    "boolean": 1,
-    "int": 1,
-    "long": 1,
-    "float": 4,
-    "double": 8,
-    "bytes": 1,
-    "string": 1,
-}
-
-
 @dataclass(frozen=True, slots=True)
 class AvroType:
     """One type of an Avro schema: a node of the tree that decoders follow.
@@ -366,8 +356,8 @@ class _Tree:
         match avro:
             case list():
                 return self._union(avro, arrow, namespace)
-            case str() if avro in _FEWEST:
-                return AvroType(avro, arrow, min_bytes=_FEWEST[avro])
+            case str() if avro in MIN_BYTES:
+                return AvroType(avro, arrow, min_bytes=MIN_BYTES[avro])
             case str():
                 return self._named.get(_qualify(avro, namespace)) or self._named[avro]
             case {"type": "record"}:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -74,7 +74,7 @@ class GlobalTagger(PartitionTagger):
         schema: the table's columns after this write.
     """
 
-    schema: pa.Schema = field(default_factory=lambda: pa.schema([]))
+    schema: pa.Schema
 
     def tag(self, rows: Mapping[str, pa.Table], report: Report) -> TaggedRows:
         """Look up the rows' keys in all partitions, then assign each row to a partition.

@@ -148,7 +148,7 @@ class PartitionTagger:
     storage: Storage
     job: WriteJob
     snapshot: Snapshot
-    insert_filter: InsertFilter | None = None
+    insert_filter: InsertFilter | None
 
     def tag(self, rows: Mapping[str, pa.Table], report: Report) -> TaggedRows:
         """Look up each partition's rows in that partition, and rows without partition (deletes) in every partition."""
