@@ -4,6 +4,9 @@ The program creates two folders in the project's root: ``.venv-interop``, a virt
 Python that runs this program, and ``.cache/jars``, with one Hudi bundle per version. With ``nightly`` it adds the
 versions of the nightly tests. A stamp file records the finished environment, so that a second run does nothing.
 
+``.cache/jars/s3`` gets what Spark and Hudi's file lock need on S3. ``.cache/jars/tests.jar`` gets the Java classes of
+the tests (``tests/helpers/java``). Compiling them needs ``javac``; without it the tests that use them are skipped.
+
 Spark's own resolver downloads the jars from Maven Central. If it fails, Maven does, if ``mvn`` exists. ``http_proxy``,
 ``https_proxy`` and ``no_proxy`` are passed to the JVM. For other JVM settings, such as a trust store, set
 ``JAVA_TOOL_OPTIONS``.
@@ -37,6 +40,28 @@ HUDI_VERSIONS: Final = ("0.15.0", "1.2.0")
 NIGHTLY_VERSIONS: Final = ("1.1.1",)
 GROUP: Final = "org.apache.hudi"
 BUNDLE: Final = "hudi-spark3.5-bundle_2.12"
+#: The S3 file system of Spark's Hadoop, and the S3 client of Hudi's file lock.
+S3_PACKAGES: Final = (
+    "org.apache.hadoop:hadoop-aws:3.3.4",
+    *(f"com.amazonaws:aws-java-sdk-{name}:1.12.262" for name in ("s3", "sts", "dynamodb")),
+    *(f"software.amazon.awssdk:{name}:2.25.69" for name in ("s3", "apache-client")),
+)
+#: Not downloaded with them: a bundle of all of AWS (280 MB), an unused client, and jars that Spark has.
+S3_EXCLUDED: Final = (
+    "com.amazonaws:aws-java-sdk-bundle",
+    "software.amazon.awssdk:netty-nio-client",
+    *(f"com.fasterxml.jackson.core:jackson-{name}" for name in ("core", "databind", "annotations")),
+    *(f"org.apache.httpcomponents:{name}" for name in ("httpclient", "httpcore")),
+    "joda-time:joda-time",
+    "org.slf4j:slf4j-api",
+    "commons-codec:commons-codec",
+    "commons-logging:commons-logging",
+)
+S3_JARS: Final = JARS / "s3"
+TESTS_JAR: Final = JARS / "tests.jar"
+TESTS_SOURCES: Final = ROOT / "tests" / "helpers" / "java"
+#: The version that the Java classes of the tests are compiled against.
+TESTS_HUDI: Final = "1.2.0"
 REQUIREMENTS: Final = ("pyspark==3.5.7", 'setuptools<81; python_version >= "3.12"')
 
 #: Matches lines of pip's, Spark's or Maven's output that name the cause of a failure.
@@ -103,27 +128,37 @@ def make_venv() -> None:
     run("installing pyspark 3.5", [VENV / "bin" / "python", "-m", "pip", "install", "--quiet", *REQUIREMENTS])
 
 
-def resolve_with_spark(hudi_version: str, into: Path) -> None:
-    """Download the bundle of a Hudi version to ``into`` by running an empty ``spark-submit --packages`` job."""
+def spark_home() -> Path:
+    """Return the folder of the pyspark that `make_venv` installed."""
+    return next(VENV.glob("lib/python*/site-packages/pyspark"))
+
+
+def submit_nothing(step: str, packages: Sequence[str], ivy: Path, excluded: Sequence[str] = ()) -> None:
+    """Download packages and what they need to ``ivy/jars`` by running an empty ``spark-submit --packages`` job."""
     with tempfile.TemporaryDirectory() as folder:
         program = Path(folder) / "nothing.py"
         program.write_text("")
-        spark_home = next(VENV.glob("lib/python*/site-packages/pyspark"))
         run(
-            f"resolving Hudi {hudi_version} with Spark",
+            step,
             [
-                spark_home / "bin" / "spark-submit",
+                spark_home() / "bin" / "spark-submit",
                 "--master=local[1]",
-                f"--packages={GROUP}:{BUNDLE}:{hudi_version}",
-                f"--conf=spark.jars.ivy={IVY}",
+                f"--packages={','.join(packages)}",
+                *([f"--exclude-packages={','.join(excluded)}"] if excluded else []),
+                f"--conf=spark.jars.ivy={ivy}",
                 program,
             ],
             {
                 "SPARK_SUBMIT_OPTS": jvm_options("SPARK_SUBMIT_OPTS"),
-                "SPARK_HOME": str(spark_home),  # So the user's own Spark does not run.
+                "SPARK_HOME": str(spark_home()),  # So the user's own Spark does not run.
                 "PYSPARK_PYTHON": str(VENV / "bin" / "python"),
             },
         )
+
+
+def resolve_with_spark(hudi_version: str, into: Path) -> None:
+    """Download the bundle of a Hudi version to ``into`` with Spark."""
+    submit_nothing(f"resolving Hudi {hudi_version} with Spark", [f"{GROUP}:{BUNDLE}:{hudi_version}"], IVY)
     shutil.copyfile(IVY / "jars" / f"{GROUP}_{BUNDLE}-{hudi_version}.jar", into)
 
 
@@ -169,6 +204,28 @@ def fetch_jar(hudi_version: str) -> None:
     raise SetupError("; ".join(failures))
 
 
+def fetch_s3_jars() -> None:
+    """Download `S3_PACKAGES` to ``.cache/jars/s3``, first to another folder, so that no incomplete set is used."""
+    ivy = IVY.with_name("ivy-s3")
+    submit_nothing("resolving the S3 clients with Spark", S3_PACKAGES, ivy, S3_EXCLUDED)
+    (ivy / "jars").replace(S3_JARS)
+
+
+def compile_tests_jar() -> None:
+    """Compile the Java classes of the tests into ``.cache/jars/tests.jar``. Without ``javac`` do nothing."""
+    home = os.environ.get("JAVA_HOME")
+    javac = shutil.which("javac", path=str(Path(home) / "bin") if home else None)
+    sources = sorted(TESTS_SOURCES.glob("*.java"))
+    is_new = TESTS_JAR.exists() and all(s.stat().st_mtime < TESTS_JAR.stat().st_mtime for s in sources)
+    if javac is None or is_new:
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.pathsep.join((str(jar_path(TESTS_HUDI)), f"{S3_JARS}/*", f"{spark_home()}/jars/*"))
+        run("compiling tests/helpers/java", [javac, "-nowarn", "-cp", path, "-d", folder, *sources])
+        shutil.make_archive(str(TESTS_JAR.with_suffix("")), "zip", folder)
+    TESTS_JAR.with_suffix(".zip").replace(TESTS_JAR)
+
+
 def wanted_stamp() -> str:
     """Return the content of the stamp file of a finished environment: its Python version and requirements."""
     return json.dumps({"python": sys.version, "requirements": REQUIREMENTS}, indent=2)
@@ -187,6 +244,9 @@ def main(*arguments: str) -> int:
         for hudi_version in versions:
             if not jar_path(hudi_version).exists():
                 fetch_jar(hudi_version)
+        if not S3_JARS.exists():
+            fetch_s3_jars()
+        compile_tests_jar()
     except (SetupError, OSError) as failure:
         print(f"interop setup failed: {failure}", file=sys.stderr)
         return 1

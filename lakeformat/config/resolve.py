@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 from lakeformat.config.clustering_options import ClusteringOptions
 from lakeformat.config.hudi_support import BY_NAME, TIMESTAMP_PREFIXES
+from lakeformat.config.lock_settings import LockSettings
 from lakeformat.config.option import Effect
 from lakeformat.config.read_options import ReadOptions
 from lakeformat.config.table_options import MergeOptions
@@ -78,6 +79,27 @@ class Options:
     def lock_seconds(self) -> float:
         """Return the maximum number of seconds that a write waits for the lock of the table."""
         return float(self["hoodie.write.lock.wait_time_ms"]) / 1000
+
+    @property
+    def lock(self) -> LockSettings:
+        """Return the settings of the table's lock."""
+        return LockSettings(wait_seconds=self.lock_seconds)
+
+    @property
+    def retries(self) -> int:
+        """Return the number of times that a write is repeated after a conflict."""
+        name = "hoodie.write.num.retries.on.conflict.failures"
+        return int(self[name] if self.is_set(name) else self["lakeformat.write.retries"])
+
+    @property
+    def heartbeat_ms(self) -> int:
+        """Return the number of milliseconds between two heartbeats of a writer, as other writers expect them."""
+        return int(self["hoodie.client.heartbeat.interval_in_ms"])
+
+    @property
+    def heartbeat_misses(self) -> int:
+        """Return the number of missed heartbeats after which a writer counts as dead."""
+        return int(self["hoodie.client.heartbeat.tolerable.misses"])
 
     def is_set(self, key: str) -> bool:
         """Tell whether the user gave the option, even with its default as value."""

@@ -396,6 +396,27 @@ WRITE_OPTIONS: Final[tuple[Option, ...]] = (
         60000,
     ),
     Option(
+        "lakeformat.write.retries",
+        "Number of times that a write is repeated after a conflict with another writer.",
+        Effect.WRITE,
+        parse_count,
+        5,
+    ),
+    Option(
+        "hoodie.client.heartbeat.interval_in_ms",
+        "Milliseconds between two heartbeats of a writer, as other writers expect them.",
+        Effect.WRITE,
+        parse_count,
+        60000,
+    ),
+    Option(
+        "hoodie.client.heartbeat.tolerable.misses",
+        "Number of missed heartbeats after which other writers count a writer as dead.",
+        Effect.WRITE,
+        parse_count,
+        2,
+    ),
+    Option(
         "hoodie.write.num.retries.on.conflict.failures",
         "Number of times that a write is repeated after a conflict.",
         Effect.WRITE,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -11,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakeformat.concurrency import thread_pool
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.index.port import IndexSettings, Ints, Tagged, tag_as_new
 from lakeformat.index.stored_keys import add_log_keys, drop_deleted_places, mark_deleted_rows
@@ -42,7 +42,7 @@ class PartitionIndex:
         narrowing = TagSettings(settings.kind, settings.use_ranges, settings.use_tree, settings.exact)
         threads = max(1, pa.cpu_count())
         # Partitions run in one pool, their files in another: a task that waits for tasks of its own pool may deadlock.
-        with ThreadPoolExecutor(threads) as outer, ThreadPoolExecutor(threads) as inner:
+        with thread_pool(threads) as outer, thread_pool(threads) as inner:
 
             def locate_in(path: str) -> Tagged:
                 slices = snapshot.slices.get(path, ())
@@ -110,7 +110,7 @@ class GlobalIndex:
         kind = self.settings.kind.removeprefix("GLOBAL_")
         narrowing = TagSettings(kind, self.settings.use_ranges, self.settings.use_tree, exact=True)
         slices = tuple(snapshot.each_slice())
-        with ThreadPoolExecutor(max(1, pa.cpu_count())) as pool:
+        with thread_pool(max(1, pa.cpu_count())) as pool:
 
             def locate_in(column: pa.ChunkedArray) -> Tagged:
                 tagged = point_to_slices(tag_files(storage, snapshot.files, column, narrowing, pool), slices)

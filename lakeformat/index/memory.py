@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
+from lakeformat.concurrency import thread_pool
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.index.bloom import point_to_slices
 from lakeformat.index.port import IndexSettings, TagCounts, Tagged, argsort_keys, tag_as_new
@@ -74,7 +75,7 @@ class MemoryIndex:
     def locate(self, storage: Storage, snapshot: Snapshot, keys: Mapping[str, pa.ChunkedArray]) -> Mapping[str, Tagged]:
         """Find the file slices of keys, as `Index.locate` describes. Each slice found contains its key."""
         known = _find_key_map(storage.location)
-        with known.guard, ThreadPoolExecutor(max(1, pa.cpu_count())) as pool:
+        with known.guard, thread_pool(max(1, pa.cpu_count())) as pool:
             unread, size_bytes = known.refresh(storage, snapshot.files, pool)
             held = dict(known.columns)
 

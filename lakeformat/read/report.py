@@ -7,7 +7,6 @@ rows. Its memory: the sampled rows of the requested columns, and the footers of 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 import numpy as np
@@ -17,6 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakeformat.arrow.conform import reader_schema
+from lakeformat.concurrency import thread_pool
 from lakeformat.display import html_pairs, html_rows
 from lakeformat.errors import InvalidInputError, LakeformatError
 from lakeformat.file_system_view.context import TableContext
@@ -67,7 +67,7 @@ def report_layout(
         leaf_type(pa.schema([(name, kind)]), name)
     live = sorted(snapshot.files, key=lambda file: file.path)
     files = [live[at] for at in _spread_evenly(len(live), _MOST_FILES)]
-    with ThreadPoolExecutor(max(2, pa.cpu_count())) as pool:
+    with thread_pool(max(2, pa.cpu_count())) as pool:
         footers = list(pool.map(lambda file: read_metadata(storage, file), files))
     bounds, rows, owner = row_group_bounds(footers, list(kinds), schema)
     folded, file_rows = fold_files(bounds, rows, owner, len(files))
@@ -153,7 +153,7 @@ def _draw_sample(
         path = pa.array([files[at].partition_path], pa.string()).take(pa.array(np.zeros(rows.num_rows, np.int64)))
         return pa.table([*leaves, path], schema=schema)
 
-    with ThreadPoolExecutor(max(2, pa.cpu_count())) as pool:
+    with thread_pool(max(2, pa.cpu_count())) as pool:
         return pa.concat_tables(pool.map(read_rows, drawn.tolist(), times.tolist()))
 
 

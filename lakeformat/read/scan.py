@@ -7,13 +7,13 @@ its rows without reading them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakeformat.concurrency import thread_pool
 from lakeformat.config.foreign_names import check_arguments
 from lakeformat.config.resolve import Options
 from lakeformat.errors import InvalidInputError
@@ -116,7 +116,7 @@ def count_known_rows(storage: Storage, snapshot: Snapshot) -> int | None:
     if snapshot.live.has_logs or snapshot.changes is not None:
         return None
     total = 0
-    with ThreadPoolExecutor(max(2, pa.cpu_count())) as pool:
+    with thread_pool(max(2, pa.cpu_count())) as pool:
         for portion in snapshot.live.portions():
             counts = portion.files["rows"]
             total += pc.sum(counts, min_count=0).as_py()

@@ -121,7 +121,8 @@ class ScheduledService:
             try:
                 checked = check(instant, plan)
                 self._claim(instant)
-                commit = OpenCommit(instant.at(State.REQUESTED), self._token, timeline.commit_times)
+                known = timeline.commit_times
+                commit = OpenCommit(instant.at(State.REQUESTED), self._token, known, self.transaction.decisions)
                 return self.start(commit, keeps_plan=True), checked
             except LakeformatError as error:
                 if instant_time is not None:

@@ -11,6 +11,7 @@ its parent's open files. So a dead parent's file would stay locked until the chi
 from __future__ import annotations
 
 import errno
+import hashlib
 import itertools
 import os
 import shutil
@@ -26,7 +27,16 @@ from typing import Any, Final
 import pyarrow as pa
 
 from lakeformat.errors import LockTimeoutError, StorageError
-from lakeformat.storage.port import FileInfo, check_folder, check_path, own_path
+from lakeformat.storage.port import (
+    EndlessLease,
+    FileInfo,
+    Lease,
+    Version,
+    VersionChangedError,
+    check_folder,
+    check_path,
+    own_path,
+)
 
 __all__ = ["EXCLUDES", "LocalStorage", "hold_lock", "is_held"]
 
@@ -149,6 +159,8 @@ _NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errn
 
 #: Timeout of `LocalStorage.hold` in seconds. It must exceed the moment for which a process in `is_held` locks a file.
 _GLANCE_SECONDS: Final = 0.2
+#: Maximum time in seconds to wait for another process in `LocalStorage.replace_if`.
+_VERSION_SECONDS: Final = 30.0
 
 
 @dataclass(frozen=True)
@@ -164,6 +176,7 @@ class LocalStorage:
     root: str
     sync: bool = False
     has_lock: bool = field(default=EXCLUDES, init=False)
+    has_versions: bool = field(default=EXCLUDES, init=False)
 
     @property
     def location(self) -> str:
@@ -251,6 +264,30 @@ class LocalStorage:
             _drop_checksum(target)
             os.replace(aside, target)
             _flush_folder(os.path.dirname(target))
+
+    def read_versioned(self, path: str) -> tuple[bytes, Version]:
+        """Read a whole file. Its version is its inode, its modification time and a digest of its content."""
+        with self._explain_errors("read", path), open(self._resolve(path), "rb") as file:
+            status = os.fstat(file.fileno())
+            data = file.read()
+        digest = hashlib.blake2b(data, digest_size=16).hexdigest()
+        return data, Version(f"{status.st_ino}-{status.st_mtime_ns}-{digest}")
+
+    def replace_if(self, path: str, data: bytes, version: Version | None) -> Version:
+        """Replace a file if its version has not changed. A ``flock`` on a file beside it excludes other processes."""
+        guard = self._resolve(own_path("versions"))
+        os.makedirs(os.path.dirname(guard), exist_ok=True)
+        with hold_lock(guard, _VERSION_SECONDS, f"{path} of {self.root}", make=True):
+            try:
+                found = self.read_versioned(path)[1]
+            except FileNotFoundError:
+                found = None
+            if version is None and found is not None:
+                raise FileExistsError(path)
+            if found != version:
+                raise VersionChangedError(f"{path} of {self.root} has changed; read it again")
+            self.replace(path, data)
+            return self.read_versioned(path)[1]
 
     def read(self, path: str) -> bytes:
         """Read a whole file."""
@@ -360,7 +397,7 @@ class LocalStorage:
         return True
 
     @contextmanager
-    def lock(self, timeout_seconds: float) -> Iterator[None]:
+    def lock(self, timeout_seconds: float) -> Iterator[Lease]:
         """Hold the table's lock: a ``flock`` on a file of lakeformat, which the kernel frees if its holder dies."""
         path = own_path("lock")
         real = self._resolve(path)
@@ -369,7 +406,7 @@ class LocalStorage:
         with ExitStack() as stack:
             with self._explain_errors("lock", path):
                 stack.enter_context(hold_lock(real, timeout_seconds, self.root, make=True))
-            yield
+            yield EndlessLease()
 
     @contextmanager
     def hold(self, path: str) -> Iterator[None]:

@@ -11,7 +11,17 @@ from typing import Any, Final
 import pyarrow as pa
 
 from lakeformat.errors import LockTimeoutError
-from lakeformat.storage.port import Clock, FileInfo, SystemClock, check_folder, check_path
+from lakeformat.storage.port import (
+    Clock,
+    EndlessLease,
+    FileInfo,
+    Lease,
+    SystemClock,
+    Version,
+    VersionChangedError,
+    check_folder,
+    check_path,
+)
 
 __all__ = ["MemoryStorage"]
 
@@ -22,9 +32,11 @@ class MemoryStorage:
     """A storage whose files are in a dictionary. Every call is atomic."""
 
     has_lock = True
+    has_versions = True
 
     def __init__(self, clock: Clock | None = None) -> None:
         self._files: dict[str, tuple[bytes, int]] = {}
+        self._versions: dict[str, int] = {}
         self._guard = threading.Lock()
         self._held: set[str] = set()
         self._table_lock = threading.Lock()
@@ -41,12 +53,37 @@ class MemoryStorage:
         with self._guard:
             if check_path(path) in self._files:
                 raise FileExistsError(path)
-            self._files[path] = (bytes(data), self._clock.now_ms())
+            self._put(path, data)
+
+    def read_versioned(self, path: str) -> tuple[bytes, Version]:
+        """Read a whole file and its version."""
+        with self._guard:
+            if check_path(path) not in self._files:
+                raise FileNotFoundError(path)
+            return self._files[path][0], self._version(path)
+
+    def replace_if(self, path: str, data: bytes, version: Version | None) -> Version:
+        """Replace a file if its version has not changed."""
+        with self._guard:
+            is_there = check_path(path) in self._files
+            if version is None and is_there:
+                raise FileExistsError(path)
+            if version is not None and (not is_there or self._version(path) != version):
+                raise VersionChangedError(f"{path} of {self.location} has changed; read it again")
+            self._put(path, data)
+            return self._version(path)
+
+    def _version(self, path: str) -> Version:
+        return Version(str(self._versions[path]))
+
+    def _put(self, path: str, data: bytes) -> None:
+        self._files[path] = (bytes(data), self._clock.now_ms())
+        self._versions[path] = next(_NUMBERS)
 
     def replace(self, path: str, data: bytes) -> None:
         """Create a file, or replace its whole content."""
         with self._guard:
-            self._files[check_path(path)] = (bytes(data), self._clock.now_ms())
+            self._put(check_path(path), data)
 
     def read(self, path: str) -> bytes:
         """Read a whole file."""
@@ -95,12 +132,12 @@ class MemoryStorage:
             check_path(target)
             if check_path(source) not in self._files:
                 raise FileNotFoundError(source)
-            self._files[target] = self._files.pop(source)
+            self._put(target, self._files.pop(source)[0])
 
     def touch(self, path: str) -> None:
         """Create an empty file; an existing file becomes empty."""
         with self._guard:
-            self._files[check_path(path)] = (b"", self._clock.now_ms())
+            self._put(check_path(path), b"")
 
     def delete(self, path: str) -> bool:
         """Remove a file; return False if there was none."""
@@ -142,13 +179,13 @@ class MemoryStorage:
             return check_path(path) in self._files and path in self._held
 
     @contextmanager
-    def lock(self, timeout_seconds: float) -> Iterator[None]:
+    def lock(self, timeout_seconds: float) -> Iterator[Lease]:
         """Hold the table's lock, which excludes other threads of this process."""
         if not self._table_lock.acquire(timeout=max(timeout_seconds, 0)):
             raise LockTimeoutError(
                 f"another writer held the lock of {self.location} for {timeout_seconds:g} s; run the write again"
             )
         try:
-            yield
+            yield EndlessLease()
         finally:
             self._table_lock.release()

@@ -7,6 +7,7 @@ segments; ``""`` is the folder itself. The docstring of each method says what ev
 
 from __future__ import annotations
 
+import math
 import time
 import uuid
 from collections.abc import Sequence
@@ -20,13 +21,17 @@ __all__ = [
     "HOODIE",
     "OWN",
     "Clock",
+    "EndlessLease",
     "FileInfo",
     "Ids",
+    "Lease",
     "Locks",
     "OutcomeUnknownError",
     "RandomIds",
     "Storage",
     "SystemClock",
+    "Version",
+    "VersionChangedError",
     "check_folder",
     "check_path",
     "own_path",
@@ -39,6 +44,38 @@ OWN: Final = f"{HOODIE}/.lakeformat"
 
 class OutcomeUnknownError(StorageError):
     """The storage did not respond to a call, which may have been carried out or may be carried out later."""
+
+
+class VersionChangedError(StorageError):
+    """A file was not replaced, because its content is no longer the version that the caller has read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """The version of a file's content, as the storage names it (on object stores the etag)."""
+
+    tag: str
+
+
+class Lease(Protocol):
+    """A lock that this process holds for a limited time, which a thread prolongs."""
+
+    def remaining(self) -> float:
+        """Return the seconds until the lease ends; infinity if it never ends."""
+
+    def check(self, seconds: float) -> None:
+        """Raise `LockLostError` if the lease ends before this many seconds have passed."""
+
+
+class EndlessLease:
+    """The lease of a lock that ends only when it is released."""
+
+    def remaining(self) -> float:
+        """Return infinity."""
+        return math.inf
+
+    def check(self, seconds: float) -> None:
+        """Do nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +109,7 @@ class Locks(Protocol):
     def is_held(self, path: str) -> bool:
         """Tell whether a file is locked by `hold` now; always False if `has_lock` is False."""
 
-    def lock(self, timeout_seconds: float) -> AbstractContextManager[None]:
+    def lock(self, timeout_seconds: float) -> AbstractContextManager[Lease]:
         """Hold the table's lock while the block runs. If the process dies, the lock is free again.
 
         If `has_lock` is False, the lock does not exclude other processes. Raise `LockTimeoutError` if another process
@@ -103,6 +140,28 @@ class Storage(Locks, Protocol):
         Raises:
             FileExistsError: The file exists already; it is unchanged.
             OutcomeUnknownError: The storage did not respond; the file may exist, or may be created later.
+        """
+
+    @property
+    def has_versions(self) -> bool:
+        """Tell whether `create` and `replace_if` let only one of several processes succeed."""
+
+    def read_versioned(self, path: str) -> tuple[bytes, Version]:
+        """Read a whole file and its version. Raise ``FileNotFoundError`` if there is no such file."""
+
+    def replace_if(self, path: str, data: bytes, version: Version | None) -> Version:
+        """Replace a file's whole content if its version has not changed, and return the new version.
+
+        If the storage does not say that the file was replaced, the file is read. If it has the bytes of this call, the
+        call has succeeded. Therefore no two calls may write the same bytes.
+
+        Args:
+            version: the version that the caller has read; None to create the file.
+
+        Raises:
+            FileExistsError: ``version`` is None, and the file exists.
+            VersionChangedError: the file has another version, or is gone; it is unchanged.
+            OutcomeUnknownError: the storage did not respond; the file may be replaced, now or later.
         """
 
     def replace(self, path: str, data: bytes) -> None:

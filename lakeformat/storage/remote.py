@@ -10,6 +10,7 @@ and `lakeformat.timeline.store` sends the same bytes again.
 
 from __future__ import annotations
 
+import hashlib
 import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -20,7 +21,16 @@ from typing import Any, Final
 import pyarrow as pa
 
 from lakeformat.errors import InvalidOptionError, LakeformatError, StorageError, UnsupportedTableError
-from lakeformat.storage.port import FileInfo, OutcomeUnknownError, check_folder, check_path
+from lakeformat.storage.port import (
+    EndlessLease,
+    FileInfo,
+    Lease,
+    OutcomeUnknownError,
+    Version,
+    VersionChangedError,
+    check_folder,
+    check_path,
+)
 
 __all__ = ["FsspecStorage", "check_names"]
 
@@ -134,6 +144,7 @@ class FsspecStorage:
     url: str = field(repr=False)
     options: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
     has_lock: bool = field(default=False, init=False)
+    has_versions: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
         check_names(self.location, self.options)
@@ -165,7 +176,7 @@ class FsspecStorage:
             raise StorageError(f"no file system for {protocol}:// ({error}); check the path") from None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"url": self.url, "options": self.options, "has_lock": self.has_lock}
+        return {"url": self.url, "options": self.options, "has_lock": False, "has_versions": False}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -196,6 +207,24 @@ class FsspecStorage:
 
     def _holds_token(self, path: str, data: bytes) -> bool:
         return b"lakeformat." in data and self.read(path) == data
+
+    def read_versioned(self, path: str) -> tuple[bytes, Version]:
+        """Read a whole object. Its version is a digest of its content."""
+        data = self.read(path)
+        return data, Version(hashlib.blake2b(data, digest_size=16).hexdigest())
+
+    def replace_if(self, path: str, data: bytes, version: Version | None) -> Version:
+        """Read an object, and replace it if its version has not changed. Other processes are not excluded."""
+        try:
+            found = self.read_versioned(path)[1]
+        except FileNotFoundError:
+            found = None
+        if version is None and found is not None:
+            raise FileExistsError(path)
+        if found != version:
+            raise VersionChangedError(f"{path} of {self.location} has changed; read it again")
+        self.replace(path, data)
+        return self.read_versioned(path)[1]
 
     def replace(self, path: str, data: bytes) -> None:
         """Replace a whole object."""
@@ -317,12 +346,12 @@ class FsspecStorage:
         return False
 
     @contextmanager
-    def lock(self, timeout_seconds: float) -> Iterator[None]:
+    def lock(self, timeout_seconds: float) -> Iterator[Lease]:
         """Do nothing, because the storage has no locks.
 
         Conditional creation of timeline files and the conflict check usually stop an accidental second writer.
         """
-        yield
+        yield EndlessLease()
 
     @contextmanager
     def _explain_errors(self, verb: str, path: str) -> Iterator[None]:

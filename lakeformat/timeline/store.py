@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import threading
-import time
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -42,6 +41,7 @@ from lakeformat.codec.timeline_files.service_plans import (
     decode_compaction_plan,
     decode_requested_replace,
 )
+from lakeformat.concurrency import monotonic, sleep
 from lakeformat.errors import CorruptTableError, StorageError, TableNotFoundError, UnsupportedTableError
 from lakeformat.model.commit import CommitMetadata
 from lakeformat.model.files import FileGroupId
@@ -164,7 +164,7 @@ def put_once(storage: Storage, path: str, data: bytes) -> None:
         FileExistsError: A different file has this name.
         OutcomeUnknownError: The storage did not respond to the last try; the file may appear at any time.
     """
-    began = time.monotonic()
+    began = monotonic()
     for pause in (*_PAUSES, None):
         try:
             storage.create(path, data)
@@ -176,9 +176,9 @@ def put_once(storage: Storage, path: str, data: bytes) -> None:
         except OutcomeUnknownError:
             if _has_bytes(storage, path, data):
                 return
-            if pause is None or time.monotonic() - began > _PATIENCE_SECONDS:
+            if pause is None or monotonic() - began > _PATIENCE_SECONDS:
                 raise
-        time.sleep(pause)
+        sleep(pause)
 
 
 def _has_bytes(storage: Storage, path: str, data: bytes) -> bool:
@@ -328,6 +328,10 @@ class TimelineStore:
     def path(self, instant: Instant) -> str:
         """Return the path of an instant's file, relative to the table."""
         return self.layout.path(instant)
+
+    def has_file(self, path: str) -> bool:
+        """Tell whether the last listing of the timeline's folder contains a file of this path."""
+        return path.removeprefix(f"{self.layout.folder}/") in self._stamps
 
     def info(self, instant: Instant) -> FileInfo | None:
         """Return the size and modification time of an instant's file; None if there is no such file."""
@@ -502,15 +506,20 @@ class TimelineStore:
         put_once(self.storage, self.path(done), data)
         return done
 
-    def encode_completed(self, instant: Instant, metadata: Completed, clock: Clock) -> tuple[Instant, bytes]:
+    def encode_completed(
+        self, instant: Instant, metadata: Completed, clock: Clock, timeline: Timeline | None = None
+    ) -> tuple[Instant, bytes]:
         """Return the completed instant and the bytes of its file. Use the same instant for every try to create it.
+
+        Args:
+            timeline: The newest timeline; None loads it.
 
         Raises:
             FileExistsError: The instant has been completed already.
         """
         done = check_step(instant, State.COMPLETED)
         if self.layout.has_completion_times:
-            done = replace(done, completion_time=self._next_completion_time(done, clock))
+            done = replace(done, completion_time=self._next_completion_time(done, clock, timeline or self.load()))
         return done, self._encode(done, metadata)
 
     def _encode(self, completed: Instant, metadata: Completed) -> bytes:
@@ -525,8 +534,8 @@ class TimelineStore:
                 return encode_restore(metadata)
         return encode_rollback(metadata)
 
-    def _next_completion_time(self, completed: Instant, clock: Clock) -> str:
-        config, timeline = self.config(), self.load()
+    def _next_completion_time(self, completed: Instant, clock: Clock, timeline: Timeline) -> str:
+        config = self.config()
         for instant in timeline.instants:
             if (instant.time, instant.action, instant.state) == (completed.time, completed.action, completed.state):
                 raise FileExistsError(self.path(instant))

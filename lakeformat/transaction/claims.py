@@ -20,15 +20,15 @@ import re
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
-from threading import Event, Thread
 from typing import Final
 
+from lakeformat.concurrency import every
 from lakeformat.errors import LakeformatError
 from lakeformat.model.instant import Action, Instant, State, next_instant_time
 from lakeformat.model.table_config import TableConfig
-from lakeformat.storage.port import HOODIE, Clock, Storage, own_path
+from lakeformat.storage.port import HOODIE, Clock, Storage, VersionChangedError, own_path
 from lakeformat.timeline.store import TimelineStore
-from lakeformat.transaction.commit_notes import drop_note, read_note
+from lakeformat.timeline.timeline import Timeline
 
 __all__ = [
     "DEAD_AFTER_MS",
@@ -52,6 +52,7 @@ __all__ = [
     "release",
     "remove_heartbeat",
     "renew_heartbeat",
+    "take_over_claim",
 ]
 
 #: The kind of a claim whose writer is one process, which locks the claim file before it releases the table's lock.
@@ -80,12 +81,14 @@ class Claim:
         keeps_plan: True if the requested plan stays on the timeline when the writer dies. Then only the files written
             so far are removed, and the plan can be run again.
         undoes: whether the instant is a rollback of a completed commit.
+        dead_after_ms: age in milliseconds of the last heartbeat at which the writer counts as dead.
     """
 
     kind: str
     write_id: str | None
     keeps_plan: bool = False
     undoes: bool = False
+    dead_after_ms: int = DEAD_AFTER_MS
 
 
 def claim_path(instant_time: str) -> str:
@@ -105,8 +108,10 @@ def claim_instant(
     *,
     kind: str,
     token: str,
-    data: bytes = b"",
+    data: bytes | None = b"",
     undoes: bool = False,
+    timeline: Timeline | None = None,
+    dead_after_ms: int = DEAD_AFTER_MS,
 ) -> Instant:
     """Claim and request a new instant, greater than all existing ones. Call it under the table's lock.
 
@@ -116,29 +121,35 @@ def claim_instant(
     Args:
         kind: kind of the claim, ``process`` or ``heartbeat``.
         token: the write's id.
-        data: contents of the requested file.
+        data: contents of the requested file; None to create no requested file, because the caller decides it.
         undoes: whether the instant is a rollback of a completed commit.
+        timeline: the newest timeline; None loads it.
+        dead_after_ms: age of the last heartbeat at which other writers may count the writer as dead.
     """
-    newest = store.load().last_time
+    newest = (timeline or store.load()).last_time
     while True:
         instant = Instant(next_instant_time(clock.now_ms(), newest, config.zone), action, State.REQUESTED)
         newest = instant.time
-        content = _claim_content(kind, token, keeps_plan=action is Action.COMPACTION, undoes=undoes)
+        content = _claim_content(kind, token, dead_after_ms, keeps_plan=action is Action.COMPACTION, undoes=undoes)
         claim = json.dumps(content).encode()
         if not _create_if_absent(store.storage, claim_path(instant.time), claim):
             continue
+        # Hudi counts an instant without a heartbeat as dead, so the heartbeat comes before the requested file.
+        renew_heartbeat(store.storage, instant.time)
         try:
-            store.request(instant, data)
+            if data is not None:
+                store.request(instant, data)
         except FileExistsError:  # Another program created the requested file: our claim must not mark it as ours.
             store.storage.delete(claim_path(instant.time))
             continue
-        if action is not Action.ROLLBACK:
-            renew_heartbeat(store.storage, instant.time)
         return instant
 
 
-def _claim_content(kind: str, token: str, **flags: bool) -> dict[str, object]:
-    return {"kind": kind, "lakeformat.token": token, **{name: True for name, is_set in flags.items() if is_set}}
+def _claim_content(kind: str, token: str, dead_after_ms: int, **flags: bool) -> dict[str, object]:
+    content: dict[str, object] = {"kind": kind, "lakeformat.token": token}
+    if dead_after_ms != DEAD_AFTER_MS:
+        content["dead_after_ms"] = dead_after_ms
+    return {**content, **{name: True for name, is_set in flags.items() if is_set}}
 
 
 def claim_plan(storage: Storage, instant_time: str, *, token: str) -> None:
@@ -147,9 +158,25 @@ def claim_plan(storage: Storage, instant_time: str, *, token: str) -> None:
     Raises:
         FileExistsError: the instant is claimed already.
     """
-    claim = json.dumps(_claim_content(PROCESS, token, keeps_plan=True)).encode()
+    claim = json.dumps(_claim_content(PROCESS, token, DEAD_AFTER_MS, keeps_plan=True)).encode()
     storage.create(claim_path(instant_time), claim)
     renew_heartbeat(storage, instant_time)
+
+
+def take_over_claim(storage: Storage, instant_time: str, *, token: str) -> bool:
+    """Take over the claim of a dead writer's rollback, to finish it. Call it under the table's lock.
+
+    Returns:
+        False if another writer has taken it over first, or if the instant has no claim.
+    """
+    try:
+        content, version = storage.read_versioned(claim_path(instant_time))
+        fields = {**json.loads(content), "taken_over_by": token}
+        storage.replace_if(claim_path(instant_time), json.dumps(fields).encode(), version)
+    except (FileNotFoundError, VersionChangedError, ValueError):
+        return False
+    renew_heartbeat(storage, instant_time)
+    return True
 
 
 def _create_if_absent(storage: Storage, path: str, data: bytes) -> bool:
@@ -171,11 +198,13 @@ def read_claim(storage: Storage, instant_time: str) -> Claim | None:
     content = found if isinstance(found, dict) else {}
     token = str(content.get("lakeformat.token"))
     write_id = token if _TOKEN.fullmatch(token) else None
+    dead_after_ms = content.get("dead_after_ms")
     return Claim(
         str(content.get("kind", "heartbeat")),
         write_id,
         content.get("keeps_plan") is True,
         content.get("undoes") is True,
+        dead_after_ms if isinstance(dead_after_ms, int) else DEAD_AFTER_MS,
     )
 
 
@@ -201,52 +230,50 @@ def is_alive(store: TimelineStore, instant: Instant, claim: Claim, clock: Clock)
     """Tell whether the writer of a claimed pending instant may be alive. Call it under the table's lock."""
     if has_process_lock(store.storage, claim):
         return store.storage.is_held(claim_path(instant.time))
-    if _is_given_up(store.storage, instant.time):
-        return False
-    return has_live_heartbeat(store, instant, clock, grace_ms=DEAD_AFTER_MS)
+    limit = claim.dead_after_ms
+    return has_live_heartbeat(store, instant, clock, grace_ms=limit, dead_after_ms=limit)
 
 
-def _is_given_up(storage: Storage, instant_time: str) -> bool:
-    note = read_note(storage, instant_time)
-    return note is not None and note.is_given_up
-
-
-def has_live_heartbeat(store: TimelineStore, instant: Instant, clock: Clock, *, grace_ms: int) -> bool:
+def has_live_heartbeat(
+    store: TimelineStore, instant: Instant, clock: Clock, *, grace_ms: int, dead_after_ms: int = DEAD_AFTER_MS
+) -> bool:
     """Tell whether the heartbeat of an instant is recent.
 
     Args:
         grace_ms: milliseconds after its creation for which an instant without a heartbeat file counts as alive.
+        dead_after_ms: age of the heartbeat in milliseconds at which it is no longer recent.
     """
     found = store.storage.info(_heartbeat_path(instant.time))
     if found is not None:
-        return clock.now_ms() - found.modified_ms < DEAD_AFTER_MS
+        return clock.now_ms() - found.modified_ms < dead_after_ms
     instant_info = store.info(instant)
     return instant_info is not None and clock.now_ms() - instant_info.modified_ms < grace_ms
 
 
 def release(storage: Storage, instant_time: str) -> None:
-    """Remove the claim, the heartbeat and the commit note of an instant. Call it after the commit or rollback."""
+    """Remove the claim and the heartbeat of an instant. Call it after the commit or rollback."""
     remove_heartbeat(storage, instant_time)
-    drop_note(storage, instant_time)
     storage.delete(claim_path(instant_time))
 
 
-def list_stale_claims(storage: Storage, pending: frozenset[str], clock: Clock) -> dict[str, Claim]:
+def list_stale_claims(storage: Storage, timeline: Timeline, clock: Clock) -> dict[str, Claim]:
     """Return a mapping of instant time to claim for the claims whose instant is not pending.
 
-    Their writers died before they created the requested file, or after they completed the instant. If a claim is
-    younger than `DEAD_AFTER_MS`, its writer may still be about to create the requested file. Such a claim is returned
-    only if its process lock is free, or if the commit note says that the writer has ended.
+    Their writers died before they created the requested file, or after they completed the instant. If the instant is
+    not on the timeline, and its claim is younger than `DEAD_AFTER_MS`, its writer may still be about to create the
+    requested file. Such a claim is returned only if its process lock is free.
     """
     stale: dict[str, Claim] = {}
+    pending = {instant.time for instant in timeline.pending}
+    completed = {instant.time for instant in timeline.instants} - pending
     for entry in storage.list(own_path("pending")):
         if entry.is_folder or entry.name in pending:
             continue
         claim = read_claim(storage, entry.name)
-        is_young = clock.now_ms() - entry.modified_ms < DEAD_AFTER_MS and not _is_given_up(storage, entry.name)
-        if claim is not None and (
-            not is_young or (has_process_lock(storage, claim) and not storage.is_held(entry.path))
-        ):
+        if claim is None:
+            continue
+        is_young = entry.name not in completed and clock.now_ms() - entry.modified_ms < claim.dead_after_ms
+        if not is_young or (has_process_lock(storage, claim) and not storage.is_held(entry.path)):
             stale[entry.name] = claim
     return stale
 
@@ -255,12 +282,12 @@ _LOG: Final = logging.getLogger("lakeformat.write")
 
 
 @contextmanager
-def keep_alive(storage: Storage, instant_time: str) -> Iterator[None]:
+def keep_alive(storage: Storage, instant_time: str, every_seconds: float = HEARTBEAT_MS / 3000) -> Iterator[None]:
     """Lock the claim file and renew the heartbeat while the block runs, so that other writers see a live writer.
 
     Claim the instant and enter this block before the table's lock is released.
     """
-    with storage.hold(claim_path(instant_time)), HeartbeatThread(storage, instant_time):
+    with storage.hold(claim_path(instant_time)), HeartbeatThread(storage, instant_time, every_seconds=every_seconds):
         yield
 
 
@@ -275,34 +302,32 @@ class HeartbeatThread(AbstractContextManager["HeartbeatThread"]):
     """
 
     def __init__(self, storage: Storage, instant_time: str, *, every_seconds: float = HEARTBEAT_MS / 3000) -> None:
-        self._storage, self._time, self._every = storage, instant_time, every_seconds
-        self._stopped = Event()
+        self._storage, self._time = storage, instant_time
         self._has_renewed = False
-        self._thread = Thread(target=self._run, name=f"heartbeat-{instant_time}", daemon=True)
+        self._thread = every(every_seconds, self._renew, name=f"heartbeat-{instant_time}")
 
     def __enter__(self) -> HeartbeatThread:
-        self._thread.start()
+        self._thread.__enter__()
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._stopped.set()
-        self._thread.join()
+        self._thread.__exit__(None, None, None)
         if self._has_renewed:
             with suppress(LakeformatError):  # The block's work is done, so a cleanup error must not make it fail.
                 if not self._is_claimed():  # A renewal after `release` has created the heartbeat file again.
                     remove_heartbeat(self._storage, self._time)
 
-    def _run(self) -> None:
-        while not self._stopped.wait(self._every):
-            try:
-                if not self._is_claimed():
-                    return
-                self._has_renewed = True
-                renew_heartbeat(self._storage, self._time)
-            except LakeformatError as error:
-                _LOG.warning(
-                    "heartbeat of instant %s in %s failed, trying again: %s", self._time, self._storage.location, error
-                )
+    def _renew(self) -> bool:
+        try:
+            if not self._is_claimed():
+                return False
+            self._has_renewed = True
+            renew_heartbeat(self._storage, self._time)
+        except LakeformatError as error:
+            _LOG.warning(
+                "heartbeat of instant %s in %s failed, trying again: %s", self._time, self._storage.location, error
+            )
+        return True
 
     def _is_claimed(self) -> bool:
         return read_claim(self._storage, self._time) is not None

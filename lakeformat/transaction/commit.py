@@ -1,36 +1,28 @@
 """The completed file of a commit: the one point at which a write becomes visible.
 
 A write becomes visible when its completed file is created, at once and with all its bytes; the creation fails if the
-file exists. If the lock does not exclude other processes, another writer may publish a conflicting commit at any time.
-So the timeline is then checked twice more: directly before the file is created, when the write can still be stopped,
-and afterwards, when lost rows can only be reported.
+file exists. The commit is decided before (`lakeformat.transaction.decisions`), so that it is checked against every
+other commit.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
-from lakeformat.errors import (
-    CommitStateUnknownError,
-    CorruptTableError,
-    LakeformatError,
-    StorageError,
-    WriteConflictError,
-)
+from lakeformat.errors import CommitStateUnknownError, CorruptTableError, StorageError, WriteConflictError
 from lakeformat.model.commit import CommitMetadata
-from lakeformat.model.instant import Action, Instant, State
-from lakeformat.storage.port import Clock, OutcomeUnknownError
-from lakeformat.timeline.store import TimelineStore, put_once
+from lakeformat.model.instant import Instant, State
+from lakeformat.storage.port import Clock, Lease, OutcomeUnknownError
+from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
-from lakeformat.transaction.commit_notes import Note, drop_note, fingerprint, give_up, put_note
-from lakeformat.transaction.lost_writes import check_late_commits
+from lakeformat.transaction.decisions import Decision, DecisionState, Kind, decide, fingerprint
+from lakeformat.transaction.foreign_writes import ADVICE
 from lakeformat.transaction.rollback import was_rolled_back
 
-__all__ = ["TOKEN_KEY", "NewKeyCheck", "OpenCommit", "load_if_pending", "put_completed"]
+__all__ = ["TOKEN_KEY", "NewKeyCheck", "OpenCommit", "check_pending", "put_completed"]
 
 _LOG: Final = logging.getLogger("lakeformat.write")
 
@@ -50,11 +42,13 @@ class OpenCommit:
     Attributes:
         token: the write's id, stored in the completed file under `TOKEN_KEY`; also the name of the stage folder.
         known: times of the commits completed when the write began.
+        begun: number of the decisions made when the write began (`DecisionState.number`).
     """
 
     instant: Instant
     token: str
     known: frozenset[str]
+    begun: int = 0
 
     @property
     def time(self) -> str:
@@ -68,115 +62,83 @@ def put_completed(
     commit: OpenCommit,
     metadata: CommitMetadata,
     *,
-    check: Callable[[], Timeline],
-    check_new_keys: NewKeyCheck | None = None,
+    check: Callable[[Timeline], None],
     before_put: Callable[[], None],
-    tidy: Callable[[], None],
+    lease: Lease | None = None,
 ) -> Instant:
-    """Check for conflicts, make the commit visible, and return the completed instant. Call it under the lock.
+    """Check for conflicts, make the commit visible, and return the completed instant.
+
+    On storage with locks, call it under the table's lock.
 
     Args:
-        check: loads the timeline, raises an error on conflicts, and returns that timeline.
-        check_new_keys: the part of ``check`` that is about keys and partitions new in the write. If the lock does not
-            exclude other processes, it is called again after the commit.
-        before_put: called directly before the completed file is created; an error that it raises stops the commit.
-        tidy: removes markers, stage folder and claim. It is called before `CommitStateUnknownError` is raised for a
-            commit that is complete, because the caller deletes nothing after this error.
+        check: raises an error if the commit conflicts with a commit on the given timeline.
+        before_put: called once, directly before the commit is decided; an error that it raises stops the commit.
+        lease: the lease of the lock that Hudi's writers respect, too; None if Hudi does not write to the table.
 
     Raises:
         WriteConflictError: nothing was published; the caller must undo the write.
         CommitStateUnknownError: the commit may or may not be visible; the caller must delete nothing.
     """
     metadata = replace(metadata, extra={**metadata.extra, TOKEN_KEY: commit.token})
-    seen = check()
-    before_put()
-    if store.storage.has_lock:
-        return _complete(store, commit, lambda: store.complete(_inflight(commit), metadata, clock))
-    seen, note, completed = _put_checked_note(store, clock, commit, metadata, check, seen)
+    found: list[Instant] = []
 
-    def put() -> Instant:
-        put_once(store.storage, note.path, note.data)
-        return completed
-
-    completed = _complete(store, commit, put)
-    drop_note(store.storage, commit.time)
-    try:
-        check_late_commits(store, completed, metadata, seen, check_new_keys)
-    except CommitStateUnknownError:
-        tidy()
-        raise
-    return completed
-
-
-def load_if_pending(store: TimelineStore, commit: OpenCommit) -> Timeline:
-    """Load the timeline. Raise `WriteConflictError` if our instant is no longer pending on it."""
-    timeline = store.load()
-    current = timeline.find(commit.time)
-    is_pending = current is not None and current.state is State.INFLIGHT
-    if not is_pending or was_rolled_back(store, timeline, commit.time):
-        raise WriteConflictError(
-            f"instant {commit.time} of {store.storage.location} was rolled back by another writer while it ran; "
-            "run the write again"
+    def make_decision(state: DecisionState, timeline: Timeline) -> Decision:
+        check_pending(store, commit, timeline, state)
+        check(timeline)
+        if not found:
+            before_put()
+        completed, data = store.encode_completed(_inflight(commit), metadata, clock, timeline)
+        found.append(completed)
+        return Decision(
+            kind=Kind.COMMIT,
+            instant_time=commit.time,
+            path=store.path(completed),
+            data=data,
+            seen=fingerprint(timeline),
         )
-    return timeline
 
-
-def _put_checked_note(
-    store: TimelineStore,
-    clock: Clock,
-    commit: OpenCommit,
-    metadata: CommitMetadata,
-    check: Callable[[], Timeline],
-    checked: Timeline,
-) -> tuple[Timeline, Note, Instant]:
-    """Write the commit note for the completed file, then check that no other commit completed since the last check.
-
-    If another commit has completed, check for conflicts and write the note again. Another writer may be undoing our
-    commit meanwhile. It creates its rollback instant and then looks for our note; we write the note and then look for
-    a rollback. So either we see the rollback and stop, or that writer sees the note.
-
-    Returns:
-        the timeline that was checked for conflicts, the commit note, and the completed instant.
-    """
     try:
-        while True:
-            completed, data = store.encode_completed(_inflight(commit), metadata, clock)
-            note = Note(store.path(completed), fingerprint(checked), data)
-            put_note(store.storage, commit.time, note)
-            now = load_if_pending(store, commit)
-            if _conflict_instants(now) == _conflict_instants(checked):
-                return now, note, completed
-            checked = check()
+        decide(store, make_decision, lease=lease, is_shared=lease is not None)
     except FileExistsError:
-        drop_note(store.storage, commit.time)
-        raise WriteConflictError(
-            f"instant {commit.time} of {store.storage.location} was completed by another writer; run the write again"
-        ) from None
-    except BaseException:
-        drop_note(store.storage, commit.time)  # The completed file was never created, so no note may announce it.
-        raise
-
-
-def _complete(store: TimelineStore, commit: OpenCommit, put: Callable[[], Instant]) -> Instant:
-    try:
-        return put()
-    except FileExistsError:
-        ours = _read_own_completed(store, commit)
-        if ours is None:
-            drop_note(store.storage, commit.time)
-            raise WriteConflictError(
-                f"instant {commit.time} of {store.storage.location} was completed by another writer; "
-                "run the write again"
-            ) from None
+        return _read_own_or_refuse(store, commit)
     except OutcomeUnknownError as error:
         raise _make_unknown_error(store, commit, error) from None
     except StorageError as error:
-        ours = _read_own_completed(store, commit)
-        if ours is None:
-            drop_note(store.storage, commit.time)
+        if not store.storage.has_lock or (ours := _read_own_completed(store, commit)) is None:
             raise
         _LOG.warning(
             "commit %s of %s is visible although storage reported: %s", commit.time, store.storage.location, error
+        )
+        return ours
+    return found[-1]
+
+
+def check_pending(store: TimelineStore, commit: OpenCommit, timeline: Timeline, state: DecisionState) -> None:
+    """Raise `WriteConflictError` if our instant is no longer pending, or may not be published any more."""
+    current = timeline.find(commit.time)
+    is_pending = current is not None and current.state is State.INFLIGHT
+    location = store.storage.location
+    if (
+        not is_pending
+        or state.has_undone(commit.time, commit.token)
+        or commit.time <= state.archived_to
+        or was_rolled_back(store, timeline, commit.time)
+    ):
+        raise WriteConflictError(
+            f"instant {commit.time} of {location} was rolled back by another writer while it ran; run the write "
+            f"again; {ADVICE}"
+        )
+    if commit.begun < state.barrier:
+        raise WriteConflictError(
+            f"{location} was restored or upgraded while instant {commit.time} ran; run the write again"
+        )
+
+
+def _read_own_or_refuse(store: TimelineStore, commit: OpenCommit) -> Instant:
+    ours = _read_own_completed(store, commit)
+    if ours is None:
+        raise WriteConflictError(
+            f"instant {commit.time} of {store.storage.location} was completed by another writer; run the write again"
         )
     return ours
 
@@ -202,8 +164,6 @@ def _read_own_completed(store: TimelineStore, commit: OpenCommit) -> Instant | N
 
 
 def _make_unknown_error(store: TimelineStore, commit: OpenCommit, reason: Exception | None) -> CommitStateUnknownError:
-    with suppress(LakeformatError):  # The next writer then need not wait until our heartbeat expires.
-        give_up(store.storage, commit.time)
     path = store.path(commit.instant.at(State.COMPLETED))
     return CommitStateUnknownError(
         f"cannot tell whether commit {commit.time} is visible ({reason}); all files are kept: look for "
@@ -213,9 +173,3 @@ def _make_unknown_error(store: TimelineStore, commit: OpenCommit, reason: Except
 
 def _inflight(commit: OpenCommit) -> Instant:
     return commit.instant.at(State.INFLIGHT)
-
-
-def _conflict_instants(timeline: Timeline) -> frozenset[Instant]:
-    """Return the instants that a write can conflict with: all except pending commits and deltacommits."""
-    plain = {Action.COMMIT, Action.DELTA_COMMIT}
-    return frozenset(i for i in timeline.instants if i.state is State.COMPLETED or i.action not in plain)

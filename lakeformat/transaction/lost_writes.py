@@ -6,27 +6,20 @@ Hudi's table format orders the files of a file group only by time. So writes can
 - A commit replaces a file group. The group's files that this commit did not read are hidden.
 - A commit ends a slice with a newer base file. The slice's log files that this commit did not read are hidden.
 
-Writers that hold a common lock and check for conflicts under it prevent this. If the lock does not exclude other
-processes, another writer may publish a commit between our last conflict check and our completed file. Therefore
-`check_late_commits` compares the commits once more after ours is visible. Neither commit can be undone then, because
-readers may have read both. If the other commit hides our rows, an error names both commits. If our commit hides the
-other commit's rows, a log message names both.
+Conflict checks prevent this. If several processes write to storage where only one is safe, or another program ignores
+the lock, it can still happen. `find_lost_writes` finds it afterwards, for ``check()``.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Final
 
-from lakeformat.errors import CommitStateUnknownError, WriteConflictError
 from lakeformat.model.commit import CommitMetadata, WriteStat
 from lakeformat.model.files import BaseFileName, FileGroupId, LogFileName
 from lakeformat.model.instant import Action, Instant
 from lakeformat.model.service_plans import ClusteringPlan, CompactionPlan
-from lakeformat.storage.port import Storage
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 
@@ -34,12 +27,9 @@ __all__ = [
     "LostWrite",
     "ReadSlice",
     "Sources",
-    "check_late_commits",
     "find_lost_writes",
-    "find_overlaps",
     "list_read_slices",
     "read_plan_sources",
-    "warn_of_missing_lock",
 ]
 
 
@@ -214,106 +204,6 @@ def _find_unread_logs(history: _History, plans: Sequence[tuple[str, ReadSlice]])
                 yield instant.time, by, stat
 
 
-def find_overlaps(
-    ours: tuple[Instant, CommitMetadata], theirs: tuple[Instant, CommitMetadata], *, by_name: bool
-) -> Iterator[LostWrite]:
-    """Find log files of commit `ours` in slices that commit `theirs` has ended with a newer base file.
-
-    Call it only for commits that have not read each other.
-    """
-    ended = {
-        (FileGroupId(stat.partition_path, stat.file_id), stat.prev_commit)
-        for stat in theirs[1].all_stats()
-        if stat.is_base and stat.prev_commit
-    }
-    for stat in ours[1].all_stats():
-        name = LogFileName.match(stat.path.rpartition("/")[2])
-        group = FileGroupId(stat.partition_path, stat.file_id)
-        if name is None or (group, name.instant_time if by_name else stat.prev_commit) not in ended:
-            continue
-        if by_name or ours[0].completed_at < theirs[0].time:
-            yield LostWrite(group, ours[0].time, theirs[0].time, stat)
-
-
-_LOG: Final = logging.getLogger("lakeformat.write")
-#: Maximum number of file groups that a message names.
-_MOST_NAMED: Final = 5
-#: Locations of the tables for which this process has logged the warning about a missing lock.
-_WARNED: Final[set[str]] = set()
-
-
-def warn_of_missing_lock(storage: Storage) -> None:
-    """Log a warning, once per table, if the storage's lock does not exclude other processes."""
-    if not storage.has_lock and storage.location not in _WARNED:
-        _WARNED.add(storage.location)
-        _LOG.warning(
-            "%s is on storage without a lock between processes: write to it from one process only. If another process "
-            "writes at the same time, rows may be lost; an error or check() names them",
-            storage.location,
-        )
-
-
-def check_late_commits(
-    store: TimelineStore,
-    ours: Instant,
-    metadata: CommitMetadata,
-    checked: Timeline,
-    check_new_keys: Callable[[Sequence[tuple[str, CommitMetadata]]], None] | None,
-) -> None:
-    """Compare our commit with the commits that completed since its last conflict check.
-
-    If our commit hides rows of another commit, log an error. If another commit hides our rows, raise an error.
-
-    Args:
-        ours: the instant of our commit.
-        metadata: the metadata of our commit.
-        checked: the timeline that our commit was checked against.
-        check_new_keys: raises `WriteConflictError` if another commit contains keys that are new in ours. This error
-            is only logged.
-
-    Raises:
-        CommitStateUnknownError: another commit hides our files; our commit stays on the timeline.
-    """
-    now = store.load()
-    late = [instant for instant in now.commits if instant.time not in {*checked.commit_times, ours.time}]
-    if not late:
-        return
-    by_name = not store.layout.has_completion_times
-    commits = {i.time: (i, metadata if i.time == ours.time else store.read_commit(i)) for i in now.commits}
-    late_times = {instant.time for instant in late}
-    found = find_lost_writes(commits.values(), read_plan_sources(store, now, late_times), by_name=by_name)
-    lost = [each for each in found if {each.lost_commit, each.hiding_commit} & late_times]
-    beside = [commits[instant.time] for instant in late if _began_before(store, instant, ours, checked)]
-    for other in beside:
-        mine = commits[ours.time]
-        lost += [*find_overlaps(mine, other, by_name=by_name), *find_overlaps(other, mine, by_name=by_name)]
-    location = store.storage.location
-    for time in sorted({each.lost_commit for each in lost if each.hiding_commit == ours.time}):
-        _LOG.error("%s", _format_loss(location, time, ours.time, [each for each in lost if each.lost_commit == time]))
-    if check_new_keys is not None and beside:
-        try:
-            check_new_keys([(instant.time, other) for instant, other in beside])
-        except WriteConflictError as error:
-            _LOG.error(
-                "%s: commit %s was published at the same time as another: %s; check() names the keys",
-                location,
-                ours.time,
-                error,
-            )
-    hidden = [each for each in lost if each.lost_commit == ours.time]
-    if hidden:
-        raise CommitStateUnknownError(_format_loss(location, ours.time, hidden[0].hiding_commit, hidden))
-
-
-def _began_before(store: TimelineStore, other: Instant, ours: Instant, checked: Timeline) -> bool:
-    """Tell whether another commit was requested before ours was completed, and so may not have read our commit."""
-    if any(instant.time == other.time for instant in checked.pending):
-        return True
-    done = store.info(ours)
-    began = [info for request in store.layout.list_requests(other) if (info := store.info(request)) is not None]
-    return done is not None and any(info.modified_ms <= done.modified_ms for info in began)
-
-
 def read_plan_sources(store: TimelineStore, timeline: Timeline, times: Collection[str]) -> Sources:
     """Return the slices that the clusterings and compactions of these instant times have read, by file group."""
     found: dict[str, Mapping[FileGroupId, ReadSlice]] = {}
@@ -329,13 +219,3 @@ def read_plan_sources(store: TimelineStore, timeline: Timeline, times: Collectio
             if plan is not None:
                 found[instant.time] = list_read_slices(plan)
     return found
-
-
-def _format_loss(location: str, lost: str, hiding_commit: str, lost_files: Iterable[LostWrite]) -> str:
-    groups = sorted({each.group for each in lost_files})
-    named = ", ".join(group.file_id for group in groups[:_MOST_NAMED]) + (", ..." if len(groups) > _MOST_NAMED else "")
-    return (
-        f"commits {lost} and {hiding_commit} of {location} were made at the same time from the same files, and "
-        f"{hiding_commit} hides what {lost} wrote to {len(groups)} file group(s) ({named}): this storage is for one "
-        f"writer at a time; stop the other writer, then write the rows of commit {lost} again (check() names its files)"
-    )

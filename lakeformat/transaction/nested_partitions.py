@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
+from lakeformat.concurrency import thread_pool
 from lakeformat.errors import InvalidInputError
 from lakeformat.file_system_view.file_index.stored import bounds_schema
 from lakeformat.file_system_view.folder_values import (
@@ -72,7 +72,7 @@ def check_new_folders(storage: Storage, snapshot: Snapshot, opened: Iterable[str
     if snapshot.instant_time is None:
         return
     inner = {outer: path for path in new for outer in folders_above(path)}
-    with ThreadPoolExecutor(_TRIES) as pool:
+    with thread_pool(_TRIES) as pool:
         found = pool.map(lambda outer: storage.info(join_path(outer, PARTITION_MARKER)), inner)
         for (outer, path), marker in zip(inner.items(), found, strict=True):
             if marker is not None:

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from itertools import compress
 from typing import Final
 
 from lakeformat.codec.log_blocks import BlockKind, HeaderKey
@@ -30,6 +31,7 @@ from lakeformat.codec.timeline_files.recovery import (
     decode_rollback_plan,
     encode_rollback_plan,
 )
+from lakeformat.concurrency import run_all
 from lakeformat.errors import CorruptTableError, StorageError, WriteConflictError
 from lakeformat.file_system_view.file_groups import list_files
 from lakeformat.files.log_reader import read_blocks
@@ -38,10 +40,20 @@ from lakeformat.model.files import LogFile, LogFileName, join_path
 from lakeformat.model.instant import COMMIT_ACTIONS, REPLACE_ACTIONS, Action, Instant, State
 from lakeformat.model.table_config import TableConfig
 from lakeformat.storage.port import Clock, Storage, check_path, own_path
-from lakeformat.timeline.store import TimelineStore
+from lakeformat.timeline.store import TimelineStore, put_once
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.transaction import claims
-from lakeformat.transaction.commit_notes import complete_noted_commit, occupy_noted_name, read_note
+from lakeformat.transaction.decisions import (
+    Decision,
+    DecisionState,
+    Kind,
+    OvertakenError,
+    decide,
+    encode_void_commit,
+    read_state,
+    settle,
+)
+from lakeformat.transaction.foreign_writes import is_left_alone
 from lakeformat.transaction.markers import list_marked_logs, remove_markers
 from lakeformat.transaction.undo import CommitUndo, finish_restores, give_up_or_finish
 from lakeformat.transaction.written_file import stage_folder
@@ -161,6 +173,10 @@ _LOG: Final = logging.getLogger("lakeformat.write")
 #: Actions that are undone if their writer is dead. A compaction's plan stays; only the files of its run are deleted.
 _UNDOABLE_ACTIONS: Final = COMMIT_ACTIONS | REPLACE_ACTIONS | {Action.COMPACTION}
 _STAGE_LIFETIME_MS: Final = 24 * 3600 * 1000
+#: Maximum number of pending instants whose claims and heartbeats are read at once.
+_THREADS: Final = 8
+#: Locations of the tables from which this process has removed old temporary files.
+_CLEARED: Final[set[str]] = set()
 
 
 def recover(
@@ -170,8 +186,10 @@ def recover(
     *,
     kept_plan: str | None = None,
     restore_target: str | None = None,
-) -> None:
+) -> tuple[int, Timeline]:
     """Finish pending restores and rollbacks, undo the writes of dead writers, and remove leftover files.
+
+    Return the number of decisions made before, and the newest timeline.
 
     Args:
         kept_plan: instant time of a clustering that the caller wants to run. If an earlier run of it has died, the plan
@@ -180,63 +198,93 @@ def recover(
             instant is finished, too.
 
     Raises:
-        WriteConflictError: a write or restore of another program is pending and may be alive.
+        WriteConflictError: a restore of another program is pending, or its rollback of a completed commit.
     """
-    timeline = store.load()  # A load lists the whole timeline, so load it again only after changes.
+    try:
+        state, _, timeline = settle(store)  # This lists the whole timeline, so load it again only after changes.
+    except OvertakenError:
+        _void_overtaken_commit(store)
+        state, _, timeline = settle(store)
     restores = [instant for instant in timeline.pending if instant.action is Action.RESTORE]
     if restores:
         finish_restores(CommitUndo(store, config, clock), restores, restore_target=restore_target)
         timeline = store.load()
     rollbacks = [instant for instant in timeline.pending if instant.action is Action.ROLLBACK]
     for instant in rollbacks:
-        _refuse_if_alive(store, instant, clock)
+        if is_left_alone(store, timeline, instant, clock):
+            continue
         claim = claims.read_claim(store.storage, instant.time)
+        if claim is not None and not _may_finish(store, instant, claim, clock):
+            continue
         if claim is not None and claim.undoes:
             give_up_or_finish(CommitUndo(store, config, clock), instant)
         else:
             _finish_rollback(store, instant, clock)
     timeline = store.load() if rollbacks else timeline
-    any_dead = False
-    for instant in timeline.pending:
-        if instant.action in _UNDOABLE_ACTIONS and _is_dead(store, instant, clock):
-            any_dead = True
-            _settle_dead_write(store, config, clock, instant, is_wanted=instant.time == kept_plan)
+    undoable = [instant for instant in timeline.pending if instant.action in _UNDOABLE_ACTIONS]
+    are_dead = run_all(lambda instant: _is_dead(store, instant, clock), undoable, threads=_THREADS)
+    any_dead = any(are_dead)
+    for instant in compress(undoable, are_dead):
+        _settle_dead_write(store, config, clock, instant, is_wanted=instant.time == kept_plan)
     _remove_dead_savepoints(store, timeline, clock)
     timeline = store.load() if any_dead else timeline
-    pending = frozenset(instant.time for instant in timeline.pending)
-    for time, claim in claims.list_stale_claims(store.storage, pending, clock).items():
+    for time, claim in claims.list_stale_claims(store.storage, timeline, clock).items():
         remove_markers(store.storage, time)
         _delete_stage(store, claim)
         claims.release(store.storage, time)
-    _clear_old_files(store, clock)
+    if store.storage.location not in _CLEARED:
+        _CLEARED.add(store.storage.location)
+        _clear_old_files(store, clock)
+    return state.number, timeline
+
+
+def _may_finish(store: TimelineStore, rollback: Instant, claim: claims.Claim, clock: Clock) -> bool:
+    """Tell whether this process may finish a pending rollback: its process has died, and no other writer finishes it.
+
+    On storage with locks the caller holds the lock, so no other process can be carrying it out.
+    """
+    if store.storage.has_lock:
+        return True
+    if claims.is_alive(store, rollback, claim, clock):
+        return False
+    return claims.take_over_claim(store.storage, rollback.time, token=f"{rollback.time}-{clock.now_ms()}")
+
+
+def _void_overtaken_commit(store: TimelineStore) -> None:
+    """Undo the last decided commit, which was not completed before Hudi completed another commit.
+
+    The commit was not checked against Hudi's commit. An empty commit takes the name of its completed file, so that a
+    late request cannot create that file. Then its data files are deleted.
+    """
+    last = read_state(store.storage)[0].last
+    if last is None or last.kind is not Kind.COMMIT:
+        return
+    _LOG.warning("undoing commit %s in %s, which was decided but never completed", last.instant_time, last.path)
+    try:
+        put_once(store.storage, last.path, encode_void_commit(store, last.path, last.data))
+    except FileExistsError:
+        return
+    _delete_files(store, _list_files_of(store, last.instant_time, logs=True))
+    remove_markers(store.storage, last.instant_time)
 
 
 def _settle_dead_write(
     store: TimelineStore, config: TableConfig, clock: Clock, instant: Instant, *, is_wanted: bool
 ) -> None:
-    """Complete a dead writer's commit if its commit note allows that. Otherwise undo the write.
-
-    If the writer ran a plan that stays on the timeline, undo only the run of the plan.
+    """Undo a dead writer's write. If the writer ran a plan that stays on the timeline, undo only the run of the plan.
 
     Args:
         is_wanted: whether the caller is going to run the instant's plan; if so, the plan stays on the timeline.
     """
     path, location = store.path(instant), store.storage.location
     claim = claims.read_claim(store.storage, instant.time)
-    if complete_noted_commit(store, instant):
-        _LOG.warning("completed %s in %s, whose writer died without an answer from the storage", path, location)
-        remove_markers(store.storage, instant.time)
-        _delete_stage(store, claim)
-        claims.release(store.storage, instant.time)
-        return
-    has_note = read_note(store.storage, instant.time) is not None
-    if not has_note and _keeps_plan(store, instant, claim, is_wanted=is_wanted):
+    if _keeps_plan(store, instant, claim, is_wanted=is_wanted):
         _LOG.warning("undoing the run of %s in %s, whose process died; its plan stays", path, location)
         revert_run(store, instant)
         return
     _LOG.warning("rolling back %s in %s, whose writer died", path, location)
-    _delete_stage(store, claim)
-    roll_back(store, config, clock, instant)
+    if roll_back(store, config, clock, instant):
+        _delete_stage(store, claim)
 
 
 def _remove_dead_savepoints(store: TimelineStore, timeline: Timeline, clock: Clock) -> None:
@@ -289,41 +337,60 @@ def _is_dead(store: TimelineStore, instant: Instant, clock: Clock) -> bool:
         return False  # Another program's compaction, planned or running, does not conflict with other writes.
     if instant.action in REPLACE_ACTIONS and instant.state is State.REQUESTED:
         return False  # A planned clustering that has not started is not a failed write.
-    if instant.action is Action.DELTA_COMMIT and store.layout.has_completion_times:
-        # A live deltacommit does not stop us. Its log files will belong to the slices that exist when the deltacommit
-        # completes, so base files that we publish before cannot hide them.
-        return not claims.has_live_heartbeat(store, instant, clock, grace_ms=claims.FOREIGN_GRACE_MS)
-    _refuse_if_alive(store, instant, clock)
-    return True
+    return not claims.has_live_heartbeat(store, instant, clock, grace_ms=claims.FOREIGN_GRACE_MS)
 
 
-def _refuse_if_alive(store: TimelineStore, instant: Instant, clock: Clock) -> None:
-    if claims.read_claim(store.storage, instant.time) is not None:
-        return
-    if claims.has_live_heartbeat(store, instant, clock, grace_ms=claims.FOREIGN_GRACE_MS):
-        raise WriteConflictError(
-            f"another program's {store.path(instant)} is pending in {store.storage.location} and may be running; wait "
-            f"for it, or run again {claims.FOREIGN_GRACE_MS // 60000} minutes after it died"
-        )
+def roll_back(store: TimelineStore, config: TableConfig, clock: Clock, victim: Instant) -> bool:
+    """Plan, decide and carry out the rollback of one pending instant.
 
-
-def roll_back(store: TimelineStore, config: TableConfig, clock: Clock, victim: Instant) -> None:
-    """Plan and carry out the rollback of one pending instant. Do nothing if it has completed."""
+    Return whether the instant is undone. It is not if it has completed, or if another writer is undoing it.
+    """
     timeline = store.load()
     current = timeline.find(victim.time)
     if current is None:
         if was_rolled_back(store, timeline, victim.time):
             _delete_late_files(store, victim)
         claims.release(store.storage, victim.time)
-        return
-    if current.state is State.COMPLETED:
-        return
-    plan = RollbackPlan(victim.time, victim.action.value, _make_requests(store, victim))
-    data = encode_rollback_plan(plan)
+        return True
+    if current.state is State.COMPLETED or _is_being_rolled_back(store, timeline, victim.time):
+        return False
     rollback = claims.claim_instant(
-        store, config, clock, Action.ROLLBACK, kind=claims.PROCESS, token=victim.time, data=data
+        store, config, clock, Action.ROLLBACK, kind=claims.PROCESS, token=victim.time, data=None, timeline=timeline
     )
-    _finish_rollback(store, rollback, clock)
+    with claims.keep_alive(store.storage, rollback.time):
+        if not _decide_rollback(store, rollback, victim):
+            claims.release(store.storage, rollback.time)
+            return False
+        _finish_rollback(store, rollback, clock)
+    return True
+
+
+def _decide_rollback(store: TimelineStore, rollback: Instant, victim: Instant) -> bool:
+    """Decide that an instant is undone, and create the rollback's requested file. Return False if it may not be."""
+    claim = claims.read_claim(store.storage, victim.time)
+
+    def check(state: DecisionState, timeline: Timeline) -> Decision | None:
+        current = timeline.find(victim.time)
+        if current is None or current.state is State.COMPLETED:
+            return None
+        if _is_being_rolled_back(store, timeline, victim.time):
+            return None
+        plan = RollbackPlan(victim.time, victim.action.value, _make_requests(store, victim))
+        return Decision(
+            kind=Kind.UNDO,
+            instant_time=rollback.time,
+            path=store.path(rollback.at(State.REQUESTED)),
+            data=encode_rollback_plan(plan),
+            undoes=victim.time if claim is None or claim.write_id is None else f"{victim.time}/{claim.write_id}",
+        )
+
+    return decide(store, check) is not None
+
+
+def _is_being_rolled_back(store: TimelineStore, timeline: Timeline, instant_time: str) -> bool:
+    pending = [instant for instant in timeline.of_action(Action.ROLLBACK) if instant.state is not State.COMPLETED]
+    plans = (store.read_rollback_plan(rollback) for rollback in pending)
+    return any(plan is not None and plan.instant_time == instant_time for plan in plans)
 
 
 def _make_requests(store: TimelineStore, victim: Instant) -> tuple[RollbackRequest, ...]:
@@ -346,7 +413,7 @@ def revert_run(store: TimelineStore, instant: Instant) -> None:
     Hudi: ``rollbackInflightClustering``. If the run has completed, only its stage folder, markers and claim are
     removed. Else the steps are:
 
-    1. Remove the inflight file. Without it the dead run cannot publish.
+    1. Decide that this run may not publish any more. Remove the inflight file.
     2. List the run's files, then read the claim again. If the claim has changed, stop: on storage without a lock,
        another process may have undone the run and begun a new one, whose files must not be deleted.
     3. Delete the listed files and the markers.
@@ -354,12 +421,12 @@ def revert_run(store: TimelineStore, instant: Instant) -> None:
     """
     storage, time = store.storage, instant.time
     claim = claims.read_claim(storage, time)
-    if claim is None or read_note(storage, time) is not None:
-        # If there is no claim, another writer has undone the run already. If there is a commit note, the run's
-        # completed file may still appear, so the run must not be undone.
+    if claim is None:  # Another writer has undone the run already.
         return
     runs = _is_pending(store, time)
     if runs:
+        if not _decide_end_of_run(store, time, claim):
+            return
         store.revert(instant)
     _delete_stage(store, claim)  # A dead or completed run needs no staged files.
     files = _list_files_of(store, time) if runs else {}
@@ -369,6 +436,18 @@ def revert_run(store: TimelineStore, instant: Instant) -> None:
         _delete_files(store, files)
     remove_markers(storage, time)
     claims.release(storage, time)
+
+
+def _decide_end_of_run(store: TimelineStore, instant_time: str, claim: claims.Claim) -> bool:
+    """Decide that the run of a plan that has this claim may not publish. Return False if it has published."""
+
+    def check(state: DecisionState, timeline: Timeline) -> Decision | None:
+        current = timeline.find(instant_time)
+        if current is None or current.state is State.COMPLETED:
+            return None
+        return Decision(kind=Kind.UNDO, instant_time=instant_time, undoes=f"{instant_time}/{claim.write_id or ''}")
+
+    return decide(store, check) is not None
 
 
 def _is_pending(store: TimelineStore, instant_time: str) -> bool:
@@ -429,10 +508,9 @@ def _finish_rollback(store: TimelineStore, rollback: Instant, clock: Clock) -> N
     plan = decode_rollback_plan(data, name=store.path(requested))
     if rollback.state is State.REQUESTED:
         rollback = _take_step(store, rollback, partial(store.start, rollback))
-    is_void = occupy_noted_name(store, plan.instant_time)
     victim = store.load().find(plan.instant_time)
     partitions: tuple[RollbackPartition, ...] = ()
-    if is_void or victim is None or victim.state is not State.COMPLETED:
+    if victim is None or victim.state is not State.COMPLETED:
         done = (_carry_out(store, request, plan.instant_time, rollback.time) for request in plan.requests)
         partitions = _join_by_partition(done)
         remove_markers(storage, plan.instant_time)

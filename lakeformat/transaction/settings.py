@@ -10,6 +10,7 @@ from lakeformat.config.resolve import Options
 from lakeformat.config.retention_options import MIN_COMMITS
 from lakeformat.config.write_options import INDEX_COLUMNS, INDEX_COLUMNS_LIMIT, INDEX_COMMITS, INDEX_SHARD_FILES
 from lakeformat.files.column_stats import indexed_columns
+from lakeformat.locks import LockSettings
 from lakeformat.model.operation import Operation
 from lakeformat.model.table_config import TableConfig
 from lakeformat.predicate import column_path
@@ -54,8 +55,10 @@ class TransactionSettings:
     Attributes:
         write_id: id of the write: the name of its stage folder, and its commit's token.
         batch: the batch id that the options set; None if they set none.
-        wait_seconds: maximum time to wait for the table's lock.
+        lock: settings of the table's lock.
         retries: number of further attempts after a conflict.
+        heartbeat_seconds: time between two heartbeats.
+        dead_after_ms: age of the last heartbeat, in milliseconds, at which other writers may undo the write.
         keeps_index: whether the commit is added to the file index; never for a merge-on-read table, whose log files the
             file index does not list.
     """
@@ -64,8 +67,10 @@ class TransactionSettings:
     config: TableConfig
     write_id: str
     batch: BatchId | None
-    wait_seconds: float
+    lock: LockSettings
     retries: int
+    heartbeat_seconds: float
+    dead_after_ms: int
     keeps_index: bool
     index: FileIndexSettings
 
@@ -84,8 +89,10 @@ def make_transaction_settings(
         config=config,
         write_id=write_id,
         batch=batch_of(options),
-        wait_seconds=options.lock_seconds,
-        retries=options["hoodie.write.num.retries.on.conflict.failures"],
+        lock=options.lock,
+        retries=options.retries,
+        heartbeat_seconds=options.heartbeat_ms / 3000,
+        dead_after_ms=options.heartbeat_ms * options.heartbeat_misses,
         keeps_index=options.write.file_index and not config.takes_logs,
         index=FileIndexSettings(
             columns=None if wanted is None else tuple(wanted),

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from typing import Final, TypeVar
 
@@ -16,16 +17,18 @@ from lakeformat.codec.timeline_files.service_plans import encode_requested_repla
 from lakeformat.errors import CommitStateUnknownError, LakeformatError, StorageError, WriteConflictError
 from lakeformat.file_system_view.context import TableContext
 from lakeformat.file_system_view.snapshot import Snapshot
+from lakeformat.locks import lock_table
 from lakeformat.model.commit import CommitMetadata
 from lakeformat.model.files import FileGroupId
-from lakeformat.model.instant import Action, Instant
+from lakeformat.model.instant import Action, Instant, State
 from lakeformat.model.operation import Operation
+from lakeformat.storage.port import Lease
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.timeline.write_report import Report
 from lakeformat.transaction import claims
 from lakeformat.transaction.batch_ids import make_batches_entry, read_last_batches
 from lakeformat.transaction.claims import PROCESS, advise_on_plan, keep_alive
-from lakeformat.transaction.commit import NewKeyCheck, OpenCommit, load_if_pending, put_completed
+from lakeformat.transaction.commit import NewKeyCheck, OpenCommit, put_completed
 from lakeformat.transaction.commit_listeners import (
     Callbacks,
     CommitListener,
@@ -34,8 +37,9 @@ from lakeformat.transaction.commit_listeners import (
     PublishedCommit,
 )
 from lakeformat.transaction.conflict import check_conflicts, check_plans, reduce_compactions
+from lakeformat.transaction.decisions import warn_of_single_writer
+from lakeformat.transaction.foreign_writes import check_foreign_writes
 from lakeformat.transaction.hooks import CommitMessage, Hooks
-from lakeformat.transaction.lost_writes import warn_of_missing_lock
 from lakeformat.transaction.markers import remove_markers
 from lakeformat.transaction.publish import Outcome, count_rows, make_commit_metadata, make_publish_check, validate_write
 from lakeformat.transaction.result import WriteResult
@@ -66,25 +70,39 @@ class Transaction:
             Callbacks(hooks.callbacks),
         )
         self._published: PublishedCommit | None = None
+        self._lease: Lease | None = None
+        self._decisions = 0
+        self._timeline: Timeline | None = None
+        self._has_begun = False
 
     @contextmanager
     def hold_lock(self, *, kept_plan: str | None = None) -> Iterator[None]:
-        """Hold the table's lock during the block, after undoing the writes of dead writers.
+        """Hold the table's lock during the block. Before a write has begun, first undo the writes of dead writers.
 
-        If the block published a commit, call the listeners after the lock is released.
+        On storage without locks there is a lock only if Hudi writes to the table, too. If the block published a commit,
+        call the listeners after the lock is released.
 
         Args:
             kept_plan: instant time of a clustering whose plan stays even if a run of it has died.
         """
-        warn_of_missing_lock(self.storage)
-        with self.storage.lock(self.settings.wait_seconds):
+        warn_of_single_writer(self.storage)
+        with lock_table(self.storage, self.settings.lock) as lease:
+            self._lease = lease if self.settings.lock.is_shared and not self.storage.has_lock else None
             self._check_version()
-            recover(self.store, self.settings.config, self.context.clock, kept_plan=kept_plan)
+            if not self._has_begun:
+                self._decisions, self._timeline = recover(
+                    self.store, self.settings.config, self.context.clock, kept_plan=kept_plan
+                )
             yield
         published, self._published = self._published, None
         if published is not None:
             for listener in self.listeners:
                 listener.after_release(published)
+
+    @property
+    def decisions(self) -> int:
+        """Return the number of decisions that others had made when the lock was taken."""
+        return self._decisions
 
     def _check_version(self) -> None:
         planned, found = self.settings.config.version, self.store.config().version
@@ -103,6 +121,7 @@ class Transaction:
         tries = 1 + self.settings.retries
         while True:
             tries -= 1
+            self._has_begun = False
             try:
                 return attempt()
             except WriteConflictError as error:
@@ -154,9 +173,18 @@ class Transaction:
             action = Action.DELTA_COMMIT
         data = plan or (encode_requested_replace() if action is Action.REPLACE_COMMIT else b"")
         instant = claims.claim_instant(
-            self.store, settings.config, self.context.clock, action, kind=claim_kind, token=settings.write_id, data=data
+            self.store,
+            settings.config,
+            self.context.clock,
+            action,
+            kind=claim_kind,
+            token=settings.write_id,
+            data=data,
+            timeline=self._timeline,
+            dead_after_ms=settings.dead_after_ms,
         )
-        return OpenCommit(instant, settings.write_id, known)
+        self._has_begun, self._timeline = True, None
+        return OpenCommit(instant, settings.write_id, known, self.decisions)
 
     def move_to_inflight(
         self,
@@ -202,7 +230,7 @@ class Transaction:
                 f"instant {commit.time} of {self.storage.location} was taken over by another writer; "
                 "run the write again"
             ) from None
-        return OpenCommit(instant, commit.token, commit.known)
+        return replace(commit, instant=instant)
 
     def check_plans(self, timeline: Timeline, touched: frozenset[FileGroupId], *, ours: str | None = None) -> None:
         """Check that no pending clustering is going to rewrite these file groups. Call it before expensive work.
@@ -250,7 +278,7 @@ class Transaction:
 
         If the block raises `CommitStateUnknownError`, nothing is rolled back.
         """
-        with keep_alive(self.storage, commit.time), self.undo_on_failure(lambda _: self.undo(commit)):
+        with self.keep_alive(commit), self.undo_on_failure(lambda _: self.undo(commit)):
             yield
 
     @contextmanager
@@ -260,11 +288,12 @@ class Transaction:
         Args:
             known: times of the commits that the write starts from; by default those completed now.
         """
+        self._has_begun = False
         with ExitStack() as life:
             with self.hold_lock():
                 known = known if known is not None else self.store.load().commit_times
                 commit = self.begin(known)
-                life.enter_context(keep_alive(self.storage, commit.time))
+                life.enter_context(self.keep_alive(commit))
             with self.undo_on_failure(lambda _: self.undo(commit), takes_lock=True):
                 yield commit
 
@@ -289,9 +318,17 @@ class Transaction:
                 undo(error)
             raise
 
+    def keep_alive(self, commit: OpenCommit) -> AbstractContextManager[None]:
+        """Keep the write's claim locked and its heartbeat fresh while the block runs."""
+        return keep_alive(self.storage, commit.time, self.settings.heartbeat_seconds)
+
     def undo(self, commit: OpenCommit) -> None:
         """Roll back this writer's failed write, unless it has completed. Call it under the lock."""
-        roll_back(self.store, self.settings.config, self.context.clock, commit.instant)
+        if not roll_back(self.store, self.settings.config, self.context.clock, commit.instant):
+            current = self.store.load().find(commit.time)
+            if current is not None and current.state is State.COMPLETED:
+                self._tidy(commit)
+        self._has_begun = False
 
     # --- publish --------------------------------------------------------------------------------------
 
@@ -356,17 +393,25 @@ class Transaction:
             touched: file groups that the write changes or hides.
         """
 
-        def check() -> Timeline:
-            timeline = load_if_pending(self.store, commit)
+        bases = (stat.prev_commit or "" for stat in metadata.all_stats() if stat.is_base)
+        newest = max((time for time in bases if time.isdigit()), default="")
+
+        def check(timeline: Timeline) -> None:
+            if newest > commit.time:
+                raise WriteConflictError(
+                    f"commit {commit.time} of {self.storage.location} has read commit {newest}, which began later and "
+                    "would hide it; run the write again"
+                )
             completed = [(i.time, self.store.read_commit(i)) for i in timeline.completed_since(commit.known)]
             completed += self.store.read_unseen_archived(timeline, commit.known)
             by_name = not self.store.layout.has_completion_times
             others = reduce_compactions(commit.time, metadata, completed, by_name=by_name)
             check_conflicts(commit.time, touched, others, outcome.overwritten)
             self.check_plans(timeline, touched, ours=commit.time)
+            if not self.settings.lock.is_shared:
+                check_foreign_writes(self.store, timeline, commit.time, touched, self.context.clock)
             if others:
                 check_new_keys(others)
-            return timeline
 
         def call_before_publish() -> None:
             for listener in self.listeners:
@@ -378,9 +423,8 @@ class Transaction:
             commit,
             metadata,
             check=check,
-            check_new_keys=check_new_keys,
             before_put=call_before_publish,
-            tidy=lambda: self._tidy(commit),
+            lease=self._lease,
         )
 
     def close(self, commit: OpenCommit) -> WriteResult:

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
@@ -35,6 +34,7 @@ from lakeformat.codec.timeline_files.recovery import (
     decode_rollback,
     encode_rollback_plan,
 )
+from lakeformat.concurrency import thread_pool
 from lakeformat.errors import CorruptTableError, UnsupportedTableError, WriteConflictError
 from lakeformat.file_system_view.file_groups import Listing, list_files
 from lakeformat.model.commit import CommitMetadata
@@ -46,6 +46,7 @@ from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.transaction import claims
 from lakeformat.transaction.claims import keep_alive
+from lakeformat.transaction.decisions import Decision, Kind, decide, prepare_removal
 from lakeformat.transaction.markers import remove_markers
 
 __all__ = ["CommitUndo", "files_to_undo", "finish_restores", "give_up_or_finish", "list_remaining_logs"]
@@ -114,17 +115,29 @@ class CommitUndo:
     # --- a rollback -----------------------------------------------------------------------------------
 
     def begin(self, victim: Instant, files: Mapping[str, Sequence[str]]) -> Instant:
-        """Create the requested file of a commit's rollback, which contains the plan. No file is deleted yet."""
+        """Decide a commit's rollback: create its requested file, which contains the plan. No file is deleted yet.
+
+        No write that has begun before may be published afterwards, because it may have read the commit.
+        """
         location = self.store.storage.location
         requests = tuple(
             RollbackRequest(partition, "", "", tuple(f"{location}/{join_path(partition, name)}" for name in names))
             for partition, names in files.items()
         )
         plan = RollbackPlan(victim.time, victim.action.value, requests)
-        return claims.claim_instant(
+        rollback = claims.claim_instant(
             self.store, self.config, self.clock, Action.ROLLBACK,
-            kind=claims.PROCESS, token="", data=encode_rollback_plan(plan), undoes=True,
+            kind=claims.PROCESS, token="", data=None, undoes=True,
         )  # fmt: skip
+        decision = Decision(
+            kind=Kind.UNDO,
+            instant_time=rollback.time,
+            path=self.store.path(rollback),
+            data=encode_rollback_plan(plan),
+            is_barrier=True,
+        )
+        decide(self.store, lambda *_: decision)
+        return rollback
 
     def roll_back(self, rollback: Instant) -> RollbackMetadata:
         """Carry out a planned rollback. If an earlier run died, do only the steps that are left.
@@ -158,6 +171,7 @@ class CommitUndo:
 
     def give_up(self, rollback: Instant) -> None:
         """Remove from the timeline a rollback that has not deleted any file, and release its claim."""
+        prepare_removal(self.store, self.store.path(rollback.at(State.REQUESTED)))
         self.store.erase(rollback)
         claims.release(self.store.storage, rollback.time)
 
@@ -195,7 +209,7 @@ class CommitUndo:
             deleted[request.partition_path] = request.files_to_delete
             names = (name.rpartition("/")[2] for name in request.files_to_delete)
             paths += [check_path(join_path(request.partition_path, name)) for name in names]
-        with ThreadPoolExecutor(max(1, pa.cpu_count())) as pool:
+        with thread_pool(max(1, pa.cpu_count())) as pool:
             for _ in pool.map(self.store.storage.delete, paths):
                 pass
         return deleted
@@ -236,6 +250,7 @@ class CommitUndo:
         with suppress(FileExistsError):
             store.complete(restore, metadata, self.clock)
         for rollback in self._rollbacks_since(restore).values():
+            prepare_removal(store, store.path(rollback.at(State.REQUESTED)))
             store.remove(rollback)
         claims.release(store.storage, restore.time)
 
@@ -299,6 +314,7 @@ def finish_restores(undoing: CommitUndo, restores: Iterable[Instant], *, restore
         if lives:
             raise WriteConflictError(f"{store.path(restore)} is running in {storage.location}; wait for it")
         if plan is None or (restore.state is State.REQUESTED and claim is not None):
+            prepare_removal(store, store.path(restore.at(State.REQUESTED)))
             store.erase(restore)
             claims.release(storage, restore.time)
             continue

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Final, TypeAlias
 
 import pyarrow as pa
 
+from lakeformat.concurrency import thread_pool
 from lakeformat.display import FILES, progress
 from lakeformat.errors import WriteConflictError
 from lakeformat.file_system_view.context import TableContext
@@ -178,7 +178,7 @@ class WriteSession:
 
     def write_buckets(self, plan: BucketPlan, handles: HandleSettings, first_task: int = 0) -> list[WrittenFile]:
         """Write every bucket of the plan to a file, with one thread per core."""
-        for partition in {bucket.partition_path for bucket in plan.buckets}:
+        for partition in sorted({bucket.partition_path for bucket in plan.buckets}):
             prepare_partition(self.storage, partition, handles.instant_time)
 
         # In timeline layout 1 the name of a log file does not hold the commit's instant, so two writers could choose
@@ -210,7 +210,7 @@ class WriteSession:
         order = sorted(range(len(plan.buckets)), key=lambda at: -_weight(plan.buckets[at]))
         with (
             progress(self.job.operation.value, len(order), FILES) as shown,
-            ThreadPoolExecutor(self._threads) as pool,
+            thread_pool(self._threads) as pool,
         ):
 
             def write_and_advance(at: int) -> WrittenFile | None:
@@ -369,7 +369,7 @@ def write_direct(session: WriteSession, rows: Iterable[pa.RecordBatch]) -> Write
         schema = job.final_schema(snapshot)
         closed = find_closed_partitions(session, snapshot)
         commit = transaction.begin(snapshot.timeline.commit_times)
-        with transaction.run_under_lock(commit), ThreadPoolExecutor(max(1, pa.cpu_count())) as pool:
+        with transaction.run_under_lock(commit), thread_pool(max(1, pa.cpu_count())) as pool:
             settings = DirectSettings(
                 folder=stage_folder(job.write_id),
                 instant_time=commit.time,

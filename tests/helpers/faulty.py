@@ -17,7 +17,7 @@ import pytest
 
 from lakeformat.errors import StorageError
 from lakeformat.storage import FileInfo, LocalStorage
-from lakeformat.storage.port import OWN, OutcomeUnknownError
+from lakeformat.storage.port import OWN, EndlessLease, Lease, OutcomeUnknownError, Version, VersionChangedError
 
 __all__ = [
     "MODES",
@@ -125,6 +125,10 @@ class FaultyStorage:
     def has_lock(self) -> bool:
         return self.inner.has_lock
 
+    @property
+    def has_versions(self) -> bool:
+        return self.inner.has_versions
+
     def _enter(self, name: str, path: str, changes: bool) -> Mode | None:
         """Record the call. Return the mode if the call fails after doing something, else None."""
         with self._guard:
@@ -155,7 +159,7 @@ class FaultyStorage:
         mode = self._enter(name, path, True)
         if mode is None:
             return whole()
-        with suppress(FileExistsError, FileNotFoundError):
+        with suppress(FileExistsError, FileNotFoundError, VersionChangedError):
             if mode is Mode.AFTER:
                 whole()
             elif torn is not None:
@@ -170,6 +174,16 @@ class FaultyStorage:
 
     def create(self, path: str, data: bytes) -> None:
         self._change("create", path, lambda: self.inner.create(path, data), lambda: self._leave_aside(data))
+
+    def read_versioned(self, path: str) -> tuple[bytes, Version]:
+        self._enter("read_versioned", path, False)
+        return self.inner.read_versioned(path)
+
+    def replace_if(self, path: str, data: bytes, version: Version | None) -> Version:
+        def torn() -> None:
+            self._leave_aside(data)
+
+        return self._change("replace_if", path, lambda: self.inner.replace_if(path, data, version), torn)
 
     def replace(self, path: str, data: bytes) -> None:
         self._change("replace", path, lambda: self.inner.replace(path, data), lambda: self._leave_aside(data))
@@ -243,12 +257,12 @@ class FaultyStorage:
         return self.inner.is_held(path)
 
     @contextmanager
-    def lock(self, timeout_seconds: float) -> Iterator[None]:
+    def lock(self, timeout_seconds: float) -> Iterator[Lease]:
         mode = self._enter("lock", "", True)
-        with self.inner.lock(timeout_seconds):
+        with self.inner.lock(timeout_seconds) as lease:
             if mode is not None:
                 self._strike("lock", "")
-            yield
+            yield lease
 
 
 class UnlockedStorage(LocalStorage):
@@ -257,8 +271,8 @@ class UnlockedStorage(LocalStorage):
     has_lock = False
 
     @contextmanager
-    def lock(self, timeout_seconds: float) -> Iterator[None]:
-        yield
+    def lock(self, timeout_seconds: float) -> Iterator[Lease]:
+        yield EndlessLease()
 
     @contextmanager
     def hold(self, path: str) -> Iterator[None]:

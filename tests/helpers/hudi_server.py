@@ -1,16 +1,17 @@
 """Apache Hudi behind a pipe: one Spark 3.5 session that obeys JSON lines.
 
 It runs in ``.venv-interop`` (see ``tools/interop_setup.py``), one process per Hudi version, as ``python hudi_server.py
-BUNDLE_JAR FOLDER``. Each line on stdin is an object with ``command`` and its fields. Each line gets one line on stdout,
-``{"ok": true}`` or ``{"ok": false, "error": "..."}``. Rows travel as Parquet files, which keep every type. The output
-of Spark itself goes to stderr. The end of stdin ends the session.
+BUNDLE_JAR FOLDER SETTINGS``. SETTINGS is a JSON object of further Spark settings. Each line on stdin is an object with
+``command`` and its fields. Each line gets one line on stdout, ``{"ok": true}`` or ``{"ok": false, "error": "..."}``.
+Rows travel as Parquet files, which keep every type. The output of Spark itself goes to stderr. The end of stdin ends
+the session.
 
-========= ============================================ ==================================== command   fields
-effect ========= ============================================ ==================================== ``read``  ``path``,
-``options``, ``into``              rows of the table -> Parquet folder ``write`` ``path``, ``options``, ``rows``
-(Parquet)    appends through Hudi's data source ``sql``   ``statement``, ``into``                      rows of the
-answer -> Parquet folder ``run``   ``statements``, ``settings``                 runs them under these settings of the
-session ========= ============================================ ====================================
+The commands and their fields:
+
+- ``read`` with ``path``, ``options``, ``into``: write the rows of a table to a Parquet folder.
+- ``write`` with ``path``, ``options``, ``rows``: append the rows of a Parquet file through Hudi's data source.
+- ``sql`` with ``statement``, ``into``: write the rows of the answer to a Parquet folder.
+- ``run`` with ``statements``, ``settings``: run statements under these settings of the session.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ from pyspark.sql import DataFrame, SparkSession
 Request = dict[str, Any]
 
 
-def start_session(bundle: str, folder: str) -> SparkSession:
+def start_session(bundle: str, folder: str, more: dict[str, str]) -> SparkSession:
     """Start a session with two cores and time zone UTC that writes nothing outside ``folder``."""
     settings = {
-        "spark.jars": bundle,
+        "spark.jars": ",".join(filter(None, (bundle, more.pop("spark.jars", "")))),
         "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
         "spark.kryo.registrator": "org.apache.spark.HoodieSparkKryoRegistrar",
         "spark.sql.extensions": "org.apache.spark.sql.hudi.HoodieSparkSessionExtension",
@@ -43,8 +44,14 @@ def start_session(bundle: str, folder: str) -> SparkSession:
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.memory": "2g",
         # The jobs are so short that the second compiler's work would never pay off.
-        "spark.driver.extraJavaOptions": "-Duser.timezone=UTC -XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.driver.extraJavaOptions": " ".join(
+            (
+                "-Duser.timezone=UTC -XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+                more.pop("spark.driver.extraJavaOptions", ""),
+            )
+        ),
         "spark.ui.enabled": "false",
+        **more,
     }
     builder = SparkSession.builder.master("local[2]").appName("interop")
     for key, value in settings.items():
@@ -91,11 +98,11 @@ def commands(spark: SparkSession) -> dict[str, Callable[[Request], None]]:
     return {"read": read, "write": write, "sql": sql, "run": run}
 
 
-def main(bundle: str, folder: str) -> None:
+def main(bundle: str, folder: str, more: str) -> None:
     """Answer requests on the original stdout, and redirect the stdout of Spark and its JVM to stderr."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    known = commands(start_session(bundle, folder))
+    known = commands(start_session(bundle, folder, json.loads(more)))
     for line in sys.stdin:
         request = json.loads(line)
         answer: dict[str, Any] = {"ok": True}

@@ -90,15 +90,26 @@ class Hudi:
         version: the Hudi version, such as ``"0.15.0"``.
     """
 
-    def __init__(self, version: str, folder: Path) -> None:
-        """Start the session. ``folder`` takes the rows in transit and ``server.log``."""
+    def __init__(self, version: str, folder: Path, settings: Mapping[str, str] | None = None) -> None:
+        """Start the session.
+
+        Args:
+            folder: takes the rows in transit and ``server.log``.
+            settings: more settings of Spark; jars and JVM options are added to the session's own.
+        """
         self.version = version
         self._folder = folder
         self._numbers = itertools.count()
         self._log_path = folder / "server.log"
         with self._log_path.open("wb") as log:
             self._server = subprocess.Popen(
-                [PYTHON, Path(__file__).with_name("hudi_server.py"), bundle_path(version), folder],
+                [
+                    PYTHON,
+                    Path(__file__).with_name("hudi_server.py"),
+                    bundle_path(version),
+                    folder,
+                    json.dumps(dict(settings or {})),
+                ],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -116,7 +127,7 @@ class Hudi:
     ) -> None:
         self._server.communicate(timeout=60)
 
-    def read(self, table: Path, as_of: str | None = None, options: Mapping[str, str] | None = None) -> pa.Table:
+    def read(self, table: Path | str, as_of: str | None = None, options: Mapping[str, str] | None = None) -> pa.Table:
         """Return the rows, meta columns included, now or at the instant ``as_of``. Raise `HudiError` if Hudi fails."""
         asked = dict(options or {}) | ({} if as_of is None else {"as.of.instant": as_of})
         return self._fetch({"command": "read", "path": str(table), "options": asked})
@@ -129,15 +140,15 @@ class Hudi:
         """Run Spark SQL statements with Hudi's options as settings of the session. Raise `HudiError` if Hudi fails."""
         self._ask({"command": "run", "statements": statements, "settings": dict(settings or {})})
 
-    def write(self, table: Path, rows: pa.Table, operation: str, **options: str) -> None:
+    def write(self, table: Path | str, rows: pa.Table, operation: str, **options: str) -> None:
         """Write ``rows`` into a table with index BLOOM and without small files. Raise `HudiError` if Hudi fails.
 
         The table is created if there is none. ``options`` have Hudi's own names and override the table's properties and
-        `BLOOM_ONLY`.
+        `BLOOM_ONLY`. If ``table`` is a URL, they must name the table and its fields.
         """
         file = self._folder / f"{next(self._numbers)}.parquet"
         pq.write_table(rows, file)
-        properties = table_properties(table)
+        properties = table_properties(table) if isinstance(table, Path) else {}
         remembered = {option: properties[key] for key, option in REMEMBERED.items() if properties.get(key)}
         timebased = {k: v for k, v in properties.items() if k.startswith("hoodie.keygen.timebased.")}
         asked = {

@@ -9,12 +9,8 @@ from pathlib import Path
 import pytest
 
 import lakeformat
-from lakeformat.errors import CommitStateUnknownError, StorageError
-from lakeformat.storage import LocalStorage
+from lakeformat.errors import CommitStateUnknownError, LakeformatError
 from lakeformat.storage.port import OutcomeUnknownError
-from lakeformat.timeline.store import TimelineStore
-from lakeformat.transaction.commit_notes import VOID_KEY
-from tests.helpers import hudi_rs
 from tests.helpers.faulty import Call, Fault, FaultyStorage, HoldingStorage, Mode, UnlockedStorage, once
 from tests.helpers.flights import NEXT, WRITES, Model, Write, copy_of, leftovers, make_template, open_at, rows_of
 
@@ -87,38 +83,31 @@ def test_unanswered_commit_is_completed_by_the_next_writer(
     assert_whole(storage, after)
 
 
-def test_unanswered_commit_overtaken_by_another_becomes_empty(past: tuple[Path, Model], tmp_path: Path) -> None:
-    """An empty commit takes the name of the unanswered write.
-
-    If the unanswered write completed now, it would hide the other commit or be hidden by it.
-    """
+def test_unanswered_commit_is_completed_by_a_writer_beside_it(past: tuple[Path, Model], tmp_path: Path) -> None:
+    """The first writer waits for an answer; the second completes the first commit before it publishes its own."""
     storage = unlocked(past, tmp_path)
     other = once(
         lambda call: call.name == "create" and is_completed(call.path), lambda _: NEXT.run(open_at(storage, "next"))
     )
-    holding = write_without_answer(UPSERT.run, storage, other)
-    assert rows_of(storage) == NEXT.applied(past[1])
-    LAST.run(open_at(storage, "last"))
-    after = LAST.applied(NEXT.applied(past[1]))
+    holding = HoldingStorage(storage, is_completed, meanwhile=other)
+    UPSERT.run(open_at(holding, "writer"))
+    assert len(holding.held) == 1
+    after = NEXT.applied(UPSERT.applied(past[1]))
     assert_whole(storage, after)
     assert holding.deliver() == set()
     assert_whole(storage, after)
-    store = TimelineStore(storage)
-    commits = map(store.read_commit, store.load().commits)
-    assert [bool(commit.stats) for commit in commits if VOID_KEY in commit.extra] == [False]
-    hudi_rs.assert_same_rows(lakeformat.Table(LocalStorage(storage.root)))
 
 
-def test_write_interrupted_at_its_last_step_is_undone(past: tuple[Path, Model], tmp_path: Path) -> None:
-    """The write is undone, so its files must not arrive afterwards."""
+def test_write_interrupted_at_its_last_step_is_complete(past: tuple[Path, Model], tmp_path: Path) -> None:
+    """The commit was decided, so the undo that follows the interruption completes it."""
     storage = unlocked(past, tmp_path)
     holding = HoldingStorage(storage, lambda path: is_completed(path) and not holding.held, KeyboardInterrupt)
     with pytest.raises(KeyboardInterrupt):
         UPSERT.run(open_at(holding, "writer"))
-    assert_whole(storage, past[1])
+    assert_whole(storage, UPSERT.applied(past[1]))
     assert holding.deliver() == set()
     NEXT.run(open_at(storage, "next"))
-    assert_whole(storage, NEXT.applied(past[1]))
+    assert_whole(storage, NEXT.applied(UPSERT.applied(past[1])))
 
 
 def test_commit_answered_at_the_second_try_succeeds(past: tuple[Path, Model], tmp_path: Path) -> None:
@@ -139,14 +128,29 @@ def test_commit_answered_at_the_second_try_succeeds(past: tuple[Path, Model], tm
         assert_whole(storage, UPSERT.applied(past[1]))
 
 
-def test_refused_commit_is_undone_without_a_trace(past: tuple[Path, Model], tmp_path: Path) -> None:
+def test_refused_commit_is_completed_by_the_next_writer(past: tuple[Path, Model], tmp_path: Path) -> None:
+    """The storage refuses the completed file after the commit was decided."""
     storage = unlocked(past, tmp_path)
     refused = Fault(lambda _, call: call.name == "create" and is_completed(call.path), Mode.BEFORE, kills=False)
-    with pytest.raises(StorageError):
+    with pytest.raises(CommitStateUnknownError, match="the next writer completes it"):
         UPSERT.run(open_at(FaultyStorage(storage, refused), "writer"))
-    assert_whole(storage, past[1])
-    store = TimelineStore(storage)
-    assert [one for one in store.load().commits if VOID_KEY in store.read_commit(one).extra] == []
+    assert rows_of(storage) == past[1]
+    NEXT.run(open_at(storage, "next"))
+    assert_whole(storage, NEXT.applied(UPSERT.applied(past[1])))
+
+
+@pytest.mark.parametrize("mode", [Mode.BEFORE, Mode.AFTER], ids=["not carried out", "carried out"])
+def test_unanswered_decision_is_settled_by_the_next_writer(
+    mode: Mode, past: tuple[Path, Model], tmp_path: Path
+) -> None:
+    """If the decision was not recorded, the write is undone; if it was, it is completed."""
+    storage = unlocked(past, tmp_path)
+    lost = Fault(lambda _, call: call.name == "replace_if", mode, kills=False, blinds=True, raises=OutcomeUnknownError)
+    with pytest.raises(LakeformatError):
+        UPSERT.run(open_at(FaultyStorage(storage, lost), "writer"))
+    NEXT.run(open_at(storage, "next"))
+    with_ours = NEXT.applied(UPSERT.applied(past[1]))
+    assert rows_of(storage) == (with_ours if mode is Mode.AFTER else NEXT.applied(past[1]))
 
 
 @pytest.mark.parametrize("version", ["6", "9"])

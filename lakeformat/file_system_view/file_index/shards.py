@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from typing import Final, TypeVar
 
@@ -17,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakeformat.concurrency import thread_pool
 from lakeformat.errors import CorruptTableError
 from lakeformat.file_system_view.file_index.replay import IndexChanges
 from lakeformat.file_system_view.file_index.stored import (
@@ -235,7 +235,7 @@ class IndexedFiles:
         if len(parts) < 2:
             yield from ((part, part.read(self.storage, self.schema, paths)) for part in parts)
             return
-        with ThreadPoolExecutor(_READERS) as pool:
+        with thread_pool(_READERS) as pool:
             yield from zip(
                 parts, pool.map(lambda part: part.read(self.storage, self.schema, paths), parts), strict=True
             )

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -22,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from lakeformat.concurrency import thread_pool
 from lakeformat.errors import LakeformatError
 from lakeformat.file_system_view.file_index.load import find_deltas, load_index_changes, rolled_back_times
 from lakeformat.file_system_view.file_index.replay import (
@@ -196,7 +196,7 @@ class IndexWriter:
         if not 0 < count <= _FOOTERS:
             return files
         missing = file_objects(files.filter(unknown))
-        with ThreadPoolExecutor(max(2, pa.cpu_count())) as pool:
+        with thread_pool(max(2, pa.cpu_count())) as pool:
             known = [
                 (file, footer)
                 for file, footer in zip(missing, pool.map(self._read_footer, missing), strict=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakeformat.concurrency import thread_pool
 from lakeformat.file_system_view.live_files import FILE_COLUMNS, file_objects
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.files.footer_bounds import fold_files, row_group_bounds
@@ -196,7 +196,7 @@ def _add_footer_statistics(
     if not len(missing) or len(missing) > _MOST_FOOTERS:
         return statistics.bounds, rows
     files = file_objects(statistics.files.take(pa.array(missing)))
-    with ThreadPoolExecutor(max(2, pa.cpu_count())) as pool:
+    with thread_pool(max(2, pa.cpu_count())) as pool:
         footers = list(pool.map(lambda file: read_metadata(storage, file), files))
     read, read_rows = fold_files(*row_group_bounds(footers, columns, schema), len(files))
     order = np.arange(len(known))

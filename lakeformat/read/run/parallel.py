@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
@@ -13,6 +13,7 @@ from typing import Final, Generic, TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lakeformat.concurrency import thread_pool
 from lakeformat.display import Progress, is_visible, progress
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.files.footers import group_bytes, open_parquet
@@ -93,7 +94,7 @@ def read_in_order(
     active: deque[_Stream[T]] = deque()
     begun = None if early is None else _Stream(early, size_of)
     try:
-        with ThreadPoolExecutor(threads) as pool:
+        with thread_pool(threads) as pool:
             if begun is not None:
                 begun.step = pool.submit(next, begun.values, _END)
             while True:
@@ -117,7 +118,7 @@ def read_in_order(
             stream.values.close()
 
 
-def _begin_steps(active: deque[_Stream[T]], pool: ThreadPoolExecutor, held: int, held_bytes: int) -> None:
+def _begin_steps(active: deque[_Stream[T]], pool: Executor, held: int, held_bytes: int) -> None:
     """Begin a step in each stream that has none, while the limits allow another value."""
     room = held - sum(len(stream.ready) + (stream.step is not None) for stream in active)
     if sum(sum(stream.sizes) for stream in active) > held_bytes:

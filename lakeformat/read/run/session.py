@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -18,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakeformat.concurrency import thread_pool
 from lakeformat.display import html_rows
 from lakeformat.errors import CorruptTableError
 from lakeformat.file_system_view.folder_values import (
@@ -309,7 +309,7 @@ def _prune_row_groups(
     full = readable_schema(snapshot.schema, meta_columns=True)
     found: list[list[FilePart]] = []
     seen = left = 0
-    with ThreadPoolExecutor(max(2, pa.cpu_count())) as pool:
+    with thread_pool(max(2, pa.cpu_count())) as pool:
         for start in range(0, len(files), _FOOTERS_AT_A_TIME):
             some = files[start : start + _FOOTERS_AT_A_TIME]
             footers = list(pool.map(lambda each: read_metadata(storage, each[0]), some))
@@ -367,7 +367,7 @@ def _prune_slices(
     def inspect_part(part: SlicePart) -> SliceSelection:
         return inspect_slice(storage, part.slice, part.merging, columns, skipping, exact=exact)
 
-    with ThreadPoolExecutor(max(2, pa.cpu_count())) as pool:
+    with thread_pool(max(2, pa.cpu_count())) as pool:
         slices_left = list(pool.map(inspect_part, parts))
     kept = [(part, of) for part, of in zip(parts, slices_left, strict=True) if of.kept_groups is not None]
     return _PrunedSlices(
@@ -418,7 +418,7 @@ def find_matches(storage: Storage, snapshot: Snapshot, predicate: Predicate, *, 
         return next(read_split(storage, split, query, table), None) is not None
 
     if predicate != Always(True):
-        with ThreadPoolExecutor(max(1, pa.cpu_count())) as pool:
+        with thread_pool(max(1, pa.cpu_count())) as pool:
             flags = list(pool.map(matches, [Split((part,)) for part in parts]))
         parts = [part for part, flag in zip(parts, flags, strict=True) if flag]
     paths = {part.path for part in parts}

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final
 
 from lakeformat.codec.timeline_files.archive import InstantToArchive
+from lakeformat.concurrency import thread_pool
 from lakeformat.config.compaction_options import COMPACTION_COMMITS
 from lakeformat.config.resolve import Options
 from lakeformat.config.retention_options import ARCHIVE_BATCH, CLEANS, HISTORY_BATCH, HISTORY_BYTES, KEPT_MANIFESTS
@@ -199,7 +199,7 @@ class ArchiveSession:
             and found.state is not State.COMPLETED
             and (found.time, found.action) in families
         ]
-        with ThreadPoolExecutor(_DELETE_THREADS) as pool:
+        with thread_pool(_DELETE_THREADS) as pool:
             list(pool.map(self.storage.delete, pending))
         for instant in chosen:
             self.storage.delete(self.store.path(instant))

@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 from lakeformat.codec.timeline_files.clean import CleanMetadata, CleanPartition, CleanPlan, encode_clean_plan
+from lakeformat.concurrency import thread_pool
 from lakeformat.config.resolve import Options
 from lakeformat.config.retention_options import CLEAN_AFTER, CLEAN_INCREMENTALLY
 from lakeformat.display import FILES, progress
@@ -112,7 +112,7 @@ def delete_in_process(storage: Storage, paths: Sequence[str]) -> Mapping[str, st
         except StorageError as error:
             failed[path] = str(error)
 
-    with progress("clean", len(paths), FILES) as shown, ThreadPoolExecutor(_DELETE_THREADS) as pool:
+    with progress("clean", len(paths), FILES) as shown, thread_pool(_DELETE_THREADS) as pool:
         for _ in pool.map(delete, paths):
             shown.advance(1)
     return failed

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from lakeformat.concurrency import thread_pool
 from lakeformat.display import SILENT, Progress, progress
 from lakeformat.errors import CorruptTableError
 from lakeformat.file_system_view.context import TableContext
@@ -148,8 +149,8 @@ def rewrite_in_process(context: TableContext, groups: Sequence[Group], settings:
     with (
         reuse_memory(),
         progress("cluster", sum(group.size_bytes for group in groups)) as shown,
-        ThreadPoolExecutor(threads) as pool,
-        ThreadPoolExecutor(at_once) as waiting,
+        thread_pool(threads) as pool,
+        thread_pool(at_once) as waiting,
     ):
         worker = GroupRewriter(context.storage, own, pool, threads, shown)
         jobs = [waiting.submit(worker.run, str(at), group) for at, group in enumerate(groups)]

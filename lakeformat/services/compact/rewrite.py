@@ -8,13 +8,13 @@ share a memory buffer.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeAlias
 
 import pyarrow as pa
 
 from lakeformat.codec.avro.schema import with_meta
+from lakeformat.concurrency import thread_pool
 from lakeformat.display import progress
 from lakeformat.file_system_view.context import TableContext
 from lakeformat.files.base_file import (
@@ -158,7 +158,7 @@ def compact_in_process(
     with (
         reuse_memory(),
         progress("compact", sum(one.file_slice.size_bytes for one in order)) as shown,
-        ThreadPoolExecutor(threads) as pool,
+        thread_pool(threads) as pool,
     ):
 
         def compact(one: SliceToCompact) -> WrittenFile:

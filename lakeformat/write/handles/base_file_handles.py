@@ -10,7 +10,6 @@ which has about three bytes per row of the file.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -22,6 +21,7 @@ import pyarrow.compute as pc
 
 from lakeformat.arrow.gather import gather, gather_column, replace_values
 from lakeformat.arrow.row_bytes import split_positions
+from lakeformat.concurrency import thread_pool
 from lakeformat.errors import SchemaMismatchError
 from lakeformat.files.base_file import (
     ROW_GROUP_ROWS,
@@ -268,7 +268,7 @@ def open_merger(
 
 def decode_ahead(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield the batches unchanged. A second thread decodes the next batch while the caller uses the current one."""
-    with ThreadPoolExecutor(1) as reader:
+    with thread_pool(1) as reader:
         following = reader.submit(next, batches, None)
         while (batch := following.result()) is not None:
             following = reader.submit(next, batches, None)

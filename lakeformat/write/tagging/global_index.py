@@ -7,7 +7,6 @@ changes its partition, it is deleted from the old one, merged with the stored ro
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,6 +16,7 @@ import pyarrow.compute as pc
 
 from lakeformat.arrow.conform import conform
 from lakeformat.arrow.gather import gather
+from lakeformat.concurrency import thread_pool
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.files.base_file import ROW_GROUP_ROWS
 from lakeformat.index.port import Ints, Tagged, argsort_keys
@@ -248,7 +248,7 @@ def _read_stored_rows(
         wanted = tagged.keys[is_leaving & (tagged.files == file)]
         return _read_rows(storage, snapshot, tagged.searched[file], keys.take(pa.array(wanted)), wanted, columns)
 
-    with ThreadPoolExecutor(max(1, pa.cpu_count())) as pool:
+    with thread_pool(max(1, pa.cpu_count())) as pool:
         found = list(pool.map(read_file, files))
     return np.concatenate([at for at, _ in found]), pa.concat_tables([table for _, table in found])
 

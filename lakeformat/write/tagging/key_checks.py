@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
+from lakeformat.concurrency import thread_pool
 from lakeformat.errors import LakeformatError, WriteConflictError
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.index.bucket import bucket_of
@@ -119,7 +119,7 @@ def _refuse_shared_keys(storage: Storage, keys: pa.ChunkedArray, time: str, stat
     """Raise `WriteConflictError` if a file of the other commit ``time`` holds one of this write's keys."""
     written = [stat for stat in stats if stat.path and stat.num_writes]
     files = [stat.base_file for stat in written if not _log_file_of(stat)]
-    with ThreadPoolExecutor(1) as pool:
+    with thread_pool(1) as pool:
         shared = tag_files(storage, files, keys, TagSettings("SIMPLE"), pool).keys
     if not len(shared):
         logs = [log for stat in written if stat.num_inserts and (log := _log_file_of(stat))]
@@ -217,7 +217,7 @@ def _find_moved_key_in_files(storage: Storage, plan: BucketPlan, snapshot: Snaps
         if not len(new) or not others:
             continue
         keys = plan.rows[path].column(RECORD_KEY).take(pa.array(new[:_KEYS]))
-        with ThreadPoolExecutor(2) as pool:
+        with thread_pool(2) as pool:
             found = tag_files(storage, others, keys, TagSettings(exact=True), pool)
         if len(found.keys):
             return str(keys[int(found.keys[0])].as_py()), path, others[int(found.files[0])].partition_path

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TypeAlias, TypeVar
 
@@ -11,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from lakeformat.concurrency import thread_pool
 from lakeformat.errors import SchemaMismatchError
 from lakeformat.file_system_view.live_files import ListedSlices
 from lakeformat.file_system_view.snapshot import Snapshot
@@ -100,7 +100,7 @@ def assign_buckets(
 
 
 def _size_in_threads(size: Callable[[str], FileSizing], paths: Collection[str]) -> Mapping[str, FileSizing]:
-    with ThreadPoolExecutor(max(1, pa.cpu_count())) as pool:
+    with thread_pool(max(1, pa.cpu_count())) as pool:
         return dict(zip(paths, pool.map(size, paths), strict=True))
 
 

@@ -1,0 +1,444 @@
+"""Decisions: the order in which the steps of all writers take effect on storage without locks.
+
+Such storage can replace a file only if its version has not changed. Therefore each table has one small file, the state
+file, in which the writers record their decisions one after the other. A decision is a step that other writers must not
+miss: a commit, the undo of a dead write, the plan of a table service, a savepoint, a restore. A writer decides in these
+steps (`decide`):
+
+1. Read the state file and list the timeline. If the file of the last decision is missing, create it. This is called
+   to carry out the decision. Every writer can do it, because the state file holds the name and the bytes of that file.
+2. Check for conflicts with all decisions so far.
+3. Replace the state file, on condition that it has not changed since step 1. If it has changed, go back to step 1.
+4. Carry out the decision: create its file.
+
+A request that the network delivers late does no harm. A late replacement of the state file fails, because the version
+has changed. A late creation of a decided file creates what was decided. Only step 3 decides, so no step depends on a
+clock, and a writer that was undone while it slept cannot publish any more.
+
+On storage with locks the caller holds the lock. Then `decide` checks and creates the file; there is no state file.
+
+If Hudi writes to the table, too, the writers also hold Hudi's lock around steps 1 to 4 (`lakeformat.locks`).
+"""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+import json
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Final
+
+from lakeformat.codec.timeline_files.commit import decode_commit
+from lakeformat.errors import CommitStateUnknownError, CorruptTableError, StorageError, WriteConflictError
+from lakeformat.model.instant import Action
+from lakeformat.storage.port import (
+    Ids,
+    Lease,
+    OutcomeUnknownError,
+    RandomIds,
+    Storage,
+    Version,
+    VersionChangedError,
+    check_path,
+    own_path,
+)
+from lakeformat.timeline.store import TimelineStore, put_once
+from lakeformat.timeline.timeline import Timeline
+
+__all__ = [
+    "STATE_PATH",
+    "VOID_KEY",
+    "Check",
+    "Decision",
+    "DecisionState",
+    "Kind",
+    "OvertakenError",
+    "decide",
+    "encode_void_commit",
+    "fingerprint",
+    "prepare_removal",
+    "read_state",
+    "settle",
+    "warn_of_single_writer",
+]
+
+_LOG: Final = logging.getLogger("lakeformat.write")
+#: Path of the state file. It is never deleted.
+STATE_PATH: Final = own_path("state")
+#: Key of ``extraMetadata`` that marks an empty commit, which takes the name of an undone commit's completed file.
+VOID_KEY: Final = "lakeformat.void"
+#: Number of decisions whose nonces the state file keeps, and of undone writes.
+_RECENT: Final = 40
+_UNDONE: Final = 200
+#: Maximum size in bytes of a decided file inside the state file. A larger one is stored in a file of its own.
+_INSIDE_BYTES: Final = 1 << 20
+#: Number of times that the state file's replacement is sent if the storage does not respond.
+_TRIES: Final = 4
+#: Seconds that a lease must still last before a request that must not be carried out after its end.
+_LEASE_SECONDS: Final = 60.0
+_IDS: Ids = RandomIds()
+
+
+class OvertakenError(WriteConflictError):
+    """The last decided commit was not completed, and Hudi has completed a commit that it was not checked against."""
+
+
+class Kind(str, enum.Enum):
+    """The kind of a decision."""
+
+    COMMIT = "commit"
+    UNDO = "undo"
+    PLAN = "plan"
+    SAVEPOINT = "savepoint"
+    RESTORE = "restore"
+    UPGRADE = "upgrade"
+    ARCHIVE = "archive"
+    REMOVE = "remove"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """One decision.
+
+    Attributes:
+        instant_time: the instant that the decision is about.
+        path: path of the file that carries out the decision; "" if there is none.
+        data: the file's bytes.
+        seen: digest (`fingerprint`) of the completed commits that a commit was checked against.
+        undoes: the write that may not be published any more: an instant time, or ``<instant time>/<write id>`` for one
+            run of a plan that stays. "" if the decision undoes nothing.
+        is_barrier: whether no write that has begun before may be published.
+        archived_to: the newest instant time that is archived; "" if the decision is not about the archive.
+    """
+
+    kind: Kind
+    instant_time: str
+    path: str = ""
+    data: bytes = b""
+    seen: str = ""
+    undoes: str = ""
+    is_barrier: bool = False
+    archived_to: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecisionState:
+    """The content of the state file.
+
+    Attributes:
+        number: number of decisions so far.
+        last: the last decision; None if there was none.
+        recent: number and nonce of the newest decisions, oldest first. A nonce is unique to one call of `decide`.
+        undone: `Decision.undoes` of the newest decisions that undo writes.
+        barrier: number of the newest decision that is a barrier.
+        archived_to: the newest instant time that is archived.
+        is_shared: whether Hudi writes to the table, too, under a common lock.
+    """
+
+    number: int = 0
+    last: Decision | None = None
+    recent: tuple[tuple[int, str], ...] = ()
+    undone: tuple[str, ...] = ()
+    barrier: int = 0
+    archived_to: str = ""
+    is_shared: bool = False
+
+    def add(self, decision: Decision, nonce: str, *, is_shared: bool = False) -> DecisionState:
+        """Return the state after one more decision."""
+        number = self.number + 1
+        undone = (*self.undone, decision.undoes) if decision.undoes else self.undone
+        return DecisionState(
+            number=number,
+            last=decision,
+            recent=(*self.recent, (number, nonce))[-_RECENT:],
+            undone=undone[-_UNDONE:],
+            barrier=number if decision.is_barrier else self.barrier,
+            archived_to=max(self.archived_to, decision.archived_to),
+            is_shared=self.is_shared or is_shared,
+        )
+
+    def has_decided(self, nonce: str) -> bool:
+        """Tell whether the decision with this nonce is among the newest ones."""
+        return any(each == nonce for _, each in self.recent)
+
+    def has_undone(self, instant_time: str, write_id: str) -> bool:
+        """Tell whether this write of an instant was undone."""
+        return instant_time in self.undone or f"{instant_time}/{write_id}" in self.undone
+
+
+#: A function that gets the state and the newest timeline, and raises an error if the decision conflicts with them. It
+#: returns the decision, or None if there is nothing to decide.
+Check = Callable[[DecisionState, Timeline], "Decision | None"]
+
+
+def fingerprint(timeline: Timeline) -> str:
+    """Return a digest of the instant times of all completed commits."""
+    return hashlib.blake2b("\n".join(sorted(timeline.commit_times)).encode(), digest_size=16).hexdigest()
+
+
+# --- the state file ---------------------------------------------------------------------------------------
+
+
+def _aside_path(nonce: str) -> str:
+    return own_path("decided", nonce)
+
+
+def _is_large(decision: Decision) -> bool:
+    return len(decision.data) > _INSIDE_BYTES
+
+
+def _encode(state: DecisionState) -> bytes:
+    last, data = state.last, b""
+    head: dict[str, object] = {
+        "n": state.number,
+        "recent": [list(each) for each in state.recent],
+        "undone": list(state.undone),
+        "barrier": state.barrier,
+        "archived_to": state.archived_to,
+        "shared": state.is_shared,
+    }
+    if last is not None:
+        data = b"" if _is_large(last) else last.data
+        head["last"] = {
+            "kind": last.kind.value,
+            "instant": last.instant_time,
+            "path": last.path,
+            "sha256": hashlib.sha256(last.data).hexdigest(),
+            "aside": state.recent[-1][1] if _is_large(last) else "",
+            "seen": last.seen,
+        }
+    return json.dumps(head).encode() + b"\n" + data
+
+
+def _decode(storage: Storage, content: bytes) -> DecisionState:
+    line, _, data = content.partition(b"\n")
+    try:
+        head = json.loads(line)
+        found = head.get("last")
+        last = None
+        if found is not None:
+            last = Decision(
+                kind=Kind(found["kind"]),
+                instant_time=found["instant"],
+                path=check_path(found["path"]),
+                data=storage.read(_aside_path(found["aside"])) if found["aside"] else data,
+                seen=found["seen"],
+            )
+            if hashlib.sha256(last.data).hexdigest() != found["sha256"]:
+                raise ValueError("the decided file does not have its checksum")
+        return DecisionState(
+            number=int(head["n"]),
+            last=last,
+            recent=tuple((int(number), str(nonce)) for number, nonce in head["recent"]),
+            undone=tuple(head["undone"]),
+            barrier=int(head["barrier"]),
+            archived_to=str(head["archived_to"]),
+            is_shared=head["shared"] is True,
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise CorruptTableError(
+            f"{storage.location}/{STATE_PATH} is damaged ({error}); stop all writers, delete it, and run repair()"
+        ) from None
+
+
+def read_state(storage: Storage) -> tuple[DecisionState, Version | None]:
+    """Read the state file. Return an empty state and None if there is none, or if the storage has locks.
+
+    Raises:
+        CorruptTableError: the file is damaged.
+    """
+    while not storage.has_lock:
+        try:
+            content, version = storage.read_versioned(STATE_PATH)
+        except FileNotFoundError:
+            break
+        with suppress(FileNotFoundError):  # The file beside it is deleted once its decision is carried out: read again.
+            return _decode(storage, content), version
+    return DecisionState(), None
+
+
+# --- the loop ---------------------------------------------------------------------------------------------
+
+
+def settle(store: TimelineStore) -> tuple[DecisionState, Version | None, Timeline]:
+    """Read the state, and carry out the last decision if its file is missing.
+
+    Returns:
+        the state, the version of its file, and a timeline that contains all decisions of the state.
+
+    Raises:
+        OvertakenError: beside Hudi, another commit has completed since the last decision, which was not carried out.
+            The next recovery undoes that decision.
+    """
+    while True:
+        state, version = read_state(store.storage)
+        timeline = store.load()
+        last = state.last
+        if last is None or not last.path or store.has_file(last.path):
+            return state, version, timeline
+        if read_state(store.storage)[1] != version:
+            continue
+        if _is_overtaken(state, timeline):
+            raise OvertakenError(
+                f"commit {last.instant_time} of {store.storage.location} was decided but not completed, and another "
+                "program has committed since; run the write again"
+            )
+        _LOG.warning("carrying out %s in %s, which another writer has decided", last.path, store.storage.location)
+        with suppress(FileExistsError, FileNotFoundError):
+            put_once(store.storage, last.path, last.data)
+
+
+def _is_overtaken(state: DecisionState, timeline: Timeline) -> bool:
+    """Tell whether Hudi has completed a commit that the last decided commit was not checked against."""
+    last = state.last
+    return state.is_shared and last is not None and last.kind is Kind.COMMIT and fingerprint(timeline) != last.seen
+
+
+def decide(
+    store: TimelineStore, check: Check, *, lease: Lease | None = None, is_shared: bool = False
+) -> Decision | None:
+    """Decide a step and carry it out. On storage with locks, call it under the table's lock.
+
+    Args:
+        check: makes the decision; it is called again after each decision of another writer.
+        lease: the lease of the lock that other programs respect, too; None if there is none.
+        is_shared: whether Hudi writes to the table, too.
+
+    Returns:
+        the decision, which is carried out; None if ``check`` returned None.
+
+    Raises:
+        FileExistsError: another file has the name of the decision's file.
+        CommitStateUnknownError: it is unknown whether the decision is made, or it is made but its file may be missing.
+            The caller must delete nothing.
+        LockLostError: the lease ends too soon. Nothing was decided.
+    """
+    storage = store.storage
+    if storage.has_lock:
+        decision = check(DecisionState(), store.load())
+        if decision is not None and decision.path:
+            put_once(storage, decision.path, decision.data)
+        return decision
+    while True:
+        state, version, timeline = settle(store)
+        decision = check(state, timeline)
+        if decision is None:
+            return None
+        nonce = _IDS.token()
+        if lease is not None:
+            lease.check(_LEASE_SECONDS)
+        if _is_large(decision):
+            storage.replace(_aside_path(nonce), decision.data)
+        is_decided = _replace_state(storage, state.add(decision, nonce, is_shared=is_shared), version, nonce, decision)
+        if is_decided and decision.path:
+            _carry_out(storage, decision)
+        if _is_large(decision):
+            with suppress(StorageError):  # Not essential: repair() removes it, too.
+                storage.delete(_aside_path(nonce))
+        if is_decided:
+            return decision
+
+
+def _replace_state(
+    storage: Storage, state: DecisionState, version: Version | None, nonce: str, decision: Decision
+) -> bool:
+    """Replace the state file. Return False if another writer has replaced it first.
+
+    Raises:
+        CommitStateUnknownError: the storage does not respond.
+    """
+    data = _encode(state)
+    reason: Exception | None = None
+    for _ in range(_TRIES):
+        try:
+            storage.replace_if(STATE_PATH, data, version)
+        except (FileExistsError, VersionChangedError):
+            return _was_decided(storage, nonce, state.number, decision)
+        except OutcomeUnknownError as error:
+            reason = error
+        except StorageError:
+            raise
+        else:
+            return True
+    raise _make_unknown_error(storage, decision, reason)
+
+
+def _was_decided(storage: Storage, nonce: str, number: int, decision: Decision) -> bool:
+    """Tell whether a decision is among those in the state file, which was replaced after the decision was sent."""
+    now, _ = read_state(storage)
+    if now.has_decided(nonce):
+        return True
+    if now.recent and now.recent[0][0] > number:
+        raise _make_unknown_error(storage, decision, None)
+    return False
+
+
+def _carry_out(storage: Storage, decision: Decision) -> None:
+    try:
+        put_once(storage, decision.path, decision.data)
+    except FileExistsError:
+        raise
+    except FileNotFoundError:  # Others have carried it out, and the file is archived since.
+        return
+    except StorageError as error:
+        raise _make_unknown_error(storage, decision, error) from None
+
+
+def _make_unknown_error(storage: Storage, decision: Decision, reason: Exception | None) -> CommitStateUnknownError:
+    path = decision.path or STATE_PATH
+    return CommitStateUnknownError(
+        f"cannot tell whether {decision.kind.value} {decision.instant_time} is visible ({reason or 'no answer'}); all "
+        f"files are kept, and the next writer completes it if it was decided: look for {storage.location}/{path} "
+        "before running the write again"
+    )
+
+
+def prepare_removal(store: TimelineStore, path: str) -> None:
+    """Prepare the removal of a decided file from the timeline. Without this the next writer would create it again."""
+    state, _ = read_state(store.storage)
+    if state.last is None or state.last.path != path:
+        return
+
+    def check(state: DecisionState, _: Timeline) -> Decision | None:
+        is_last = state.last is not None and state.last.path == path
+        return Decision(kind=Kind.REMOVE, instant_time=state.last.instant_time) if is_last and state.last else None
+
+    decide(store, check)
+
+
+# --- empty commits ----------------------------------------------------------------------------------------
+
+
+def encode_void_commit(store: TimelineStore, path: str, data: bytes) -> bytes:
+    """Encode a commit without its files: the content that takes the place of an undone commit's completed file.
+
+    Its schema is that of the newest commit that has one.
+
+    Args:
+        path: path of the completed file.
+        data: the commit's own bytes.
+    """
+    noted = decode_commit(data, name=path)
+    texts = (store.read_commit(instant).schema_text for instant in reversed(store.load().commits))
+    schema = next((text for text in texts if text), "")
+    extra = {VOID_KEY: "true", **({"schema": schema} if schema else {})}
+    empty = replace(noted, stats={}, replaced={}, compacted=False, extra=extra)
+    return store.layout.encode_commit(empty, replace=path.endswith(f".{Action.REPLACE_COMMIT.value}"))
+
+
+#: Locations of the tables for which this process has logged that only one writer is safe.
+_WARNED: Final[set[str]] = set()
+
+
+def warn_of_single_writer(storage: Storage) -> None:
+    """Log a warning, once per table, if several writers are not safe on the storage."""
+    if not storage.has_lock and not storage.has_versions and storage.location not in _WARNED:
+        _WARNED.add(storage.location)
+        _LOG.warning(
+            "%s is on storage without locks and without conditional writes: write to it from one process only. If "
+            "another process writes at the same time, rows may be lost; check() names them",
+            storage.location,
+        )

@@ -1,0 +1,100 @@
+"""Pending instants of other programs, which have no claim of ours.
+
+Their writers are alive as long as their heartbeats are recent (Hudi: ``HoodieHeartbeatClient``). Writers of lakeformat
+work beside a live writer of another program: what it completes meanwhile is checked for conflicts when they publish.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from lakeformat.errors import WriteConflictError
+from lakeformat.model.files import FileGroupId
+from lakeformat.model.instant import Action, Instant, State
+from lakeformat.storage.port import Clock, own_path
+from lakeformat.timeline.store import TimelineStore
+from lakeformat.timeline.timeline import Timeline
+from lakeformat.transaction import claims
+
+__all__ = ["ADVICE", "check_foreign_writes", "is_foreign_and_alive", "is_left_alone"]
+
+#: The end of a conflict's message: how to let other programs write to a table at the same time.
+ADVICE: Final = (
+    "if another program writes to the table, set hoodie.write.concurrency.mode=optimistic_concurrency_control and the "
+    "same hoodie.write.lock.provider in all jobs, because a job in single-writer mode undoes the writes of others"
+)
+
+
+def is_foreign_and_alive(store: TimelineStore, instant: Instant, clock: Clock) -> bool:
+    """Tell whether another program made a pending instant, and its writer may be alive.
+
+    An instant without a heartbeat counts as alive until it is `FOREIGN_GRACE_MS` old.
+    """
+    if claims.read_claim(store.storage, instant.time) is not None:
+        return False
+    return claims.has_live_heartbeat(store, instant, clock, grace_ms=claims.FOREIGN_GRACE_MS)
+
+
+def is_left_alone(store: TimelineStore, timeline: Timeline, rollback: Instant, clock: Clock) -> bool:
+    """Tell whether a pending rollback is another program's, which is carrying it out.
+
+    Raises:
+        WriteConflictError: the rollback takes back a completed commit, whose rows a write must not start from.
+    """
+    if not is_foreign_and_alive(store, rollback, clock):
+        return False
+    plan = store.read_rollback_plan(rollback)
+    victim = timeline.find(plan.instant_time) if plan is not None else None
+    if plan is None or (victim is not None and victim.state is State.COMPLETED):
+        raise WriteConflictError(
+            f"another program's {store.path(rollback)} is pending in {store.storage.location} and may be running; wait "
+            f"for it, or run again {claims.FOREIGN_GRACE_MS // 60_000} minutes after it died"
+        )
+    return True
+
+
+def check_foreign_writes(
+    store: TimelineStore, timeline: Timeline, ours: str, touched: frozenset[FileGroupId], clock: Clock
+) -> None:
+    """Check that no live writer of another program changes the same file groups. Call it if there is no common lock.
+
+    Without a common lock, that writer may not see our commit, and its files would hide ours. Its inflight file names
+    the file groups. In timeline layout 2 the log files of a deltacommit hide nothing, so it is not checked.
+
+    Args:
+        ours: our instant time.
+        touched: the file groups that our write changes or hides.
+
+    Raises:
+        WriteConflictError: a writer changes one of them; the message names its instant.
+    """
+    harmless = {Action.COMPACTION, *([Action.DELTA_COMMIT] if store.layout.has_completion_times else [])}
+    others = [
+        instant
+        for instant in timeline.pending_writes
+        if instant.time != ours and instant.state is State.INFLIGHT and instant.action not in harmless
+    ]
+    if not others:
+        return
+    claimed = {entry.name for entry in store.storage.list(own_path("pending"))}
+    for instant in others:
+        if instant.time in claimed:
+            continue
+        if not claims.has_live_heartbeat(store, instant, clock, grace_ms=claims.FOREIGN_GRACE_MS):
+            continue
+        if shared := touched & _read_planned_groups(store, instant):
+            raise WriteConflictError(
+                f"another program's {store.path(instant)} in {store.storage.location} is changing {len(shared)} file "
+                f"group(s) of this write, e.g. {min(shared).file_id}; wait for it; {ADVICE}",
+                file_ids={group.file_id for group in shared},
+            )
+
+
+def _read_planned_groups(store: TimelineStore, instant: Instant) -> frozenset[FileGroupId]:
+    """Return the existing file groups in an inflight file; none if the file is empty or gone."""
+    try:
+        data = store.read(instant)
+        stats = store.read_commit(instant).all_stats() if data else ()
+    except FileNotFoundError:
+        return frozenset()
+    return frozenset(FileGroupId(stat.partition_path, stat.file_id) for stat in stats if stat.file_id)

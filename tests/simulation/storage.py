@@ -1,0 +1,399 @@
+"""An object store in memory whose requests are lost, delayed and refused as a seed decides."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import pyarrow as pa
+
+from lakeformat.errors import StorageError
+from lakeformat.storage.port import (
+    HOODIE,
+    EndlessLease,
+    FileInfo,
+    Lease,
+    OutcomeUnknownError,
+    Version,
+    VersionChangedError,
+    check_folder,
+    check_path,
+)
+from tests.simulation.scheduler import Client, Killed, Scheduler
+
+__all__ = ["EPOCH_MS", "Bucket", "Faults", "Mutation", "SimClock", "SimIds", "SimStorage"]
+
+#: Storage time at virtual time 0.
+EPOCH_MS: Final = 1_767_225_600_000
+_RUNS: Final = itertools.count()
+
+
+@dataclass(frozen=True)
+class Faults:
+    """The probabilities of faults, per request.
+
+    Attributes:
+        lost: a request gets no answer; it was carried out, was not, or will be later.
+        late: share of the lost writing requests that are carried out later.
+        late_seconds: greatest delay of a late request.
+        refused: the store answers 503 and does nothing.
+        killed: the client ends.
+        stopped: the client stops for 12 to 200 seconds.
+        jump: the client's clock jumps by up to 10 minutes.
+    """
+
+    lost: float = 0.0
+    late: float = 0.4
+    late_seconds: float = 40.0
+    refused: float = 0.0
+    killed: float = 0.0
+    stopped: float = 0.0
+    jump: float = 0.0
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """One change of the bucket.
+
+    Attributes:
+        is_late: whether the request was carried out without an answer to its client.
+        data: the new content; empty for a data file.
+    """
+
+    time: float
+    kind: str
+    path: str
+    client: str
+    is_late: bool = False
+    data: bytes = b""
+
+
+@dataclass
+class _Object:
+    data: bytes
+    modified_ms: int
+    tag: str
+
+
+class Bucket:
+    """The files of one table, with a journal of all changes and a digest of all requests.
+
+    Attributes:
+        journal: the changes in their order.
+        trace: one line per request; None to keep only the digest.
+        walls: names of guarantees of the store that are switched off, to show that the protocol needs them.
+    """
+
+    def __init__(self, scheduler: Scheduler, faults: Faults, *, keeps_trace: bool = False) -> None:
+        self.scheduler, self.faults = scheduler, faults
+        self.objects: dict[str, _Object] = {}
+        self.journal: list[Mutation] = []
+        self.trace: list[str] | None = [] if keeps_trace else None
+        self.walls: frozenset[str] = frozenset()
+        self.latency = 0.02
+        self.run = next(_RUNS)
+        self._digest = hashlib.blake2b(digest_size=16)
+        self._tags = itertools.count(1)
+
+    def adopt(self, objects: Mapping[str, _Object], journal: Sequence[Mutation]) -> None:
+        """Begin with the files of another bucket."""
+        self.objects = {path: replace(found, tag=f"old{at}") for at, (path, found) in enumerate(objects.items())}
+        self.journal = list(journal)
+
+    def digest(self) -> str:
+        """Return a digest of all requests so far."""
+        return self._digest.hexdigest()
+
+    def note(self, verb: str, path: str, outcome: str) -> None:
+        """Add a request to the digest and to the trace."""
+        line = f"{self.scheduler.now:.4f} {self.scheduler.client.name} {verb} {path} {outcome}"
+        self._digest.update(line.encode())
+        if self.trace is not None:
+            self.trace.append(line)
+
+    def put(self, path: str, data: bytes, client: str, *, is_late: bool = False) -> str:
+        """Create or replace an object; return its new tag."""
+        tag = f"{next(self._tags)}"
+        self.objects[path] = _Object(bytes(data), EPOCH_MS + int(self.scheduler.now * 1000), tag)
+        kept = bytes(data) if path.startswith(HOODIE) else b""
+        self.journal.append(Mutation(self.scheduler.now, "put", path, client, is_late, kept))
+        return tag
+
+    def remove(self, path: str, client: str) -> bool:
+        """Remove an object; return whether it existed."""
+        if self.objects.pop(path, None) is None:
+            return False
+        self.journal.append(Mutation(self.scheduler.now, "delete", path, client))
+        return True
+
+
+class SimStorage:
+    """The storage adapter of one client: each request gives up the turn, and may meet a fault."""
+
+    has_lock = False
+    has_versions = True
+
+    def __init__(self, bucket: Bucket, client: Client) -> None:
+        self.bucket, self.client = bucket, client
+        self._location = f"sim:{bucket.run:08d}/{client.name}"
+
+    @property
+    def location(self) -> str:
+        """Return a name that is unique in this process, so that clients share no cache."""
+        return self._location
+
+    # --- requests -------------------------------------------------------------------------------------
+
+    def _arrive(self, verb: str, path: str) -> None:
+        """Wait until the request arrives. It may be refused, and the client may be stopped or killed before."""
+        scheduler, faults = self.bucket.scheduler, self.bucket.faults
+        check_path(path)
+        if scheduler.client.is_dead:
+            raise Killed
+        if self.client.has_faults:
+            self._trouble_client(scheduler, faults)
+        scheduler.pause(scheduler.random.expovariate(1 / self.bucket.latency))
+        if self.client.has_faults and faults.refused and scheduler.random.random() < faults.refused:
+            self.bucket.note(verb, path, "refused")
+            raise StorageError(f"cannot {verb} {path}: 503")
+
+    def _trouble_client(self, scheduler: Scheduler, faults: Faults) -> None:
+        draw = scheduler.random.random()
+        if draw < faults.killed:
+            self.client.is_dead = True
+            self.bucket.note("kill", "", self.client.name)
+            raise Killed
+        draw -= faults.killed
+        if draw < faults.stopped:
+            self.client.stopped_until = scheduler.now + scheduler.random.uniform(12, 200)
+            self.bucket.note("stop", "", self.client.name)
+            return
+        draw -= faults.stopped
+        if draw < faults.jump:
+            self.client.clock_ms += scheduler.random.randint(-600_000, 600_000)
+
+    def _write(self, verb: str, path: str, apply: Callable[[bool], Any]) -> Any:
+        """Carry out a writing request. ``apply`` gets whether the request is late.
+
+        Raises:
+            OutcomeUnknownError: the answer was lost.
+        """
+        self._arrive(verb, path)
+        scheduler, faults = self.bucket.scheduler, self.bucket.faults
+        if self.client.has_faults and faults.lost and scheduler.random.random() < faults.lost:
+            fate = scheduler.random.random()
+            if fate < faults.late:
+                delay = scheduler.random.uniform(0, faults.late_seconds)
+                scheduler.at(scheduler.now + delay, lambda: self._apply_late(apply))
+                outcome = "late"
+            elif fate < faults.late + (1 - faults.late) / 2:
+                self._apply_late(apply)
+                outcome = "lost answer"
+            else:
+                outcome = "lost"
+            self.bucket.note(verb, path, outcome)
+            scheduler.pause(scheduler.random.uniform(0.1, 5))
+            raise OutcomeUnknownError(f"no answer to {verb} {path}")
+        try:
+            result = apply(False)
+        except (StorageError, OSError) as error:
+            self.bucket.note(verb, path, type(error).__name__)
+            raise
+        self.bucket.note(verb, path, "ok")
+        return result
+
+    @staticmethod
+    def _apply_late(apply: Callable[[bool], Any]) -> None:
+        try:
+            apply(True)
+        except (StorageError, OSError):
+            return
+
+    def _again(self, verb: str, path: str, apply: Callable[[bool], Any]) -> Any:
+        """Carry out a request that may be repeated, as clients of object stores do."""
+        for tries in (2, 1, 0):
+            try:
+                return self._write(verb, path, apply)
+            except OutcomeUnknownError:
+                if not tries:
+                    raise
+        raise AssertionError
+
+    def _look(self, verb: str, path: str) -> None:
+        self._arrive(verb, path)
+        self.bucket.note(verb, path, "ok")
+
+    # --- conditional writes ---------------------------------------------------------------------------
+
+    def create(self, path: str, data: bytes) -> None:
+        """Create a file if it is absent; after an answer that is not success, read it back."""
+
+        def apply(is_late: bool) -> None:
+            if path in self.bucket.objects and "create" not in self.bucket.walls:
+                raise FileExistsError(path)
+            self.bucket.put(path, data, self.client.name, is_late=is_late)
+
+        try:
+            self._write("create", path, apply)
+        except OutcomeUnknownError:
+            try:
+                found = self.read(path)
+            except FileNotFoundError:
+                found = b""
+            if not data or found != data:
+                raise
+
+    def read_versioned(self, path: str) -> tuple[bytes, Version]:
+        """Read a file and its version."""
+        self._look("get", path)
+        if path not in self.bucket.objects:
+            raise FileNotFoundError(path)
+        found = self.bucket.objects[path]
+        return found.data, Version(found.tag)
+
+    def replace_if(self, path: str, data: bytes, version: Version | None) -> Version:
+        """Replace a file if its version is this one; after an answer that is not success, read it back."""
+
+        def apply(is_late: bool) -> Version:
+            found = self.bucket.objects.get(path)
+            if "if-match" not in self.bucket.walls:
+                if version is None and found is not None:
+                    raise FileExistsError(path)
+                if version is not None and (found is None or found.tag != version.tag):
+                    raise VersionChangedError(f"{path} has changed")
+            return Version(self.bucket.put(path, data, self.client.name, is_late=is_late))
+
+        try:
+            result: Version = self._write("put-if", path, apply)
+        except (OutcomeUnknownError, FileExistsError, VersionChangedError):
+            try:
+                found, now = self.read_versioned(path)
+            except FileNotFoundError:
+                found, now = b"", Version("")
+            if found != data:
+                raise
+            return now
+        return result
+
+    # --- plain requests -------------------------------------------------------------------------------
+
+    def replace(self, path: str, data: bytes) -> None:
+        """Create or replace a file."""
+        self._again("put", path, lambda late: self.bucket.put(path, data, self.client.name, is_late=late))
+
+    def touch(self, path: str) -> None:
+        """Create or replace a file without content."""
+        self.replace(path, b"")
+
+    def read(self, path: str) -> bytes:
+        """Read a whole file."""
+        return self.read_versioned(path)[0]
+
+    def info(self, path: str) -> FileInfo | None:
+        """Return what is at a path."""
+        self._look("head", path)
+        found = self.bucket.objects.get(path)
+        if found is not None:
+            return FileInfo(path, len(found.data), found.modified_ms)
+        inside = f"{path}/" if path else ""
+        is_folder = any(name.startswith(inside) for name in self.bucket.objects)
+        return FileInfo(path, 0, 0, True) if is_folder else None
+
+    def list(self, path: str) -> Sequence[FileInfo]:
+        """List the direct children, sorted by name."""
+        self._look("list", path)
+        inside = f"{path}/" if path else ""
+        entries: dict[str, FileInfo] = {}
+        for name, found in self.bucket.objects.items():
+            if name.startswith(inside):
+                child, slash, _ = name[len(inside) :].partition("/")
+                below = inside + child
+                if slash:
+                    entries[below] = FileInfo(below, 0, 0, True)
+                else:
+                    entries[below] = FileInfo(below, len(found.data), found.modified_ms)
+        return [entries[name] for name in sorted(entries)]
+
+    def open_input(self, path: str) -> Any:
+        """Read the whole file in one request, so that threads of pyarrow send none."""
+        return pa.BufferReader(self.read(path))
+
+    @contextmanager
+    def open_output(self, path: str) -> Iterator[Any]:
+        """Collect the bytes, and put them in one request at the end of the block."""
+        check_path(path)
+        with pa.BufferOutputStream() as sink:
+            yield sink
+            data = sink.getvalue().to_pybytes()
+        self.replace(path, data)
+
+    def move(self, source: str, target: str) -> None:
+        """Copy a file, then delete the source."""
+        data = self.read(source)
+        self.replace(target, data)
+        self.delete(source)
+
+    def delete(self, path: str) -> bool:
+        """Remove a file; return False if there was none."""
+        check_path(path)
+        result: bool = self._again("delete", path, lambda _: self.bucket.remove(path, self.client.name))
+        return result
+
+    def delete_folder(self, path: str) -> None:
+        """Remove a folder of ``.hoodie``, file by file."""
+        inside = f"{check_folder(path)}/"
+        self._look("list", path)
+        for name in sorted(name for name in self.bucket.objects if name.startswith(inside)):
+            self.delete(name)
+
+    def remove_empty(self, path: str) -> bool:
+        """Tell whether the folder has no files."""
+        return not self.list(path)
+
+    # --- locks, which object stores do not have -------------------------------------------------------
+
+    @contextmanager
+    def hold(self, path: str) -> Iterator[None]:
+        """Do nothing."""
+        check_path(path)
+        yield
+
+    def is_held(self, path: str) -> bool:
+        """Return False."""
+        check_path(path)
+        return False
+
+    @contextmanager
+    def lock(self, timeout_seconds: float) -> Iterator[Lease]:
+        """Do nothing, and yield an endless lease."""
+        yield EndlessLease()
+
+
+class SimClock:
+    """The clock of one client."""
+
+    def __init__(self, scheduler: Scheduler, client: Client) -> None:
+        self._scheduler, self._client = scheduler, client
+
+    def now_ms(self) -> int:
+        """Return the storage's time, moved by the error of the client's clock."""
+        return EPOCH_MS + int(self._scheduler.now * 1000) + self._client.clock_ms
+
+    def seconds(self) -> float:
+        """Return the virtual time."""
+        return self._scheduler.now
+
+
+class SimIds:
+    """Random ids that the seed decides."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+
+    def token(self) -> str:
+        """Return 32 hexadecimal characters."""
+        return f"{self._scheduler.random.getrandbits(128):032x}"
