@@ -39,6 +39,7 @@ test: $(VENV)/.stamp-test ## the tests: ten minutes on two cores
 	$(WITH_JAVA) $(PYTEST) -m "$(MAIN_TESTS)" $(PARALLEL) $(ARGS)
 
 test-slow: $(VENV)/.stamp-test ## the tests that take longer: crashes at every call of every operation, long random runs, Spark Connect, the jar
+	$(RUN) tools/setup_servers.py ci
 	$(WITH_JAVA) $(PYTEST) -m "$(SLOW_TESTS)" --hypothesis-profile=whole $(PARALLEL) $(ARGS)
 
 check: $(VENV)/.stamp-check ## format, lint, types, layers, what the house promises: under a minute
@@ -74,6 +75,7 @@ test-matrix: $(RUN) ## the Spark tests on every supported PySpark, each in its o
 
 nightly: $(VENV)/.stamp-test $(VENV)/.stamp-dist test-matrix ## test-matrix, the long tests and all cases with Apache Hudi
 	$(WITH_JAVA) $(RUN) tools/interop_setup.py nightly
+	$(RUN) tools/setup_servers.py nightly
 	$(WITH_JAVA) $(PYTEST) -m nightly --hypothesis-profile=nightly -n auto --maxprocesses 2 $(ARGS)
 	$(WITH_JAVA) $(PYTEST) -m "hypothesis and $(MAIN_TESTS)" --hypothesis-profile=whole $(PARALLEL) $(ARGS)
 

@@ -59,6 +59,7 @@ class Scheduler:
     Attributes:
         now: virtual time in seconds.
         random: the source of all random decisions of the run.
+        errors: errors that threads have raised.
     """
 
     def __init__(self, seed: int) -> None:
@@ -130,11 +131,9 @@ class Scheduler:
         self.check_alive()
 
     def run(self) -> None:
-        """Run all threads and events until none is left. Raise the first error of a thread."""
+        """Run all threads and events until none is left. The errors of threads are added to `errors`."""
         self._open(self._next())
         self._main.acquire()
-        if self.errors:
-            raise self.errors[0]
 
     def _push(self, time: float, what: _Task | Callable[[], None]) -> None:
         self._count += 1

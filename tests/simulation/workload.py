@@ -17,6 +17,7 @@ from lakeformat.codec.timeline_files.recovery import decode_restore_plan, decode
 from lakeformat.config.resolve import resolve
 from lakeformat.errors import (
     CommitStateUnknownError,
+    CorruptTableError,
     LakeformatError,
     LockTimeoutError,
     StorageError,
@@ -95,7 +96,7 @@ def make_plan(seed: int, **changes: Any) -> Plan:
         jump=draw.choice((0.0, 0.0, 0.003)),
     )
     plan = {
-        "seed": seed, "options": options, "writers": draw.choice((2, 3, 3, 4)), "rounds": draw.choice((2, 3, 3)),
+        "seed": seed, "options": options, "writers": draw.choice((2, 3, 3, 4)), "rounds": draw.choice((3, 4, 5)),
         "readers": 1, "verbs": verbs, "faults": faults,
     }  # fmt: skip
     return Plan(**{**plan, **changes})
@@ -109,6 +110,7 @@ class Run:
         anomalies: what is wrong.
         digest: equal for equal runs.
         leftovers: files that should not be there at the end.
+        crashes: errors that no client should get.
         errors: text of each error that a client got, with the name of its operation.
     """
 
@@ -117,6 +119,7 @@ class Run:
     history: History
     anomalies: list[Anomaly] = field(default_factory=list)
     leftovers: list[str] = field(default_factory=list)
+    crashes: list[BaseException] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
 
     @property
@@ -126,7 +129,8 @@ class Run:
 
     def problems(self) -> list[str]:
         """Return all that is wrong, as text."""
-        return [*map(str, self.anomalies), *(f"left over: {path}" for path in self.leftovers)]
+        crashes = (f"{type(error).__name__}: {error}" for error in self.crashes)
+        return [*map(str, self.anomalies), *crashes, *(f"left over: {path}" for path in self.leftovers)]
 
 
 # --- the clients ------------------------------------------------------------------------------------------
@@ -159,6 +163,11 @@ class _World:
             clock=SimClock(self.scheduler, client),
             ids=SimIds(self.scheduler),
         )
+
+    def has_deleted_since(self, position: int) -> bool:
+        """Tell whether a data file was deleted since the journal had this length."""
+        changes = self.bucket.journal[position:]
+        return any(change.kind == "delete" and not change.path.startswith(HOODIE) for change in changes)
 
 
 class _Writer:
@@ -200,7 +209,7 @@ class _Writer:
         self.count += 1
         name = f"w{self.number}-{self.count}"
         began, outcome, instant = scheduler.now, Outcome.UNKNOWN, None
-        ended = float("inf")
+        ended, before = float("inf"), len(world.bucket.journal)
         try:
             result = write(name)
             outcome, instant = Outcome.ACKNOWLEDGED, None if result.skipped else result.instant_time
@@ -211,14 +220,22 @@ class _Writer:
         except _REFUSED as error:
             world.errors.append(f"{name}: {type(error).__name__}: {error}")
             outcome, ended = Outcome.REFUSED, scheduler.now
+        except CorruptTableError as error:
+            if not world.has_deleted_since(before):
+                raise
+            world.errors.append(f"{name}: {type(error).__name__}: {error}")
+            outcome, ended = Outcome.REFUSED, scheduler.now
         finally:
             world.operations.append(Operation(name, action, tuple(keys), began, ended, outcome, instant))
         return outcome is Outcome.ACKNOWLEDGED
 
     def _service(self, verb: str, run: Callable[[], Any]) -> None:
+        before = len(self.world.bucket.journal)
         try:
             run()
-        except (*_REFUSED, CommitStateUnknownError) as error:
+        except (*_REFUSED, CommitStateUnknownError, CorruptTableError) as error:
+            if isinstance(error, CorruptTableError) and not self.world.has_deleted_since(before):
+                raise
             self.world.errors.append(f"w{self.number} {verb}: {type(error).__name__}: {error}")
 
     def append(self, table: Table) -> None:
@@ -321,8 +338,7 @@ def _start_reader(world: _World, number: int) -> None:
             try:
                 _read(world, table, client.name)
             except LakeformatError as error:
-                removed = [m for m in world.bucket.journal[before:] if m.kind == "delete" and m.path[0] != "."]
-                if not removed:
+                if not world.has_deleted_since(before):
                     raise
                 world.errors.append(f"{client.name}: {type(error).__name__}: {error}")
             pauses *= 1.7
@@ -359,6 +375,8 @@ def _template(options: tuple[tuple[str, Any], ...]) -> tuple[dict[str, Any], lis
     with _backend(world.scheduler):
         world.scheduler.spawn(client, work)
         world.scheduler.run()
+    if world.scheduler.errors:
+        raise world.scheduler.errors[0]
     return world.bucket.objects, world.bucket.journal
 
 
@@ -382,17 +400,20 @@ def run(plan: Plan, *, keeps_trace: bool = False) -> Run:
         _finish(world)
     history = make_history(world.bucket, world.operations, world.reads)
     leftovers = list_leftovers(bucket)
-    return Run(plan, bucket, history, find_anomalies(history), leftovers, world.errors)
+    return Run(plan, bucket, history, find_anomalies(history), leftovers, scheduler.errors, world.errors)
 
 
 def _finish(world: _World) -> None:
-    """Write once more without faults, repair, and read."""
+    """Write once more without faults, finish the plans of services, repair, and read."""
     client = Client("last", has_faults=False)
 
     def work() -> None:
         table = world.open(client)
         writer = _Writer(world, 9)
         writer._upsert(table, ["k0"])
+        table.clean(commits=3)
+        if table.config.takes_logs:
+            table.compact()
         table.repair(keep=False)
         _read(world, table, client.name)
 
@@ -435,8 +456,12 @@ def make_history(bucket: Bucket, operations: Sequence[Operation], reads: Sequenc
 
 
 def list_leftovers(bucket: Bucket) -> list[str]:
-    """List the files that should not be there when all writers have ended."""
-    found = [path for path in bucket.objects if path.startswith(_TEMPORARY)]
+    """List the files that should not be there when all writers have ended.
+
+    Temporary files that a late request has created stay, because nobody looks for them.
+    """
+    late = {change.path: change.is_late for change in bucket.journal}
+    found = [path for path in bucket.objects if path.startswith(_TEMPORARY) and not late[path]]
     states: dict[str, set[State]] = {}
     written: set[str] = set()
     for path in bucket.objects:

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 import lakeformat
+from lakeformat.codec.timeline_files.recovery import RollbackPlan, RollbackRequest, encode_rollback_plan
+from lakeformat.config.resolve import resolve
 from lakeformat.errors import WriteConflictError
 from lakeformat.model.instant import Action, Instant, State
 from lakeformat.storage import LocalStorage
@@ -24,8 +26,10 @@ from tests.helpers.faulty import Call, FaultyStorage, SteppingClock, once
 from tests.helpers.flights import NEXT, SCHEMA, WRITES, Model, Write, copy_of, leftovers, open_at, rows_of
 
 UPSERT = WRITES[0]
+#: A conflict is an error, not the beginning of another attempt.
+ONCE = {"lakeformat.write.retries": 0}
 #: No service reads the timeline after the write.
-ALONE = {"hoodie.clean.automatic": False, "hoodie.archive.automatic": False}
+ALONE = {"hoodie.clean.automatic": False, "hoodie.archive.automatic": False, **ONCE}
 FOREIGN = "20250101000001000"  # Later than the table's past, earlier than a real clock shows.
 SECOND_MS = 1000
 
@@ -76,17 +80,100 @@ def test_foreign_pending_write_is_rolled_back_only_once_it_is_dead(
     data = put_pending(storage, age_ms, heartbeat_age_ms, inflight=inflight)
     table = lakeformat.Table(storage)
     assert rows_of(storage) == before
-    if is_respected:
-        name = f"{FOREIGN}.inflight" if inflight else f"{FOREIGN}.commit.requested"
-        with pytest.raises(WriteConflictError, match=f"{name} is pending.*10 minutes after it died"):
+    NEXT.run(table)
+    assert rows_of(storage) == NEXT.applied(before)
+    assert data.exists() == is_respected
+    pending = [instant.time for instant in table.snapshot().timeline.pending]
+    assert pending == ([FOREIGN] if is_respected else [])
+    if not is_respected:
+        assert leftovers(storage) == []
+
+
+def complete_foreign(storage: LocalStorage) -> None:
+    """Complete the pending foreign write: it has changed the file groups of the newest commit, but no row."""
+    store = TimelineStore(storage)
+    same = store.read_commit(store.load().commits[-1])
+    store.complete(Instant(FOREIGN, Action.COMMIT, State.INFLIGHT), same, SteppingClock())
+
+
+@pytest.mark.parametrize("retries", [0, 1])
+def test_foreign_write_that_was_pending_at_our_begin_and_completes_first_is_a_conflict(
+    retries: int, template: tuple[Path, Model], tmp_path: Path
+) -> None:
+    """Its instant is earlier than ours. With another attempt we start from it."""
+    path, before = template
+    storage = copy_of(path, tmp_path)
+    put_pending(storage, 0, 0).unlink()
+    completing = once(lambda call: call.name == "open_output", lambda _: complete_foreign(storage))
+    table = open_at(FaultyStorage(storage, meanwhile=completing), "writer", {"lakeformat.write.retries": retries})
+    if retries:
+        NEXT.run(table)
+    else:
+        with pytest.raises(WriteConflictError, match=f"overlaps commit {FOREIGN}"):
             NEXT.run(table)
-        assert rows_of(storage) == before
-        assert data.exists()
+    assert rows_of(storage) == (NEXT.applied(before) if retries else before)
+    assert TimelineStore(storage).load().pending == ()
+
+
+@pytest.mark.parametrize(
+    ("heartbeat_age_ms", "lock", "is_refused"),
+    [
+        (0, {}, True),
+        (DEAD_AFTER_MS + SECOND_MS, {}, False),
+        (0, {"hoodie.write.concurrency.mode": "optimistic_concurrency_control"}, False),
+    ],
+    ids=["alive", "dead", "alive under a common lock"],
+)
+def test_without_a_common_lock_the_file_groups_of_a_live_foreign_write_are_not_changed(
+    heartbeat_age_ms: int, lock: dict[str, str], is_refused: bool, template: tuple[Path, Model], tmp_path: Path
+) -> None:
+    """A job of Hudi in single-writer mode would not see our commit, and its files would hide ours."""
+    path, before = template
+    storage = copy_of(path, tmp_path)
+    put_pending(storage, 0, heartbeat_age_ms)
+    store = TimelineStore(storage)
+    newest = store.read_commit(store.load().commits[-1])
+    inflight = Path(storage.root, ".hoodie", f"{FOREIGN}.inflight")
+    inflight.write_bytes(LAYOUT_1.encode_commit(newest, replace=False))
+    table = lakeformat.Table(storage, resolve({**ONCE, **lock}))
+    if is_refused:
+        message = f"{FOREIGN}.inflight.*changing.*concurrency.mode=optimistic_concurrency_control"
+        with pytest.raises(WriteConflictError, match=message):
+            NEXT.run(table)
     else:
         NEXT.run(table)
-        assert rows_of(storage) == NEXT.applied(before)
-        assert not data.exists()
-        assert leftovers(storage) == []
+    assert rows_of(storage) == (before if is_refused else NEXT.applied(before))
+
+
+@pytest.mark.parametrize("is_alive", [True, False], ids=["alive", "dead"])
+def test_foreign_rollback_is_finished_only_once_its_process_is_dead(
+    is_alive: bool, template: tuple[Path, Model], tmp_path: Path
+) -> None:
+    path, before = template
+    storage = copy_of(path, tmp_path)
+    data = put_pending(storage, FOREIGN_GRACE_MS * 2, None)
+    rollback = "20250101000002000"
+    plan = RollbackPlan(FOREIGN, "commit", (RollbackRequest("r0", files_to_delete=(data.name,)),))
+    requested = Path(storage.root, ".hoodie", f"{rollback}.rollback.requested")
+    requested.write_bytes(encode_rollback_plan(plan))
+    age(requested, 0 if is_alive else FOREIGN_GRACE_MS * 2)
+    NEXT.run(lakeformat.Table(storage))
+    assert rows_of(storage) == NEXT.applied(before)
+    assert data.exists() == is_alive
+    assert requested.with_name(f"{rollback}.rollback").exists() != is_alive
+
+
+def test_no_write_starts_while_a_foreign_rollback_takes_back_a_completed_commit(
+    template: tuple[Path, Model], tmp_path: Path
+) -> None:
+    path, before = template
+    storage = copy_of(path, tmp_path)
+    victim = TimelineStore(storage).load().commits[-1].time
+    plan = RollbackPlan(victim, "commit", ())
+    Path(storage.root, ".hoodie", f"{FOREIGN}.rollback.requested").write_bytes(encode_rollback_plan(plan))
+    with pytest.raises(WriteConflictError, match=f"{FOREIGN}.rollback.requested is pending.*10 minutes after it died"):
+        NEXT.run(open_at(storage, "writer", ONCE))
+    assert rows_of(storage) == before
 
 
 def test_foreign_clustering_plan_is_never_rolled_back(template: tuple[Path, Model], tmp_path: Path) -> None:
@@ -139,8 +226,8 @@ def test_foreign_rollback_of_our_pending_instant_fails_our_write(
     path, before = template
     storage = copy_of(path, tmp_path)
     faulty = FaultyStorage(storage, meanwhile=once(MOMENTS[moment](), lambda _: roll_back_pending(storage)))
-    with pytest.raises(WriteConflictError, match="another writer"):
-        write.run(open_at(faulty, "writer"))
+    with pytest.raises(WriteConflictError, match=r"another writer.*concurrency\.mode=optimistic_concurrency_control"):
+        write.run(open_at(faulty, "writer", ONCE))
     assert rows_of(storage) == before
     assert leftovers(storage) == []
     NEXT.run(open_at(storage, "next"))
@@ -156,7 +243,7 @@ def test_foreign_rollback_of_the_first_write_fails_it(tmp_path: Path) -> None:
         storage, meanwhile=once(lambda call: call.name == "open_output", lambda _: roll_back_pending(storage))
     )
     with pytest.raises(WriteConflictError):
-        UPSERT.run(open_at(faulty, "writer"))
+        UPSERT.run(open_at(faulty, "writer", ONCE))
     NEXT.run(open_at(storage, "next"))
     assert rows_of(storage) == NEXT.applied({})
     assert leftovers(storage) == []
@@ -175,8 +262,8 @@ def test_instant_time_taken_by_a_foreign_writer_is_not_used(template: tuple[Path
     is_request = once(lambda call: call.path.endswith(".commit.requested"), take_first)
     UPSERT.run(open_at(FaultyStorage(storage, meanwhile=is_request), "writer"))
     assert rows_of(storage) == UPSERT.applied(before)
-    with pytest.raises(WriteConflictError, match=f"{taken[0].name} is pending"):
-        NEXT.run(lakeformat.Table(storage))
+    NEXT.run(lakeformat.Table(storage))
+    assert rows_of(storage) == NEXT.applied(UPSERT.applied(before))
     assert taken[0].exists()
 
 
@@ -209,7 +296,7 @@ def test_two_overwrites_from_one_snapshot_conflict(template: tuple[Path, Model],
         storage, meanwhile=once(lambda call: call.name == "lock", lambda _: NEXT.run(lakeformat.Table(storage)))
     )
     with pytest.raises(WriteConflictError, match="run the write again"):
-        overwrite.run(open_at(faulty, "writer"))
+        overwrite.run(open_at(faulty, "writer", ONCE))
     assert rows_of(storage) == NEXT.applied(before)
     assert leftovers(storage) == []
 

@@ -1,0 +1,115 @@
+"""Each guarantee on which the protocol rests is needed: without it, a seed among the first thousand goes wrong.
+
+Only the heartbeat is not one of them. If it is ignored, live writers are undone, but nothing is lost.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import pytest
+
+from lakeformat.transaction import claims, commit, decisions, rollback, transaction, undo
+from tests.simulation.workload import Plan, make_plan, run
+
+_SEEDS: Final = 1000
+
+#: Switches a guarantee off, and returns what the plan of a run needs for it.
+_Switch = Callable[[pytest.MonkeyPatch], Mapping[str, Any]]
+
+
+def _if_match(_: pytest.MonkeyPatch) -> Mapping[str, Any]:
+    return {"walls": frozenset({"if-match"})}
+
+
+def _put_if_absent(_: pytest.MonkeyPatch) -> Mapping[str, Any]:
+    return {"walls": frozenset({"create"})}
+
+
+def _own_nonce(patch: pytest.MonkeyPatch) -> Mapping[str, Any]:
+    patch.setattr(decisions, "_was_decided", lambda *_: False)
+    return {"walls": frozenset({"read-back"})}
+
+
+def _carrying_on(patch: pytest.MonkeyPatch) -> Mapping[str, Any]:
+    def settle(store: Any) -> Any:
+        return *decisions.read_state(store.storage), store.load()
+
+    patch.setattr(decisions, "settle", settle)
+    return {}
+
+
+def _conflict_check(patch: pytest.MonkeyPatch) -> Mapping[str, Any]:
+    patch.setattr(transaction, "check_conflicts", lambda *_: None)
+    return {}
+
+
+def _undone_check(patch: pytest.MonkeyPatch) -> Mapping[str, Any]:
+    patch.setattr(commit, "check_pending", lambda *_: None)
+    return {}
+
+
+def _decided_undo(patch: pytest.MonkeyPatch) -> Mapping[str, Any]:
+    def create_only(store: Any, check: Any, **_: Any) -> Any:
+        decision = check(decisions.DecisionState(), store.load())
+        if decision is not None and decision.path:
+            decisions.put_once(store.storage, decision.path, decision.data)
+        return decision
+
+    patch.setattr(rollback, "decide", create_only)
+    return {}
+
+
+def _barrier(patch: pytest.MonkeyPatch) -> Mapping[str, Any]:
+    decide = decisions.decide
+
+    def without_barrier(store: Any, check: Any, **how: Any) -> Any:
+        def lower(*seen: Any) -> Any:
+            decision = check(*seen)
+            return decision and dataclasses.replace(decision, is_barrier=False)
+
+        return decide(store, lower, **how)
+
+    patch.setattr(undo, "decide", without_barrier)
+    return {}
+
+
+WALLS: Final[Mapping[str, _Switch]] = {
+    "the storage compares versions": _if_match,
+    "the storage creates only absent files": _put_if_absent,
+    "a writer looks for its own nonce": _own_nonce,
+    "the next writer carries a decision out": _carrying_on,
+    "commits are checked for conflicts": _conflict_check,
+    "commits are checked for being undone": _undone_check,
+    "an undo is decided before it acts": _decided_undo,
+    "a restore is a barrier": _barrier,
+}
+
+
+def search(name: str, patch: pytest.MonkeyPatch, seeds: int = _SEEDS) -> str | None:
+    """Switch a guarantee off and return what goes wrong first, with its seed; None if nothing does."""
+    changes = WALLS[name](patch)
+    for seed in range(seeds):
+        if problem := _first_problem(make_plan(seed, **changes)):
+            return f"seed {seed}: {problem}"
+    return None
+
+
+def _first_problem(plan: Plan) -> str | None:
+    result = run(plan)
+    return next(iter((*result.anomalies, *result.crashes)), None) and result.problems()[0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", list(WALLS))
+def test_without_this_guarantee_a_seed_goes_wrong(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert search(name, monkeypatch) is not None
+
+
+@pytest.mark.slow
+def test_live_writers_that_are_undone_lose_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(claims, "is_alive", lambda *_: False)
+    wrong = {seed: problems for seed in range(150) if (problems := run(make_plan(seed)).problems())}
+    assert not wrong
