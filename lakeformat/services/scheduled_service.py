@@ -214,7 +214,7 @@ class ScheduledService:
                 # OverlapError: files of the plan have changed, so it can never be run. Remove it.
                 self._undo(commit, keeps_plan=keeps_plan and not isinstance(error, OverlapError))
 
-        with self.transaction.delete_stage_on_failure(), self.transaction.undo_on_failure(undo, takes_lock=True):
+        with self.transaction.delete_stage_on_failure(), self.transaction.undo_on_failure(undo):
             yield
 
     def _undo(self, commit: OpenCommit, *, keeps_plan: bool) -> None:

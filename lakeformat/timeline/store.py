@@ -478,7 +478,7 @@ class TimelineStore:
 
     def request(self, instant: Instant, data: bytes = b"") -> None:
         """Create the requested file of a new instant. Raise ``FileExistsError`` if the file already exists."""
-        self.storage.create(self.path(instant.at(State.REQUESTED)), data)
+        self._create(self.path(instant.at(State.REQUESTED)), data)
 
     def start(self, instant: Instant, profile: CommitMetadata | bytes | None = None) -> Instant:
         """Make a requested instant inflight. Raise ``FileExistsError`` if another process has done it.
@@ -489,8 +489,15 @@ class TimelineStore:
         """
         inflight = check_step(instant, State.INFLIGHT)
         data = self.layout.encode_commit(profile) if isinstance(profile, CommitMetadata) else profile or b""
-        self.storage.create(self.path(inflight), data)
+        self._create(self.path(inflight), data)
         return inflight
+
+    def _create(self, path: str, data: bytes) -> None:
+        """Create a file. Try again if the storage does not respond; then a file of the same bytes counts as ours."""
+        try:
+            self.storage.create(path, data)
+        except OutcomeUnknownError:
+            put_once(self.storage, path, data)
 
     def complete(self, instant: Instant, metadata: Completed, clock: Clock) -> Instant:
         """Complete an inflight instant, which makes it visible. Call this under the table's lock.

@@ -26,9 +26,10 @@ from lakeformat.concurrency import every
 from lakeformat.errors import LakeformatError
 from lakeformat.model.instant import Action, Instant, State, next_instant_time
 from lakeformat.model.table_config import TableConfig
-from lakeformat.storage.port import HOODIE, Clock, Storage, VersionChangedError, own_path
-from lakeformat.timeline.store import TimelineStore
+from lakeformat.storage.port import HOODIE, Clock, Ids, RandomIds, Storage, VersionChangedError, own_path
+from lakeformat.timeline.store import TimelineStore, put_once
 from lakeformat.timeline.timeline import Timeline
+from lakeformat.transaction.decisions import DecisionState, settle
 
 __all__ = [
     "DEAD_AFTER_MS",
@@ -43,6 +44,8 @@ __all__ = [
     "claim_instant",
     "claim_path",
     "claim_plan",
+    "find_newest_time",
+    "forget_heartbeats",
     "has_live_heartbeat",
     "has_process_lock",
     "is_alive",
@@ -69,6 +72,7 @@ FOREIGN_GRACE_MS: Final = 600_000
 
 
 _TOKEN: Final = re.compile("[0-9a-f]{32}")
+_IDS: Ids = RandomIds()
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +114,7 @@ def claim_instant(
     token: str,
     data: bytes | None = b"",
     undoes: bool = False,
-    timeline: Timeline | None = None,
+    seen: tuple[DecisionState, Timeline] | None = None,
     dead_after_ms: int = DEAD_AFTER_MS,
 ) -> Instant:
     """Claim and request a new instant, greater than all existing ones. Call it under the table's lock.
@@ -123,10 +127,10 @@ def claim_instant(
         token: the write's id.
         data: contents of the requested file; None to create no requested file, because the caller decides it.
         undoes: whether the instant is a rollback of a completed commit.
-        timeline: the newest timeline; None loads it.
+        seen: the newest state and timeline; None loads them.
         dead_after_ms: age of the last heartbeat at which other writers may count the writer as dead.
     """
-    newest = (timeline or store.load()).last_time
+    newest = find_newest_time(*(seen or settle(store)[::2]))
     while True:
         instant = Instant(next_instant_time(clock.now_ms(), newest, config.zone), action, State.REQUESTED)
         newest = instant.time
@@ -145,8 +149,19 @@ def claim_instant(
         return instant
 
 
+def find_newest_time(state: DecisionState, timeline: Timeline) -> str | None:
+    """Return the greatest time of all instants that are or were on the timeline; None if there is none.
+
+    An instant that was undone is not on the timeline any more. Its time must not be used again, because late requests
+    may still create its files.
+    """
+    undone = (each.partition("/")[0] for each in state.undone)
+    return max((timeline.last_time or "", state.archived_to, *undone)) or None
+
+
 def _claim_content(kind: str, token: str, dead_after_ms: int, **flags: bool) -> dict[str, object]:
-    content: dict[str, object] = {"kind": kind, "lakeformat.token": token}
+    # The nonce makes the claims of two processes differ: equal bytes would count as written by the same process.
+    content: dict[str, object] = {"kind": kind, "lakeformat.token": token, "nonce": _IDS.token()}
     if dead_after_ms != DEAD_AFTER_MS:
         content["dead_after_ms"] = dead_after_ms
     return {**content, **{name: True for name, is_set in flags.items() if is_set}}
@@ -181,7 +196,7 @@ def take_over_claim(storage: Storage, instant_time: str, *, token: str) -> bool:
 
 def _create_if_absent(storage: Storage, path: str, data: bytes) -> bool:
     try:
-        storage.create(path, data)
+        put_once(storage, path, data)
     except FileExistsError:
         return False
     return True
@@ -254,6 +269,15 @@ def release(storage: Storage, instant_time: str) -> None:
     """Remove the claim and the heartbeat of an instant. Call it after the commit or rollback."""
     remove_heartbeat(storage, instant_time)
     storage.delete(claim_path(instant_time))
+
+
+def forget_heartbeats(storage: Storage, timeline: Timeline, clock: Clock) -> None:
+    """Remove the heartbeats whose instants are not pending, if they are older than `FOREIGN_GRACE_MS`."""
+    pending = {instant.time for instant in timeline.pending}
+    for entry in storage.list(HEARTBEATS):
+        is_old = clock.now_ms() - entry.modified_ms >= FOREIGN_GRACE_MS
+        if is_old and not entry.is_folder and entry.name not in pending:
+            storage.delete(entry.path)
 
 
 def list_stale_claims(storage: Storage, timeline: Timeline, clock: Clock) -> dict[str, Claim]:

@@ -60,9 +60,8 @@ def put_completed(
     store: TimelineStore,
     clock: Clock,
     commit: OpenCommit,
-    metadata: CommitMetadata,
     *,
-    check: Callable[[Timeline], None],
+    check: Callable[[Timeline], CommitMetadata],
     before_put: Callable[[], None],
     lease: Lease | None = None,
 ) -> Instant:
@@ -71,7 +70,8 @@ def put_completed(
     On storage with locks, call it under the table's lock.
 
     Args:
-        check: raises an error if the commit conflicts with a commit on the given timeline.
+        check: raises an error if the commit conflicts with a commit on the given timeline. It returns the commit's
+            metadata.
         before_put: called once, directly before the commit is decided; an error that it raises stops the commit.
         lease: the lease of the lock that Hudi's writers respect, too; None if Hudi does not write to the table.
 
@@ -79,12 +79,12 @@ def put_completed(
         WriteConflictError: nothing was published; the caller must undo the write.
         CommitStateUnknownError: the commit may or may not be visible; the caller must delete nothing.
     """
-    metadata = replace(metadata, extra={**metadata.extra, TOKEN_KEY: commit.token})
     found: list[Instant] = []
 
     def make_decision(state: DecisionState, timeline: Timeline) -> Decision:
         check_pending(store, commit, timeline, state)
-        check(timeline)
+        metadata = check(timeline)
+        metadata = replace(metadata, extra={**metadata.extra, TOKEN_KEY: commit.token})
         if not found:
             before_put()
         completed, data = store.encode_completed(_inflight(commit), metadata, clock, timeline)

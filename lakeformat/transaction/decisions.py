@@ -72,7 +72,7 @@ STATE_PATH: Final = own_path("state")
 VOID_KEY: Final = "lakeformat.void"
 #: Number of decisions whose nonces the state file keeps, and of undone writes.
 _RECENT: Final = 40
-_UNDONE: Final = 200
+_UNDONE: Final = 500
 #: Maximum size in bytes of a decided file inside the state file. A larger one is stored in a file of its own.
 _INSIDE_BYTES: Final = 1 << 20
 #: Number of times that the state file's replacement is sent if the storage does not respond.
@@ -149,20 +149,25 @@ class DecisionState:
     def add(self, decision: Decision, nonce: str, *, is_shared: bool = False) -> DecisionState:
         """Return the state after one more decision."""
         number = self.number + 1
-        undone = (*self.undone, decision.undoes) if decision.undoes else self.undone
+        archived_to = max(self.archived_to, decision.archived_to)
+        undone = tuple(each for each in (*self.undone, decision.undoes) if each > archived_to)
         return DecisionState(
             number=number,
             last=decision,
             recent=(*self.recent, (number, nonce))[-_RECENT:],
             undone=undone[-_UNDONE:],
             barrier=number if decision.is_barrier else self.barrier,
-            archived_to=max(self.archived_to, decision.archived_to),
+            archived_to=archived_to,
             is_shared=self.is_shared or is_shared,
         )
 
     def has_decided(self, nonce: str) -> bool:
         """Tell whether the decision with this nonce is among the newest ones."""
         return any(each == nonce for _, each in self.recent)
+
+    def lists_undone(self, instant_time: str) -> bool:
+        """Tell whether a write of this instant was undone: any run of it."""
+        return any(each.partition("/")[0] == instant_time for each in self.undone)
 
     def has_undone(self, instant_time: str, write_id: str) -> bool:
         """Tell whether this write of an instant was undone."""
@@ -396,17 +401,14 @@ def _make_unknown_error(storage: Storage, decision: Decision, reason: Exception 
     )
 
 
-def prepare_removal(store: TimelineStore, path: str) -> None:
-    """Prepare the removal of a decided file from the timeline. Without this the next writer would create it again."""
-    state, _ = read_state(store.storage)
-    if state.last is None or state.last.path != path:
-        return
+def prepare_removal(store: TimelineStore, instant_time: str) -> None:
+    """Decide that an instant's files are removed from the timeline.
 
-    def check(state: DecisionState, _: Timeline) -> Decision | None:
-        is_last = state.last is not None and state.last.path == path
-        return Decision(kind=Kind.REMOVE, instant_time=state.last.instant_time) if is_last and state.last else None
-
-    decide(store, check)
+    Without this, the next writer would create a decided file again, and could not tell a file that a late request
+    creates from another program's.
+    """
+    if not store.storage.has_lock:
+        decide(store, lambda *_: Decision(kind=Kind.REMOVE, instant_time=instant_time, undoes=instant_time))
 
 
 # --- empty commits ----------------------------------------------------------------------------------------

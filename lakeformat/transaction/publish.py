@@ -76,14 +76,12 @@ def make_commit_metadata(
     outcome: Outcome,
     stats: Sequence[WriteStat],
     replaced: Mapping[str, tuple[str, ...]],
-    batches: Mapping[str, str],
 ) -> CommitMetadata:
-    """Return the metadata of the completed file.
+    """Return the metadata of the completed file, without the batch ids.
 
     Args:
         stats: the write stats of the written files.
         replaced: maps partition path to the ids of the file groups to hide.
-        batches: the extra metadata entry with the batch ids, from `make_batches_entry`.
     """
     config, schema = settings.config, outcome.schema
     by_partition: dict[str, list[WriteStat]] = {}
@@ -91,7 +89,6 @@ def make_commit_metadata(
         by_partition.setdefault(stat.partition_path, []).append(stat)
     extra = {
         **hooks.extra_metadata,
-        **batches,
         "schema": outcome.schema_text or to_avro(schema, table_name=config.name),
         REPORT_KEY: report.as_text(),
         **make_off_folder_entry(outcome.written, config, schema),

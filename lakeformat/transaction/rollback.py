@@ -50,6 +50,7 @@ from lakeformat.transaction.decisions import (
     OvertakenError,
     decide,
     encode_void_commit,
+    prepare_removal,
     read_state,
     settle,
 )
@@ -172,6 +173,7 @@ def _has_command_block(storage: Storage, log: LogFile, victim: str) -> bool:
 _LOG: Final = logging.getLogger("lakeformat.write")
 #: Actions that are undone if their writer is dead. A compaction's plan stays; only the files of its run are deleted.
 _UNDOABLE_ACTIONS: Final = COMMIT_ACTIONS | REPLACE_ACTIONS | {Action.COMPACTION}
+_PLAN_ACTIONS: Final = REPLACE_ACTIONS | {Action.COMPACTION}
 _STAGE_LIFETIME_MS: Final = 24 * 3600 * 1000
 #: Maximum number of pending instants whose claims and heartbeats are read at once.
 _THREADS: Final = 8
@@ -186,10 +188,10 @@ def recover(
     *,
     kept_plan: str | None = None,
     restore_target: str | None = None,
-) -> tuple[int, Timeline]:
+) -> tuple[DecisionState, Timeline]:
     """Finish pending restores and rollbacks, undo the writes of dead writers, and remove leftover files.
 
-    Return the number of decisions made before, and the newest timeline.
+    Return the state of the decisions before, and the newest timeline.
 
     Args:
         kept_plan: instant time of a clustering that the caller wants to run. If an earlier run of it has died, the plan
@@ -205,6 +207,7 @@ def recover(
     except OvertakenError:
         _void_overtaken_commit(store)
         state, _, timeline = settle(store)
+    timeline = _erase_late_files(store, state, timeline)
     restores = [instant for instant in timeline.pending if instant.action is Action.RESTORE]
     if restores:
         finish_restores(CommitUndo(store, config, clock), restores, restore_target=restore_target)
@@ -235,7 +238,30 @@ def recover(
     if store.storage.location not in _CLEARED:
         _CLEARED.add(store.storage.location)
         _clear_old_files(store, clock)
-    return state.number, timeline
+        claims.forget_heartbeats(store.storage, timeline, clock)
+    return state, timeline
+
+
+def _erase_late_files(store: TimelineStore, state: DecisionState, timeline: Timeline) -> Timeline:
+    """Erase the pending files of undone instants, which late requests have created again. Return the newest timeline.
+
+    If the instant is a plan that stays on the timeline, only its inflight file is erased.
+    """
+    late = [
+        instant
+        for instant in timeline.pending
+        if state.lists_undone(instant.time) and claims.read_claim(store.storage, instant.time) is None
+    ]
+    for instant in late:
+        if instant.time in state.undone or not _has_requested_plan(store, instant):
+            store.erase(instant)
+        elif instant.state is State.INFLIGHT and not state.is_shared:  # Hudi may run a plan of ours.
+            store.revert(instant)
+    return store.load() if late else timeline
+
+
+def _has_requested_plan(store: TimelineStore, instant: Instant) -> bool:
+    return instant.action in _PLAN_ACTIONS and store.info(instant.at(State.REQUESTED)) is not None
 
 
 def _may_finish(store: TimelineStore, rollback: Instant, claim: claims.Claim, clock: Clock) -> bool:
@@ -348,6 +374,7 @@ def roll_back(store: TimelineStore, config: TableConfig, clock: Clock, victim: I
     timeline = store.load()
     current = timeline.find(victim.time)
     if current is None:
+        prepare_removal(store, victim.time)
         if was_rolled_back(store, timeline, victim.time):
             _delete_late_files(store, victim)
         claims.release(store.storage, victim.time)
@@ -355,7 +382,7 @@ def roll_back(store: TimelineStore, config: TableConfig, clock: Clock, victim: I
     if current.state is State.COMPLETED or _is_being_rolled_back(store, timeline, victim.time):
         return False
     rollback = claims.claim_instant(
-        store, config, clock, Action.ROLLBACK, kind=claims.PROCESS, token=victim.time, data=None, timeline=timeline
+        store, config, clock, Action.ROLLBACK, kind=claims.PROCESS, token=victim.time, data=None
     )
     with claims.keep_alive(store.storage, rollback.time):
         if not _decide_rollback(store, rollback, victim):

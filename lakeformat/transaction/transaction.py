@@ -1,7 +1,7 @@
 """One transaction: begin, work while a thread renews the heartbeat, publish under the lock; undo and retry on failure.
 
-Every writer and every service uses it. Some hold the lock during all of their work (`Transaction.run_under_lock`),
-others only to begin and to publish (`Transaction.run_unlocked`). If a writer dies, the next writer rolls it back.
+Every writer and every service uses it. It holds the lock only to begin and to publish, so writers work at the same
+time. If a writer dies, the next writer rolls it back.
 """
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
+from random import Random
 from typing import Final, TypeVar
 
 from lakeformat.codec.timeline_files.service_plans import encode_requested_replace
+from lakeformat.concurrency import sleep
 from lakeformat.errors import CommitStateUnknownError, LakeformatError, StorageError, WriteConflictError
 from lakeformat.file_system_view.context import TableContext
 from lakeformat.file_system_view.snapshot import Snapshot
@@ -37,7 +39,7 @@ from lakeformat.transaction.commit_listeners import (
     PublishedCommit,
 )
 from lakeformat.transaction.conflict import check_conflicts, check_plans, reduce_compactions
-from lakeformat.transaction.decisions import warn_of_single_writer
+from lakeformat.transaction.decisions import DecisionState, warn_of_single_writer
 from lakeformat.transaction.foreign_writes import check_foreign_writes
 from lakeformat.transaction.hooks import CommitMessage, Hooks
 from lakeformat.transaction.markers import remove_markers
@@ -47,10 +49,17 @@ from lakeformat.transaction.rollback import recover, roll_back
 from lakeformat.transaction.settings import TransactionSettings
 from lakeformat.transaction.written_file import stage_folder
 
-__all__ = ["Transaction"]
+__all__ = ["BatchWrittenError", "Transaction"]
 
 _LOG: Final = logging.getLogger("lakeformat.write")
 _Result = TypeVar("_Result")
+#: Maximum wait in seconds before the second attempt after a conflict. It doubles with each further attempt.
+_RETRY_SECONDS: Final = 0.05
+_RANDOM: Final = Random()  # noqa: S311  Waits need no secure random numbers.
+
+
+class BatchWrittenError(WriteConflictError):
+    """Another run of the same batch was published while this one was running."""
 
 
 class Transaction:
@@ -71,29 +80,34 @@ class Transaction:
         )
         self._published: PublishedCommit | None = None
         self._lease: Lease | None = None
-        self._decisions = 0
-        self._timeline: Timeline | None = None
+        self._seen: tuple[DecisionState, Timeline] | None = None
         self._has_begun = False
+        self._is_locked = False
 
     @contextmanager
     def hold_lock(self, *, kept_plan: str | None = None) -> Iterator[None]:
         """Hold the table's lock during the block. Before a write has begun, first undo the writes of dead writers.
 
-        On storage without locks there is a lock only if Hudi writes to the table, too. If the block published a commit,
-        call the listeners after the lock is released.
+        On storage without locks there is a lock only if Hudi writes to the table, too. If this transaction holds the
+        lock already, this does nothing. If the block published a commit, call the listeners after the lock is released.
 
         Args:
             kept_plan: instant time of a clustering whose plan stays even if a run of it has died.
         """
+        if self._is_locked:
+            yield
+            return
         warn_of_single_writer(self.storage)
         with lock_table(self.storage, self.settings.lock) as lease:
             self._lease = lease if self.settings.lock.is_shared and not self.storage.has_lock else None
             self._check_version()
             if not self._has_begun:
-                self._decisions, self._timeline = recover(
-                    self.store, self.settings.config, self.context.clock, kept_plan=kept_plan
-                )
-            yield
+                self._seen = recover(self.store, self.settings.config, self.context.clock, kept_plan=kept_plan)
+            self._is_locked = True
+            try:
+                yield
+            finally:
+                self._is_locked = False
         published, self._published = self._published, None
         if published is not None:
             for listener in self.listeners:
@@ -102,7 +116,7 @@ class Transaction:
     @property
     def decisions(self) -> int:
         """Return the number of decisions that others had made when the lock was taken."""
-        return self._decisions
+        return self._seen[0].number if self._seen is not None else 0
 
     def _check_version(self) -> None:
         planned, found = self.settings.config.version, self.store.config().version
@@ -124,20 +138,14 @@ class Transaction:
             self._has_begun = False
             try:
                 return attempt()
+            except BatchWrittenError:
+                tries += 1  # The next attempt skips the batch.
             except WriteConflictError as error:
                 if not tries:
                     raise
                 _LOG.warning("%s; trying again, %d tries left", error, tries)
+                sleep(_RANDOM.uniform(0, _RETRY_SECONDS * 2 ** (self.settings.retries - tries)))
                 self.report = Report(self.context.clock, self.settings.operation.value)
-
-    def retry_under_lock(self, attempt: Callable[[], _Result]) -> _Result:
-        """Run an attempt as `retry` does, and hold the table's lock during each attempt."""
-
-        def attempt_under_lock() -> _Result:
-            with self.hold_lock():
-                return attempt()
-
-        return self.retry(attempt_under_lock)
 
     def skip_known_batch(self, snapshot: Snapshot) -> WriteResult | None:
         """Return a skipped write's result if the batch is in the table already, else None. Call it under the lock."""
@@ -180,10 +188,10 @@ class Transaction:
             kind=claim_kind,
             token=settings.write_id,
             data=data,
-            timeline=self._timeline,
+            seen=self._seen,
             dead_after_ms=settings.dead_after_ms,
         )
-        self._has_begun, self._timeline = True, None
+        self._has_begun = True
         return OpenCommit(instant, settings.write_id, known, self.decisions)
 
     def move_to_inflight(
@@ -273,11 +281,9 @@ class Transaction:
     # --- work -----------------------------------------------------------------------------------------
 
     @contextmanager
-    def run_under_lock(self, commit: OpenCommit) -> Iterator[None]:
-        """Renew the heartbeat while the block runs under the lock. If the block raises, roll back the write.
-
-        If the block raises `CommitStateUnknownError`, nothing is rolled back.
-        """
+    def resume(self, commit: OpenCommit) -> Iterator[None]:
+        """Go on with an instant that another process has begun. If the block raises, undo the write."""
+        self._has_begun = True
         with self.keep_alive(commit), self.undo_on_failure(lambda _: self.undo(commit)):
             yield
 
@@ -294,27 +300,24 @@ class Transaction:
                 known = known if known is not None else self.store.load().commit_times
                 commit = self.begin(known)
                 life.enter_context(self.keep_alive(commit))
-            with self.undo_on_failure(lambda _: self.undo(commit), takes_lock=True):
+            with self.undo_on_failure(lambda _: self.undo(commit)):
                 yield commit
 
     @contextmanager
-    def undo_on_failure(self, undo: Callable[[BaseException], None], *, takes_lock: bool = False) -> Iterator[None]:
+    def undo_on_failure(self, undo: Callable[[BaseException], None]) -> Iterator[None]:
         """Undo the write if the block raises, unless the commit may be visible.
 
         If the undo fails, the next writer undoes the write.
 
         Args:
             undo: called with the error, under the lock.
-            takes_lock: whether to take the lock for the undo; False if the block runs under the lock already.
         """
         try:
             yield
         except CommitStateUnknownError:
             raise
         except BaseException as error:
-            with suppress(LakeformatError, OSError), ExitStack() as lock:
-                if takes_lock:
-                    lock.enter_context(self.hold_lock())
+            with suppress(LakeformatError, OSError), self.hold_lock():
                 undo(error)
             raise
 
@@ -323,22 +326,27 @@ class Transaction:
         return keep_alive(self.storage, commit.time, self.settings.heartbeat_seconds)
 
     def undo(self, commit: OpenCommit) -> None:
-        """Roll back this writer's failed write, unless it has completed. Call it under the lock."""
-        if not roll_back(self.store, self.settings.config, self.context.clock, commit.instant):
-            current = self.store.load().find(commit.time)
-            if current is not None and current.state is State.COMPLETED:
-                self._tidy(commit)
+        """Roll back this writer's failed write under the lock, unless it has completed."""
+        with self.hold_lock():
+            if not roll_back(self.store, self.settings.config, self.context.clock, commit.instant):
+                current = self.store.load().find(commit.time)
+                if current is not None and current.state is State.COMPLETED:
+                    self._tidy(commit)
         self._has_begun = False
 
     # --- publish --------------------------------------------------------------------------------------
 
     def publish(self, commit: OpenCommit, outcome: Outcome) -> None:
-        """Validate the write, publish it, and call the listeners. Call it under the lock.
+        """Validate the write, publish it under the lock, and call the listeners.
 
         Raises:
             ValidationFailedError, WriteConflictError: nothing was published; the caller must undo the write.
             CommitStateUnknownError: the commit may or may not be visible; the caller must delete nothing.
         """
+        with self.hold_lock():
+            self._publish(commit, outcome)
+
+    def _publish(self, commit: OpenCommit, outcome: Outcome) -> None:
         stats, replaced = outcome.stats, outcome.replaced_ids
         opened = [stat for stat in stats if stat.prev_commit in {None, commit.time}]
         count_rows(self.settings.operation, self.report, stats, len(opened), replaced)
@@ -350,14 +358,12 @@ class Transaction:
         )
         merged -= {FileGroupId(s.partition_path, s.file_id) for s in opened}
         hidden = {FileGroupId(partition, id_) for partition, ids in replaced.items() for id_ in ids}
+        metadata = make_commit_metadata(self.settings, self.hooks, self.report, outcome, stats, replaced)
+        check_new_keys = make_publish_check(outcome, frozenset(stat.partition_path for stat in opened))
         with self.report.step("publish"):
-            batch = self.settings.batch
-            # Load the newest timeline: commits on the snapshot's timeline may have been archived meanwhile.
-            last = read_last_batches(self.store, self.store.load(), batch.app if batch else None)
-            batches = make_batches_entry(last, batch)
-            metadata = make_commit_metadata(self.settings, self.hooks, self.report, outcome, stats, replaced, batches)
-            check_new_keys = make_publish_check(outcome, frozenset(stat.partition_path for stat in opened))
-            instant = self._put_completed(commit, metadata, frozenset(merged | hidden), outcome, check_new_keys)
+            instant, batches = self._put_completed(
+                commit, metadata, frozenset(merged | hidden), outcome, check_new_keys
+            )
         published = PublishedCommit(
             commit=commit,
             instant=instant,
@@ -386,8 +392,10 @@ class Transaction:
         touched: frozenset[FileGroupId],
         outcome: Outcome,
         check_new_keys: NewKeyCheck,
-    ) -> Instant:
+    ) -> tuple[Instant, Mapping[str, str]]:
         """Check for conflicts with commits completed since the write began, then create the completed file.
+
+        Return the completed instant and the extra metadata entry with the batch ids.
 
         Args:
             touched: file groups that the write changes or hides.
@@ -396,7 +404,9 @@ class Transaction:
         bases = (stat.prev_commit or "" for stat in metadata.all_stats() if stat.is_base)
         newest = max((time for time in bases if time.isdigit()), default="")
 
-        def check(timeline: Timeline) -> None:
+        batches: dict[str, str] = {}
+
+        def check(timeline: Timeline) -> CommitMetadata:
             if newest > commit.time:
                 raise WriteConflictError(
                     f"commit {commit.time} of {self.storage.location} has read commit {newest}, which began later and "
@@ -412,20 +422,37 @@ class Transaction:
                 check_foreign_writes(self.store, timeline, commit.time, touched, self.context.clock)
             if others:
                 check_new_keys(others)
+            batches.update(self._make_batches_entry(timeline))
+            return replace(metadata, extra={**metadata.extra, **batches})
 
         def call_before_publish() -> None:
             for listener in self.listeners:
                 listener.before_publish(commit)
 
-        return put_completed(
+        instant = put_completed(
             self.store,
             self.context.clock,
             commit,
-            metadata,
             check=check,
             before_put=call_before_publish,
             lease=self._lease,
         )
+        return instant, batches
+
+    def _make_batches_entry(self, timeline: Timeline) -> Mapping[str, str]:
+        """Return the entry with the last batch id of each app, this write's included.
+
+        Raises:
+            BatchWrittenError: another run of this batch has been published meanwhile.
+        """
+        batch = self.settings.batch
+        last = read_last_batches(self.store, timeline, batch.app if batch else None)
+        if batch is not None and (stored := last.get(batch.app)) is not None and batch.id <= stored:
+            raise BatchWrittenError(
+                f"batch {batch.id} of {batch.app!r} was written to {self.storage.location} by another run meanwhile; "
+                "run the write again, it will be skipped"
+            )
+        return make_batches_entry(last, batch)
 
     def close(self, commit: OpenCommit) -> WriteResult:
         """Remove the leftovers of the commit. Return the result of the write, and log it."""

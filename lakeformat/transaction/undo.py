@@ -134,6 +134,7 @@ class CommitUndo:
             instant_time=rollback.time,
             path=self.store.path(rollback),
             data=encode_rollback_plan(plan),
+            undoes=victim.time,
             is_barrier=True,
         )
         decide(self.store, lambda *_: decision)
@@ -171,7 +172,7 @@ class CommitUndo:
 
     def give_up(self, rollback: Instant) -> None:
         """Remove from the timeline a rollback that has not deleted any file, and release its claim."""
-        prepare_removal(self.store, self.store.path(rollback.at(State.REQUESTED)))
+        prepare_removal(self.store, rollback.time)
         self.store.erase(rollback)
         claims.release(self.store.storage, rollback.time)
 
@@ -250,7 +251,7 @@ class CommitUndo:
         with suppress(FileExistsError):
             store.complete(restore, metadata, self.clock)
         for rollback in self._rollbacks_since(restore).values():
-            prepare_removal(store, store.path(rollback.at(State.REQUESTED)))
+            prepare_removal(store, rollback.time)
             store.remove(rollback)
         claims.release(store.storage, restore.time)
 
@@ -314,7 +315,7 @@ def finish_restores(undoing: CommitUndo, restores: Iterable[Instant], *, restore
         if lives:
             raise WriteConflictError(f"{store.path(restore)} is running in {storage.location}; wait for it")
         if plan is None or (restore.state is State.REQUESTED and claim is not None):
-            prepare_removal(store, store.path(restore.at(State.REQUESTED)))
+            prepare_removal(store, restore.time)
             store.erase(restore)
             claims.release(storage, restore.time)
             continue

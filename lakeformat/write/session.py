@@ -25,11 +25,12 @@ from lakeformat.keys.partition_paths import match_partitions
 from lakeformat.model.files import join_path
 from lakeformat.model.operation import Operation
 from lakeformat.transaction.commit import NewKeyCheck, OpenCommit
+from lakeformat.transaction.conflict import OverlapError
 from lakeformat.transaction.hooks import Hooks, hooks_of
 from lakeformat.transaction.markers import marker_kind, prepare_partition, put_marker
 from lakeformat.transaction.publish import Outcome
 from lakeformat.transaction.result import WriteResult
-from lakeformat.transaction.transaction import Transaction
+from lakeformat.transaction.transaction import BatchWrittenError, Transaction
 from lakeformat.transaction.written_file import WrittenFile, stage_folder
 from lakeformat.write.handles.append_handle import append, log_file_name
 from lakeformat.write.handles.base_file_handles import HandleSettings, create, merge
@@ -97,7 +98,7 @@ class WriteSession:
             known_commits, is_first = known if is_first else None, False
             return self._run_staged_once(rows, input_rows, known_commits, planned_snapshot, plans)
 
-        result = self.transaction.retry_under_lock(attempt)
+        result = self.transaction.retry(attempt)
         for plan, snapshot in plans[-1:]:
             warn_of_moved_keys(self.storage, self.job, plan, snapshot)
         return result
@@ -107,15 +108,15 @@ class WriteSession:
 
         Args:
             partitions: the partition paths to delete, taken from the input's rows; if the options name partitions,
-                those are deleted instead. Or a function that returns the partition paths to delete from the snapshot
-                taken under the lock; if it returns none, nothing is written.
+                those are deleted instead. Or a function that returns the partition paths to delete from the
+                snapshot; if it returns none, nothing is written.
             input_rows: number of input rows, for the report.
 
         Raises:
             InvalidInputError: if a path is invalid, or if no partition of the table matches.
             WriteConflictError: if the write still conflicts after the number of tries that the options allow.
         """
-        return self.transaction.retry_under_lock(lambda: self._delete_partitions(partitions, input_rows))
+        return self.transaction.retry(lambda: self._delete_partitions(partitions, input_rows))
 
     def _delete_partitions(self, partitions: frozenset[str] | PartitionChoice, input_rows: int) -> WriteResult:
         snapshot = self.context.snapshot()
@@ -131,11 +132,10 @@ class WriteSession:
             counted.update(partitions=len(found), unmatched=list(unmatched))
         if unmatched:
             _LOG.warning("no partition matches %s", ", ".join(unmatched))
-        commit = self.transaction.begin(snapshot.timeline.commit_times)
-        with self.transaction.run_under_lock(commit):
+        with self.transaction.run_unlocked(snapshot.timeline.commit_times) as begun:
             self.transaction.report.rows["incoming"] = input_rows
             profile = workload_profile(self.job.operation, (), ())
-            commit = self.transaction.move_to_inflight(commit, profile, snapshot, found)
+            commit = self.transaction.move_to_inflight(begun, profile, snapshot, found)
             outcome = Outcome(schema=schema, written=(), snapshot=snapshot, overwritten=found)
             self.transaction.publish(commit, outcome)
         return self.transaction.close(commit)
@@ -155,13 +155,12 @@ class WriteSession:
         schema = self.job.final_schema(snapshot)
         if known is None or not self.job.operation.is_overwrite:
             known = snapshot.timeline.commit_times
-        commit = self.transaction.begin(known)
-        with self.transaction.run_under_lock(commit):
+        with self.transaction.run_unlocked(known) as begun:
             self.transaction.report.rows["incoming"] = input_rows
             plan = plan_buckets(self.storage, self.job, rows, snapshot, schema, self.transaction.report)
             overwritten = self.transaction.list_overwritten(plan.rows, snapshot)
             profile = workload_profile(self.job.operation, plan.buckets, ())
-            commit = self.transaction.move_to_inflight(commit, profile, snapshot, overwritten)
+            commit = self.transaction.move_to_inflight(begun, profile, snapshot, overwritten)
             handles = HandleSettings.of(self.job, commit.time, schema)
             with self.transaction.report.step("write") as counted:
                 written = self.write_buckets(plan, handles)
@@ -253,25 +252,26 @@ class WriteSession:
         written: Sequence[WrittenFile],
         tails: Mapping[str, pa.Table],
         input_rows: int,
-        locked_snapshot: Snapshot | None = None,
     ) -> WriteResult:
         """Write the remaining rows to files, and publish these together with base files that are already written.
 
-        Call this under the lock. If it fails, the caller rolls back the commit. The stage folder is deleted in any
-        case.
+        If it fails, the caller rolls back the commit. The stage folder is deleted in any case.
 
         Args:
             written: finished base files in the stage folder.
             tails: for each partition path the rows that were too few for a file; they are written here.
-            locked_snapshot: the snapshot, if it was already read under the lock; None reads it here.
         """
         try:
-            snapshot = locked_snapshot or self.context.snapshot()
+            snapshot = self.context.snapshot()
             if (skipped := self.transaction.skip_known_batch(snapshot)) is not None:
                 self.transaction.undo(commit)
                 self.transaction.delete_stage()
                 return skipped
             self._run_direct(commit, written, tails, input_rows, snapshot)
+        except BatchWrittenError as error:
+            self.transaction.undo(commit)
+            self.transaction.delete_stage()
+            return self.transaction.skip(snapshot, str(error))
         except BaseException:
             self.transaction.delete_stage()
             raise
@@ -296,13 +296,48 @@ class WriteSession:
         commit = self.transaction.move_to_inflight(
             commit, profile, snapshot, self.transaction.list_overwritten(partitions, snapshot)
         )
+        handles = HandleSettings.of(self.job, commit.time, schema)
         with self.transaction.report.step("write") as counted:
-            placed = self.write_buckets(plan, HandleSettings.of(self.job, commit.time, schema), AFTER_TASKS)
-            placed += self.place_files(commit, written)
+            added = self.write_buckets(plan, handles, AFTER_TASKS)
+            placed = self.place_files(commit, written)
             counted.update(placed=len(written), buckets=len(plan.buckets))
-        partitions = {file.stat.partition_path for file in placed}
+        partitions = {file.stat.partition_path for file in (*added, *placed)}
         hidden = self.transaction.list_overwritten(partitions, snapshot)
-        self.transaction.publish(commit, Outcome(schema=schema, written=placed, snapshot=snapshot, overwritten=hidden))
+        outcome = Outcome(schema=schema, written=[*added, *placed], snapshot=snapshot, overwritten=hidden)
+        if hidden is not None:
+            self.transaction.publish(commit, outcome)
+            return
+        try:
+            self.transaction.publish(replace(commit, known=snapshot.timeline.commit_times), outcome)
+        except OverlapError as error:
+            _LOG.warning("%s; the rows go into new files", error)
+            self._publish_as_new_files(commit, added, placed, tails)
+
+    def _publish_as_new_files(
+        self,
+        commit: OpenCommit,
+        added: Sequence[WrittenFile],
+        placed: Sequence[WrittenFile],
+        tails: Mapping[str, pa.Table],
+    ) -> None:
+        """Write the remaining rows into new file groups, with which no other writer can conflict, and publish.
+
+        Args:
+            added: files with the remaining rows, in file groups that another writer has changed meanwhile.
+            placed: the other files of the write.
+            tails: the remaining rows by partition path.
+        """
+        for stat in (file.stat for file in added):
+            for path in (stat.path, *(path for path, _ in stat.cdc_stats)):
+                self.storage.delete(path)
+        snapshot = self.context.snapshot()
+        schema = self.job.final_schema(snapshot)
+        options = self.job.options.with_values(**{"hoodie.parquet.small.file.limit": 0})
+        job = replace(self.job, options=options)
+        plan = plan_buckets(self.storage, job, tails, snapshot, schema, self.transaction.report)
+        added = self.write_buckets(plan, HandleSettings.of(self.job, commit.time, schema), AFTER_TASKS)
+        outcome = Outcome(schema=schema, written=[*added, *placed], snapshot=snapshot)
+        self.transaction.publish(replace(commit, known=snapshot.timeline.commit_times), outcome)
 
     def publish_written(
         self,
@@ -315,7 +350,7 @@ class WriteSession:
     ) -> WriteResult:
         """Move finished files into their partitions and publish the commit.
 
-        Call this under the lock. If it fails, the caller rolls back the commit.
+        If it fails, the caller rolls back the commit.
 
         Args:
             overwritten: partition paths of this write's rows. If the operation overwrites partitions, the old files of
@@ -353,7 +388,7 @@ def _weight(bucket: Bucket) -> int:
 
 
 def write_direct(session: WriteSession, rows: Iterable[pa.RecordBatch]) -> WriteResult:
-    """Stream rows into base files under the lock, and publish them.
+    """Stream rows into base files, and publish them.
 
     Memory: twice the write buffer, one row group per open file, and the keys of open files.
 
@@ -362,35 +397,36 @@ def write_direct(session: WriteSession, rows: Iterable[pa.RecordBatch]) -> Write
         WriteConflictError, LockTimeoutError: if another writer interfered. A retry is safe.
     """
     context, job, transaction = session.context, session.job, session.transaction
-    with transaction.hold_lock():
-        snapshot = context.snapshot()
-        if (skipped := transaction.skip_known_batch(snapshot)) is not None:
-            return skipped
-        schema = job.final_schema(snapshot)
-        closed = find_closed_partitions(session, snapshot)
-        commit = transaction.begin(snapshot.timeline.commit_times)
-        with transaction.run_under_lock(commit), thread_pool(max(1, pa.cpu_count())) as pool:
-            settings = DirectSettings(
-                folder=stage_folder(job.write_id),
-                instant_time=commit.time,
-                write_id=job.write_id,
-                task=0,
-                write_token="0-0-0",  # noqa: S106  Part of a file name, not a secret.
-                tail_bytes=tail_bytes(job, tasks=False),
-                buffer_bytes=job.options.write.buffer_bytes * 2,
-                closed_partitions=closed,
-            )
-            writer = DirectWriter(context.storage, job.prepare, job.files(schema), settings, pool)
-            try:
-                with transaction.report.step("encode") as counted:
-                    write_rows(writer, rows, job.layout)
-                    written, tails = writer.finish()
-                    counted["files"] = len(written)
-            except BaseException:
-                writer.abandon()
-                transaction.delete_stage()
-                raise
-            return session.run_direct(commit, written, tails, writer.rows, snapshot)
+    snapshot = context.snapshot()
+    if (skipped := transaction.skip_known_batch(snapshot)) is not None:
+        return skipped
+    schema = job.final_schema(snapshot)
+    closed = find_closed_partitions(session, snapshot)
+    with (
+        transaction.run_unlocked(snapshot.timeline.commit_times) as commit,
+        thread_pool(max(1, pa.cpu_count())) as pool,
+    ):
+        settings = DirectSettings(
+            folder=stage_folder(job.write_id),
+            instant_time=commit.time,
+            write_id=job.write_id,
+            task=0,
+            write_token="0-0-0",  # noqa: S106  Part of a file name, not a secret.
+            tail_bytes=tail_bytes(job, tasks=False),
+            buffer_bytes=job.options.write.buffer_bytes * 2,
+            closed_partitions=closed,
+        )
+        writer = DirectWriter(context.storage, job.prepare, job.files(schema), settings, pool)
+        try:
+            with transaction.report.step("encode") as counted:
+                write_rows(writer, rows, job.layout)
+                written, tails = writer.finish()
+                counted["files"] = len(written)
+        except BaseException:
+            writer.abandon()
+            transaction.delete_stage()
+            raise
+        return session.run_direct(commit, written, tails, writer.rows)
 
 
 def find_closed_partitions(session: WriteSession, snapshot: Snapshot) -> Mapping[str, str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import json
+import logging
 import os
 import random
 import select
@@ -27,7 +28,14 @@ import pyarrow as pa
 
 import lakeformat
 from lakeformat.config.resolve import resolve
-from lakeformat.errors import CommitStateUnknownError, CorruptTableError, LakeformatError
+from lakeformat.errors import (
+    CommitStateUnknownError,
+    CorruptTableError,
+    LakeformatError,
+    LockTimeoutError,
+    StorageError,
+    WriteConflictError,
+)
 from lakeformat.model.files import BaseFileName, LogFileName
 from lakeformat.storage import Storage, open_storage
 from lakeformat.storage.port import HOODIE, OWN, SystemClock
@@ -46,6 +54,8 @@ PARTITIONS: Final = 8
 SHARED: Final[Mapping[str, str]] = {f"k{number}": f"p{number % PARTITIONS}" for number in range(2 * PARTITIONS)}
 FIRST: Final = "first;"
 ROOT: Final = Path(__file__).parents[2]
+#: Errors that say that a write did not happen. Any other error ends the writer.
+REFUSALS: Final = (WriteConflictError, LockTimeoutError, StorageError, CorruptTableError)
 _HOUR_MS: Final = 3_600_000
 
 
@@ -139,7 +149,7 @@ class JumpingClock(SystemClock):
 
 
 def _open(fleet: Fleet, storage_options: Mapping[str, Any], clock: JumpingClock) -> lakeformat.Table:
-    storage = open_storage(fleet.url, storage_options=storage_options)
+    storage = open_storage(fleet.url, **storage_options)
     return lakeformat.Table(storage, resolve(dict(fleet.options)), clock=clock)
 
 
@@ -161,7 +171,7 @@ def write(fleet: Fleet, number: int, folder: Path) -> None:
             result = table.upsert(batch, extra_metadata={OPERATION_KEY: name})
         except CommitStateUnknownError as error:
             journal.note(name=name, outcome=Outcome.UNKNOWN.value, error=f"{type(error).__name__}: {error}")
-        except LakeformatError as error:
+        except REFUSALS as error:
             journal.note(name=name, outcome=Outcome.REFUSED.value, error=f"{type(error).__name__}: {error}")
         else:
             journal.note(name=name, outcome=Outcome.ACKNOWLEDGED.value, instant=result.instant_time)
@@ -190,9 +200,22 @@ def read(fleet: Fleet, folder: Path) -> None:
             journal.note(began=began, rows=list(zip(*(rows.column(at).to_pylist() for at in (0, 1)), strict=True)))
 
 
+def _keep_log(path: Path) -> None:
+    """Write warnings to a file. A warning about an error has the error's traceback."""
+
+    def add_traceback(record: logging.LogRecord) -> bool:
+        record.exc_info = record.exc_info or sys.exc_info()
+        return True
+
+    handler = logging.FileHandler(path)
+    handler.addFilter(add_traceback)
+    logging.basicConfig(handlers=[handler], format="%(asctime)s %(message)s", level=logging.WARNING)
+
+
 def main() -> None:
     """Run one process: ``python -m tests.helpers.many_writers FOLDER [WRITER]``."""
     folder = Path(sys.argv[1])
+    _keep_log(folder / f"{'-'.join(['log', *sys.argv[2:]])}.txt")
     fields = json.loads((folder / "fleet.json").read_text())
     fleet = Fleet(**{**fields, "disturbances": Disturbances(**fields["disturbances"])})
     if len(sys.argv) > 2:

@@ -83,7 +83,7 @@ class Server:
 
     def new_storage(self) -> Storage:
         """Return a storage over a new folder."""
-        return open_storage(self.new_url(), storage_options=self.options)
+        return open_storage(self.new_url(), **self.options)
 
 
 @contextmanager

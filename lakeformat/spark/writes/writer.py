@@ -252,10 +252,7 @@ class DirectSparkWriter(DataSourceArrowWriter):
             written = [file for m in done for file in m.written]
             arrived = sum(m.rows for m in done)
             layout = self._job.layout
-            # While this process waits for the lock, a thread renews the heartbeat. If the heartbeat expired, another
-            # writer would undo this commit.
-            waiting = HeartbeatThread(self._context.storage, self._commit.time)
-            with waiting, session.transaction.hold_lock(), session.transaction.run_under_lock(self._commit):
+            with session.transaction.resume(self._commit):
                 if layout is not None and layout.across_tasks:
                     with session.transaction.report.step("sort") as counted:
                         written += self._merge_runs(staged, layout)
@@ -325,10 +322,7 @@ class AppendingWriter(DataSourceArrowWriter):
             session = WriteSession(self._context, self._job)
             written = [file for m in done for file in m.written]
             arrived = sum(m.rows for m in done)
-            # While this process waits for the lock, a thread renews the heartbeat. If the heartbeat expired, another
-            # writer would undo this commit.
-            waiting = HeartbeatThread(self._context.storage, self._commit.time)
-            with waiting, session.transaction.hold_lock(), session.transaction.run_under_lock(self._commit):
+            with session.transaction.resume(self._commit):
                 publish_appended(session, self._commit, self._schema, self._places, written, arrived)
             run_due_services(self._context, self._job.options)
 

@@ -240,7 +240,7 @@ def merge_into(
         InvalidInputError: if a function returns values that its column cannot hold. Nothing was published.
         WriteConflictError, LockTimeoutError: if another writer interfered. A retry is safe.
     """
-    return session.transaction.retry_under_lock(lambda: _attempt(session, plan, rows, input_rows, source_snapshot))
+    return session.transaction.retry(lambda: _attempt(session, plan, rows, input_rows, source_snapshot))
 
 
 def _attempt(
@@ -255,8 +255,7 @@ def _attempt(
         return skipped
     check_columns(snapshot, plan.schema)
     job: WriteJob = session.job
-    commit = session.transaction.begin((source_snapshot or snapshot).timeline.commit_times)
-    with session.transaction.run_under_lock(commit):
+    with session.transaction.run_unlocked((source_snapshot or snapshot).timeline.commit_times) as begun:
         session.transaction.report.rows["incoming"] = input_rows
         plan_of_buckets = plan_buckets(
             session.storage,
@@ -268,7 +267,7 @@ def _attempt(
             insert_filter=plan.filter_inserts,
         )
         profile = workload_profile(job.operation, plan_of_buckets.buckets, ())
-        commit = session.transaction.move_to_inflight(commit, profile, snapshot, is_certain=plan.changes_every_match)
+        commit = session.transaction.move_to_inflight(begun, profile, snapshot, is_certain=plan.changes_every_match)
         handles = replace(
             HandleSettings.of(job, commit.time, plan.schema),
             make_merger=lambda bucket, source, task, settings: _ClauseMerger(plan, bucket, source, task, settings),

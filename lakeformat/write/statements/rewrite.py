@@ -74,16 +74,15 @@ def rewrite(
     """Run a planned update or delete as one commit.
 
     Args:
-        find: function that returns the file slices with a matching row; called under the lock.
-        bucket_writer: function that writes the new files in other processes; called under the lock. None writes them in
-            this process.
+        find: function that returns the file slices with a matching row.
+        bucket_writer: function that writes the new files in other processes; None writes them in this process.
 
     Raises:
         InvalidInputError: if a function of the assignments returns values that its column cannot hold. Nothing was
             published.
         WriteConflictError, LockTimeoutError: if another writer interfered. A retry is safe.
     """
-    return session.transaction.retry_under_lock(lambda: _attempt(session, change, find, bucket_writer))
+    return session.transaction.retry(lambda: _attempt(session, change, find, bucket_writer))
 
 
 def _attempt(
@@ -111,10 +110,9 @@ def _attempt(
         for piece in found.slices
     )
     plan = BucketPlan({bucket.partition_path: pa.table({}) for bucket in buckets}, buckets, {})
-    commit = session.transaction.begin(snapshot.timeline.commit_times)
-    with session.transaction.run_under_lock(commit):
+    with session.transaction.run_unlocked(snapshot.timeline.commit_times) as begun:
         profile = workload_profile(session.job.operation, buckets, ())
-        commit = session.transaction.move_to_inflight(commit, profile, snapshot)
+        commit = session.transaction.move_to_inflight(begun, profile, snapshot)
         handles = replace(
             HandleSettings.of(session.job, commit.time, change.schema),
             make_merger=lambda bucket, _, task, settings: _RewriteMerger(change, bucket, task, settings),
