@@ -13,6 +13,7 @@
     │   └── SkippingError             read without skipping: the value statistics of a file are wrong
     ├── InstantNotAvailableError      ask for another instant, or keep more history
     ├── WriteConflictError            run the write again
+    │   └── LockLostError             the lease of the lock ended before the commit: run the write again
     ├── ValidationFailedError         a validator refused the write: look at the data, or at the validator
     ├── LockTimeoutError              wait, or stop the other writer
     ├── StorageError                  permissions, space, network
@@ -36,6 +37,7 @@ __all__ = [
     "InvalidInputError",
     "InvalidOptionError",
     "LakeformatError",
+    "LockLostError",
     "LockTimeoutError",
     "SchemaMismatchError",
     "SkippingError",
@@ -116,6 +118,11 @@ class WriteConflictError(LakeformatError):
     def __init__(self, message: str, *, file_ids: Iterable[str] = ()) -> None:
         super().__init__(message)
         self.file_ids = frozenset(file_ids)
+
+
+@public
+class LockLostError(WriteConflictError):
+    """The lease of the table's lock ended before the commit. Nothing was published: a retry is safe."""
 
 
 @public

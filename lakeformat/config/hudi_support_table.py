@@ -84,7 +84,7 @@ IGNORED: Final[Mapping[str, str]] = {
         hoodie.block.writes.on.speculative.execution hoodie.fail.job.on.duplicate.data.file.detection
         hoodie.consistency.check.* hoodie.optimistic.consistency.guard.* hoodie.fs.atomic_creation.support
     """,
-    "writers of a table take turns by lakeformat's own lock": """
+    "locks wait, and writers retry, in the same way on every storage": """
         hoodie.write.lock.* hoodie.write.concurrency.* hoodie.auto.adjust.lock.configs hoodie.write.application.id
     """,
     "lakeformat's own options limit the memory": """
@@ -223,13 +223,6 @@ REFUSED: Final[Mapping[str, tuple[str, str, str]]] = {
     "hoodie.io.factory.class": (_JAVA, "", "org.apache.hudi.io.hadoop.HoodieHadoopIOFactory"),
     "hoodie.storage.class": (_JAVA, "", ""),
     # Options of concurrent writers, locks and table services.
-    "hoodie.write.concurrency.mode": (
-        "one writer at a time holds the table's lock",
-        "let other engines write only while no lakeformat job writes", ""),
-    "hoodie.write.lock.provider": (
-        "only lakeformat's own lock is taken, which other engines do not see",
-        "let other engines write only while no lakeformat job writes",
-        "org.apache.hudi.client.transaction.lock.InProcessLockProvider InProcessLockProvider"),
     "hoodie.clustering.async.enabled": (
         "there is no background clustering", "set hoodie.clustering.inline or call cluster()", ""),
     "hoodie.clustering.preserve.commit.metadata": ("clustered rows keep their commit times", "", "true"),

@@ -6,6 +6,7 @@ from typing import Final
 
 from lakeformat.config.clustering_options import CLUSTERING_OPTIONS
 from lakeformat.config.compaction_options import COMPACTION_OPTIONS
+from lakeformat.config.lock_options import LOCK_OPTIONS
 from lakeformat.config.option import Option
 from lakeformat.config.read_options import READ_OPTIONS
 from lakeformat.config.retention_options import LIFE_OPTIONS, TTL_OPTIONS
@@ -18,6 +19,7 @@ __all__ = ["OPTIONS", "options_table"]
 OPTIONS: Final[tuple[Option, ...]] = (
     *TABLE_OPTIONS,
     *WRITE_OPTIONS,
+    *LOCK_OPTIONS,
     *FILE_INDEX_OPTIONS,
     *CLUSTERING_OPTIONS,
     *COMPACTION_OPTIONS,

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from lakeformat.config.clustering_options import ClusteringOptions
 from lakeformat.config.hudi_support import BY_NAME, TIMESTAMP_PREFIXES
-from lakeformat.config.lock_settings import LockSettings
+from lakeformat.config.lock_options import RETRIES, LockSettings
 from lakeformat.config.option import Effect
 from lakeformat.config.read_options import ReadOptions
 from lakeformat.config.table_options import MergeOptions
@@ -83,13 +83,13 @@ class Options:
     @property
     def lock(self) -> LockSettings:
         """Return the settings of the table's lock."""
-        return LockSettings(wait_seconds=self.lock_seconds)
+        return LockSettings.of(self.__getitem__, self.is_set)
 
     @property
     def retries(self) -> int:
         """Return the number of times that a write is repeated after a conflict."""
         name = "hoodie.write.num.retries.on.conflict.failures"
-        return int(self[name] if self.is_set(name) else self["lakeformat.write.retries"])
+        return int(self[name] if self.is_set(name) else self[RETRIES])
 
     @property
     def heartbeat_ms(self) -> int:

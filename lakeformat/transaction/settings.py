@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from lakeformat.config.lock_options import LockSettings
 from lakeformat.config.resolve import Options
 from lakeformat.config.retention_options import MIN_COMMITS
 from lakeformat.config.write_options import INDEX_COLUMNS, INDEX_COLUMNS_LIMIT, INDEX_COMMITS, INDEX_SHARD_FILES
 from lakeformat.files.column_stats import indexed_columns
-from lakeformat.locks import LockSettings
 from lakeformat.model.operation import Operation
 from lakeformat.model.table_config import TableConfig
 from lakeformat.predicate import column_path

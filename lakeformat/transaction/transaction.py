@@ -98,7 +98,7 @@ class Transaction:
             yield
             return
         warn_of_single_writer(self.storage)
-        with lock_table(self.storage, self.settings.lock) as lease:
+        with lock_table(self.storage, self.settings.lock, clock=self.context.clock) as lease:
             self._lease = lease if self.settings.lock.is_shared and not self.storage.has_lock else None
             self._check_version()
             if not self._has_begun:

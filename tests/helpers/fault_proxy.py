@@ -20,7 +20,7 @@ import urllib.parse
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import BinaryIO, Final
 
 __all__ = ["Fault", "FaultPlan", "FaultProxy", "Request", "fault_proxy"]
@@ -63,11 +63,13 @@ class Request:
 
     Attributes:
         path: the decoded path, without the query.
+        query: the query, as it was sent.
         head: the bytes up to the empty line.
     """
 
     method: str
     path: str
+    query: str
     head: bytes
     body: bytes
 
@@ -85,7 +87,8 @@ class FaultPlan:
         rate: probability of a fault, for each request.
         seed: the seed of the choice.
         kinds: the faults that may be chosen.
-        late_seconds: range of the time after which a `Fault.LATE` request is carried out.
+        late_seconds: range of the time after which a `Fault.LATE` request is carried out; None holds such requests
+            back until `FaultProxy.deliver` is called.
         stall_seconds: time after which a stalled connection is closed even if the client still waits.
         choose: called with each request first; it may name a fault, or return None to leave the choice to the seed.
     """
@@ -93,7 +96,7 @@ class FaultPlan:
     rate: float = 0.0
     seed: int = 0
     kinds: Sequence[Fault] = tuple(Fault)
-    late_seconds: tuple[float, float] = (0.5, 5.0)
+    late_seconds: tuple[float, float] | None = (0.5, 5.0)
     stall_seconds: float = 60.0
     choose: Callable[[Request], Fault | None] = lambda _: None
     _dice: random.Random = field(init=False, repr=False)
@@ -116,8 +119,10 @@ class FaultPlan:
             ]
             return self._dice.choice(kinds) if kinds else None
 
-    def delay(self) -> float:
+    def delay(self) -> float | None:
         """Choose the seconds after which a late request is carried out."""
+        if self.late_seconds is None:
+            return None
         with self._lock:
             return self._dice.uniform(*self.late_seconds)
 
@@ -184,7 +189,7 @@ class FaultProxy:
         url: the endpoint for clients.
         latency_seconds: time that each request takes longer.
         plan: the faults.
-        log: method, path, and status of each request (0 if the client got no answer).
+        log: each request, without its bytes, and its status (0 if the client got no answer).
         faults: number of faults by kind.
     """
 
@@ -194,7 +199,7 @@ class FaultProxy:
         assert parts.port is not None
         self._target = (parts.hostname, parts.port)
         self.plan, self.latency_seconds = plan, latency_seconds
-        self.log: deque[tuple[str, str, int]] = deque()
+        self.log: deque[tuple[Request, int]] = deque()
         self.faults: Counter[Fault] = Counter()
         self._held: list[tuple[Request, threading.Timer | None]] = []
         self._lock = threading.Lock()
@@ -261,7 +266,7 @@ class FaultProxy:
                             server.close()
                         server = self._connect()
                     answer = self._spoil_after(client, fault, _exchange(server, request))
-                self.log.append((request.method, request.path, _status_of(answer)))
+                self.log.append((replace(request, head=b"", body=b""), _status_of(answer)))
                 if not answer:
                     return
                 client.send(answer)
@@ -294,7 +299,7 @@ class FaultProxy:
     def _hold(self, request: Request) -> None:
         delay = self.plan.delay()
         timer = None
-        if delay != float("inf"):
+        if delay is not None:
             timer = threading.Timer(delay, self._deliver_one, (request,))
             timer.daemon = True
         with self._lock:
@@ -328,8 +333,8 @@ def _read_request(client: _Peer) -> Request | None:
         head = _EXPECT.sub(b"", head)
         client.send(b"HTTP/1.1 100 Continue\r\n\r\n")
     method, url, _ = head.partition(b"\r\n")[0].decode("latin-1").split(" ", 2)
-    path = urllib.parse.unquote(urllib.parse.urlsplit(url).path)
-    return Request(method, path, head, client.read_body(head))
+    parts = urllib.parse.urlsplit(url)
+    return Request(method, urllib.parse.unquote(parts.path), parts.query, head, client.read_body(head))
 
 
 def _exchange(server: _Peer, request: Request) -> bytes:
