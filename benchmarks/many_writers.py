@@ -15,10 +15,10 @@ import sys
 import urllib.parse
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
-from time import monotonic
+from time import monotonic, process_time
 from typing import Any, Final
 
 import numpy as np
@@ -56,11 +56,12 @@ KINDS: Final[Sequence[tuple[str, str]]] = (
 
 @dataclass(frozen=True, slots=True)
 class Throughput:
-    """The throughput of a number of writers."""
+    """The throughput of a number of writers, and the processor seconds of a commit."""
 
     writers: int
     commits: int
     seconds: float
+    cpu_seconds: float
 
     @property
     def per_second(self) -> float:
@@ -135,16 +136,16 @@ def request_lines(counts: Counter[tuple[str, str]]) -> Iterable[str]:
 def write(url: str, options: Mapping[str, Any], writer: int, commits: int) -> None:
     """Write as one of several processes: make a commit, wait for a line on standard input, then make the others.
 
-    Print the times of the beginning and the end, by a clock that all processes share.
+    Print the times of the beginning and the end, by a clock that all processes share, and the processor seconds.
     """
     table = lakeformat.open(url, storage_options=dict(options))
     table.upsert(rows(writer, 1))
     print("ready", flush=True)
     sys.stdin.readline()
-    began = monotonic()
+    began, cpu_began = monotonic(), process_time()
     for seed in range(commits):
         table.upsert(rows(writer, seed + 2))
-    print(json.dumps([began, monotonic()]), flush=True)
+    print(json.dumps([began, monotonic(), process_time() - cpu_began]), flush=True)
 
 
 def measure(server: Server, proxy: FaultProxy, writers: int, commits: int) -> Throughput:
@@ -172,7 +173,8 @@ def measure(server: Server, proxy: FaultProxy, writers: int, commits: int) -> Th
         for process in processes:
             process.kill()
             process.wait()
-    return Throughput(writers, writers * commits, max(end for _, end in times) - min(began for began, _ in times))
+    seconds = max(end for _, end, _ in times) - min(began for began, _, _ in times)
+    return Throughput(writers, writers * commits, seconds, sum(cpu for _, _, cpu in times) / (writers * commits))
 
 
 def _wait_for(process: subprocess.Popen[str]) -> None:
@@ -217,10 +219,12 @@ def main() -> int:
             many = measure(server, proxy, arguments.writers, arguments.commits)
     ratio = many.per_second / one.per_second
     print(f"Latency of {arguments.latency * 1000:g} ms, {arguments.server}:\n")
-    print("| writers | commits | seconds | commits / s | times one writer |\n| ---: | ---: | ---: | ---: | ---: |")
+    print("| writers | commits | seconds | commits / s | times one writer | CPU s / commit |")
+    print("| ---: | ---: | ---: | ---: | ---: | ---: |")
     for each in (one, many):
         speedup = each.per_second / one.per_second
-        print(f"| {each.writers} | {each.commits} | {each.seconds:.1f} | {each.per_second:.2f} | {speedup:.2f} |")
+        figures = (f"{each.seconds:.1f}", f"{each.per_second:.2f}", f"{speedup:.2f}", f"{each.cpu_seconds:.2f}")
+        print(f"| {each.writers} | {each.commits} | {' | '.join(figures)} |")
     if ratio < SPEEDUP:
         missed.append(f"{many.writers} writers are {ratio:.2f} times as fast as one, {SPEEDUP:g} times is wanted")
     save(arguments.server, counts, totals, (one, many))
@@ -232,8 +236,8 @@ def main() -> int:
 def save(server: str, counts: Counter[tuple[str, str]], totals: Sequence[int], found: Sequence[Throughput]) -> None:
     """Write the figures to `RESULTS`."""
     requests = {f"{method} {kind}": count for (kind, method), count in sorted(counts.items())}
-    writers = {each.writers: each.per_second for each in found}
-    figures = {"server": server, "requests": requests, "totals": totals, "commits_per_second": writers}
+    writers = [asdict(each) for each in found]
+    figures = {"server": server, "requests": requests, "totals": totals, "writers": writers}
     RESULTS.parent.mkdir(parents=True, exist_ok=True)
     Path(RESULTS).write_text(json.dumps({**figures, "machine": machine()}, indent=2))
 

@@ -36,6 +36,13 @@ class Backend(Protocol):
         """Implement `monotonic`."""
 
 
+def _read_steady_clock() -> float:
+    """Return the time of the clock that goes on while the machine sleeps, because leases end meanwhile."""
+    if hasattr(time, "CLOCK_BOOTTIME"):  # Linux. The clock of other systems may stand still.
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+    return time.monotonic()
+
+
 class _RealThreads:
     """Threads and time of this machine."""
 
@@ -63,7 +70,7 @@ class _RealThreads:
         time.sleep(seconds)
 
     def monotonic(self) -> float:
-        return time.monotonic()
+        return _read_steady_clock()
 
 
 _backend: Backend = _RealThreads()
@@ -101,7 +108,7 @@ def sleep(seconds: float) -> None:
 
 
 def monotonic() -> float:
-    """Return a time in seconds that never goes back."""
+    """Return a time in seconds that never goes back, and goes on while the machine sleeps."""
     return _backend.monotonic()
 
 

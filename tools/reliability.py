@@ -87,6 +87,17 @@ PROMISES: Final[Sequence[Promise]] = (
         "test-slow",
     ),
     Promise(
+        "Processes write one table at once, are killed and stopped, their clocks jump, the network loses answers: what"
+        " is acknowledged is visible, what is refused never is, nothing is doubled or left over",
+        ("tests/many_writers/test_processes.py",),
+        "test-slow",
+    ),
+    Promise(
+        "A request that the network delivers after its writer gave up changes nothing that was decided",
+        ("tests/many_writers/test_late_commit.py",),
+        "test",
+    ),
+    Promise(
         "A stream's batches count once, whenever its sink or a whole chain of queries is killed",
         (f"{_R}/test_stream_sink_crash.py", "tests/spark/test_spark_stream_chain.py"),
         "test-slow",

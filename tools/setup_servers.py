@@ -63,7 +63,7 @@ def program(name: str) -> Path:
     return FOLDER / SERVERS[name].program
 
 
-def command_of(setup: ServerSetup, tool: str) -> tuple[Sequence[str], Mapping[str, str]]:
+def _command_of(setup: ServerSetup, tool: str) -> tuple[Sequence[str], Mapping[str, str]]:
     """Return the command that installs a server, and the environment variables to add."""
     if setup.tool == "npm":
         return [tool, "install", "--no-audit", "--no-fund", "--prefix", str(FOLDER), setup.package], {}
@@ -71,7 +71,7 @@ def command_of(setup: ServerSetup, tool: str) -> tuple[Sequence[str], Mapping[st
     return [tool, "install", "-p=2", "-buildvcs=false", setup.package], {"GOBIN": str(FOLDER / "bin")}
 
 
-def run(command: Sequence[str], environment: Mapping[str, str], limit_seconds: int) -> None:
+def _run(command: Sequence[str], environment: Mapping[str, str], limit_seconds: int) -> None:
     """Run a command in a process group of its own, which is killed after the limit.
 
     Raises:
@@ -118,16 +118,16 @@ def install(name: str, limit_seconds: int) -> Path:
     if tool is None:
         raise SkippedError(f"there is no {setup.tool} on PATH")
     FOLDER.mkdir(parents=True, exist_ok=True)
-    run(*command_of(setup, tool), limit_seconds)
+    _run(*_command_of(setup, tool), limit_seconds)
     if not path.exists():
         raise SkippedError(f"{setup.tool} did not make {path.relative_to(ROOT)}")
     return path
 
 
-def chosen_names(arguments: Sequence[str]) -> list[str]:
+def _chosen_names(arguments: Sequence[str]) -> list[str]:
     """Return the servers that the arguments name; without arguments those of CI.
 
-    >>> chosen_names([]), chosen_names(["versitygw"])
+    >>> _chosen_names([]), _chosen_names(["versitygw"])
     (['azurite'], ['versitygw'])
     """
     names: list[str] = []
@@ -144,7 +144,7 @@ def chosen_names(arguments: Sequence[str]) -> list[str]:
 def main(*arguments: str) -> int:
     """Install servers and print their paths. Return 2 if an argument is wrong."""
     try:
-        names = chosen_names(arguments)
+        names = _chosen_names(arguments)
     except ValueError as mistake:
         print(mistake, file=sys.stderr)
         return 2

@@ -84,9 +84,14 @@ IGNORED: Final[Mapping[str, str]] = {
         hoodie.block.writes.on.speculative.execution hoodie.fail.job.on.duplicate.data.file.detection
         hoodie.consistency.check.* hoodie.optimistic.consistency.guard.* hoodie.fs.atomic_creation.support
     """,
-    "locks wait, and writers retry, in the same way on every storage": """
-        hoodie.write.lock.* hoodie.write.concurrency.* hoodie.auto.adjust.lock.configs hoodie.write.application.id
+    "a lock is asked for about once a second until the whole time of waiting is over": """
+        hoodie.write.lock.* hoodie.auto.adjust.lock.configs hoodie.write.application.id
     """,
+    "conflicts are looked for once, when a write is published; writes to the same file group conflict": """
+        hoodie.write.concurrency.* hoodie.write.lock.conflict.resolution.strategy
+    """,
+    "the storage's own lock replaces that lock provider": "hoodie.write.lock.filesystem.*",
+    "it matters only with a lock provider that is refused": "hoodie.write.lock.hivemetastore.*",
     "lakeformat's own options limit the memory": """
         hoodie.memory.* hoodie.write.buffer.* hoodie.write.executor.* hoodie.cdc.file.group.iterator.memory.spill.bytes
         hoodie.file.index.cache.* hoodie.common.*

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from lakeformat.config.option import Effect, Option, parse_count, parse_positive
+from lakeformat.config.option import Effect, Option, make_choice_parser, parse_count, parse_positive
 from lakeformat.errors import InvalidOptionError
 
-__all__ = ["LOCK_OPTIONS", "RETRIES", "LockSettings"]
+__all__ = ["LOCK_OPTIONS", "RETRIES", "LockSettings", "find_lock_errors"]
 
 RETRIES: Final = "lakeformat.write.retries"
 _HUDI_RETRIES: Final = "hoodie.write.num.retries.on.conflict.failures"
 _MODE: Final = "hoodie.write.concurrency.mode"
 _PROVIDER: Final = "hoodie.write.lock.provider"
 _LOCK: Final = "hoodie.write.lock."
+_VALIDITY: Final = _LOCK + "storage.validity.timeout.secs"
+_RENEWAL: Final = _LOCK + "storage.renew.interval.secs"
 _MODES: Final = ("SINGLE_WRITER", "OPTIMISTIC_CONCURRENCY_CONTROL", "NON_BLOCKING_CONCURRENCY_CONTROL")
 #: Maps the name of each lock provider of Hudi, without its package, to lakeformat's lock. "" is the storage's own lock.
 _PROVIDERS: Final = {
@@ -30,22 +32,33 @@ _PROVIDERS: Final = {
 }
 
 
-def _parse_mode(text: str) -> str:
-    mode = text.upper()
-    if mode not in _MODES:
-        raise ValueError(f"expected one of {', '.join(_MODES)}")
-    return mode
+#: Options that the lock of each provider needs, unless the provider derives the lock's name from the table's path.
+_NEEDED: Final = {
+    "zookeeper": ("zookeeper.url", "zookeeper.base_path", "zookeeper.lock_key"),
+    "dynamodb": ("dynamodb.table", "dynamodb.partition_key"),
+}
+_NEEDED_IMPLICIT: Final = {"zookeeper": ("zookeeper.url",), "dynamodb": ("dynamodb.table",)}
+_TABLE_NAME: Final = "hoodie.table.name"
 
 
 def _parse_provider(text: str) -> str:
-    name = text.rpartition(".")[2]
+    """Return the name of Hudi's class without its package. Refuse locks that lakeformat cannot hold."""
+    name = text.strip().rpartition(".")[2]
     if name not in _PROVIDERS:
-        raise ValueError(f"no such lock here; use one of {', '.join(_PROVIDERS)} in all jobs that write to the table")
+        reason = "locks of the Hive metastore are not held" if "HiveMetastore" in name else "no such lock here"
+        raise ValueError(
+            f"{reason}; leave it out, or set one of {', '.join(_PROVIDERS)}, the same in all jobs that write to the "
+            "table"
+        )
     return name
 
 
 def _text(name: str, help_text: str, default: Any = None) -> Option:
     return Option(_LOCK + name, help_text, Effect.WRITE, default=default)
+
+
+def _number(name: str, help_text: str, default: int) -> Option:
+    return Option(_LOCK + name, help_text, Effect.WRITE, parse_positive, default)
 
 
 LOCK_OPTIONS: Final[tuple[Option, ...]] = (
@@ -78,14 +91,15 @@ LOCK_OPTIONS: Final[tuple[Option, ...]] = (
         "OPTIMISTIC_CONCURRENCY_CONTROL or NON_BLOCKING_CONCURRENCY_CONTROL: Hudi writes to the table, too, so each "
         "write holds Hudi's lock to begin and to publish. Writers of lakeformat alone need no mode.",
         Effect.WRITE,
-        _parse_mode,
+        make_choice_parser(*_MODES),
         "SINGLE_WRITER",
     ),
     Option(
         _PROVIDER,
         "Class of Hudi's lock: StorageBasedLockProvider (the default on object stores), ZookeeperBasedLockProvider or "
-        "DynamoDBBasedLockProvider, also their implicit forms. FileSystemBasedLockProvider and InProcessLockProvider "
-        "mean lakeformat's own lock.",
+        "DynamoDBBasedLockProvider, also their implicit forms. FileSystemBasedLockProvider, InProcessLockProvider and "
+        "NoopLockProvider mean the storage's own lock, on object stores the lock file. All jobs that write to the "
+        "table need the same.",
         Effect.WRITE,
         _parse_provider,
     ),
@@ -97,14 +111,19 @@ LOCK_OPTIONS: Final[tuple[Option, ...]] = (
         60000,
     ),
     Option(
-        _LOCK + "storage.validity.timeout.secs",
-        "Seconds for which the lock file is valid without a renewal.",
+        _LOCK + "client.num_retries",
+        "Number of times that the wait for Hudi's lock is repeated. The default outlives the lock of a dead Hudi job.",
         Effect.WRITE,
-        parse_positive,
+        parse_count,
+        5,
+    ),
+    _number(
+        "storage.validity.timeout.secs",
+        "Seconds for which the lock file is valid without a renewal; at most 60 for a lock of lakeformat alone.",
         300,
     ),
     Option(
-        _LOCK + "storage.renew.interval.secs",
+        _RENEWAL,
         "Seconds between two renewals of the lock file.",
         Effect.WRITE,
         parse_positive,
@@ -112,28 +131,26 @@ LOCK_OPTIONS: Final[tuple[Option, ...]] = (
         (_LOCK + "storage.heartbeat.poll.secs",),
     ),
     _text("zookeeper.url", "Host of ZooKeeper, or several of the form host:port, separated by commas."),
-    _text("zookeeper.port", "Port of ZooKeeper, if the URL has none."),
+    _number("zookeeper.port", "Port of ZooKeeper, if the URL has none.", 2181),
     _text("zookeeper.base_path", "Node of ZooKeeper under which the locks are."),
     _text("zookeeper.lock_key", "Name of the table's lock under that node."),
-    Option(
-        _LOCK + "zookeeper.session_timeout_ms",
-        "Milliseconds after which ZooKeeper frees the lock of a dead process.",
-        Effect.WRITE,
-        parse_positive,
-        60000,
+    _number(
+        "zookeeper.session_timeout_ms", "Milliseconds after which ZooKeeper frees the lock of a dead process.", 60000
     ),
+    _number("zookeeper.connection_timeout_ms", "Milliseconds to wait for an answer of ZooKeeper.", 15000),
+    _text("dynamodb.table", "Table of DynamoDB that holds the locks. The credentials are those of the environment."),
+    _text("dynamodb.partition_key", "Key of the table's lock; by default hoodie.table.name, if it is given."),
+    _text("dynamodb.region", "Region of DynamoDB; by default that of the environment, else us-east-1."),
+    _text("dynamodb.endpoint_url", "Address of DynamoDB, if it is not the region's."),
     Option(
-        _LOCK + "zookeeper.connection_timeout_ms",
-        "Milliseconds to wait for the connection to ZooKeeper.",
+        _LOCK + "dynamodb.billing_mode",
+        "Billing mode of a table of locks that is made.",
         Effect.WRITE,
-        parse_positive,
-        15000,
+        make_choice_parser("PAY_PER_REQUEST", "PROVISIONED"),
+        "PAY_PER_REQUEST",
     ),
-    _text("dynamodb.table", "Table of DynamoDB that holds the locks."),
-    _text("dynamodb.partition_key", "Key of the table's lock; by default the name of the Hudi table."),
-    _text("dynamodb.region", "Region of DynamoDB.", "us-east-1"),
-    _text("dynamodb.endpoint_url", "Address of DynamoDB, if it is not Amazon's."),
-    _text("dynamodb.billing_mode", "Billing mode of a table of locks that is made.", "PAY_PER_REQUEST"),
+    _number("dynamodb.read_capacity", "Read units of a table of locks that is made in the mode PROVISIONED.", 20),
+    _number("dynamodb.write_capacity", "Write units of a table of locks that is made in the mode PROVISIONED.", 10),
 )
 
 
@@ -142,7 +159,8 @@ class LockSettings:
     """The settings of the table's lock.
 
     Attributes:
-        wait_seconds: maximum time to wait for the lock.
+        wait_seconds: maximum time to wait for a lock that only lakeformat's writers hold.
+        shared_wait_seconds: maximum time to wait for a lock that Hudi's writers hold, too.
         provider: ``storage``, ``zookeeper`` or ``dynamodb``; "" for the storage's own lock.
         is_implicit: whether the lock's name is derived from the table's path.
         is_shared: whether Hudi writes to the table, too, so that each write holds the lock.
@@ -153,6 +171,7 @@ class LockSettings:
     """
 
     wait_seconds: float
+    shared_wait_seconds: float
     provider: str = ""
     is_implicit: bool = False
     is_shared: bool = False
@@ -170,34 +189,41 @@ class LockSettings:
             is_set: tells whether the user gave an option.
 
         Raises:
-            InvalidOptionError: the lock of the provider lacks an option.
+            InvalidOptionError: the options contradict each other, or the lock of the provider lacks an option.
         """
+        if errors := list(find_lock_errors(get)):
+            raise InvalidOptionError("; ".join(errors))
         mode, name = get(_MODE), get(_PROVIDER) or ""
         provider = _PROVIDERS.get(name, "")
-        implicit = "Implicit" in name
-        needed = {
-            "zookeeper": () if implicit else ("zookeeper.url", "zookeeper.base_path", "zookeeper.lock_key"),
-            "dynamodb": () if implicit else ("dynamodb.table",),
-        }
-        missing = [_LOCK + each for each in needed.get(provider, ()) if not get(_LOCK + each)]
-        if missing:
-            raise InvalidOptionError(f"{_PROVIDER}={name} needs {', '.join(missing)}")
-        validity, renewal = get(_LOCK + "storage.validity.timeout.secs"), get(_LOCK + "storage.renew.interval.secs")
-        if validity < 10 * renewal:
-            raise InvalidOptionError(
-                f"{_LOCK}storage.validity.timeout.secs={validity} must be at least ten times "
-                f"{_LOCK}storage.renew.interval.secs={renewal}"
-            )
-        own = tuple(option.key.removeprefix(_LOCK) for option in LOCK_OPTIONS if option.key.startswith(_LOCK))
+        validity, renewal = get(_VALIDITY), get(_RENEWAL)
+        names = (option.key.removeprefix(_LOCK) for option in LOCK_OPTIONS if option.key.startswith(_LOCK))
+        more = {each: get(_LOCK + each) for each in names if each.partition(".")[0] in _NEEDED}
+        more["dynamodb.partition_key"] = more["dynamodb.partition_key"] or get(_TABLE_NAME)
+        wait_seconds = get(_LOCK + "wait_time_ms") / 1000
         return cls(
-            wait_seconds=get(_LOCK + "wait_time_ms") / 1000,
+            wait_seconds=wait_seconds,
+            shared_wait_seconds=wait_seconds * (1 + get(_LOCK + "client.num_retries")),
             provider=provider,
-            is_implicit=implicit,
+            is_implicit="Implicit" in name,
             is_shared=mode != "SINGLE_WRITER" or (is_set(_PROVIDER) and bool(provider)),
             is_non_blocking=mode == "NON_BLOCKING_CONCURRENCY_CONTROL",
             validity_seconds=float(validity),
             renew_seconds=float(renewal),
-            more=tuple(
-                (each, get(_LOCK + each)) for each in own if each.partition(".")[0] in {"zookeeper", "dynamodb"}
-            ),
+            more=tuple(more.items()),
         )
+
+
+def find_lock_errors(get: Callable[[str], Any]) -> Iterator[str]:
+    """Find contradictions between the options of the lock, and missing options. Yield a text for each.
+
+    Args:
+        get: returns the value of an option.
+    """
+    name = get(_PROVIDER) or ""
+    needed = (_NEEDED_IMPLICIT if "Implicit" in name else _NEEDED).get(_PROVIDERS.get(name, ""), ())
+    given = {each for each in needed if get(_LOCK + each)} | ({"dynamodb.partition_key"} if get(_TABLE_NAME) else set())
+    if missing := [_LOCK + each for each in needed if each not in given]:
+        yield f"option {_PROVIDER}={name} needs {', '.join(missing)}; set them as in the other jobs"
+    validity, renewal = get(_VALIDITY), get(_RENEWAL)
+    if validity < max(10 * renewal, 10):
+        yield f"option {_VALIDITY}={validity} must be at least ten times {_RENEWAL}={renewal}; change one of them"

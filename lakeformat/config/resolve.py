@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from lakeformat.config.clustering_options import ClusteringOptions
 from lakeformat.config.hudi_support import BY_NAME, TIMESTAMP_PREFIXES
-from lakeformat.config.lock_options import RETRIES, LockSettings
+from lakeformat.config.lock_options import RETRIES, LockSettings, find_lock_errors
 from lakeformat.config.option import Effect
 from lakeformat.config.read_options import ReadOptions
 from lakeformat.config.table_options import MergeOptions
@@ -131,7 +131,9 @@ def resolve(
             not given.
     """
     judged = judge(raw, effects=frozenset(effects))
+    options = Options(judged.values, judged.extra_metadata, judged.timestamp)
     errors = [verdict.error for verdict in judged.verdicts if verdict.error]
+    errors += find_lock_errors(options.__getitem__)
     if errors:
         raise InvalidOptionError(errors[0] if len(errors) == 1 else _join_errors(errors))
     for verdict in judged.verdicts:
@@ -140,7 +142,7 @@ def resolve(
     if not reads:
         for explanation, names in judged.without_effect.items():
             _warn_once(table, explanation, f"no effect of {', '.join(names)}: {explanation}")
-    return Options(judged.values, judged.extra_metadata, judged.timestamp)
+    return options
 
 
 def _join_errors(errors: Sequence[str]) -> str:

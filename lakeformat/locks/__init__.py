@@ -55,7 +55,8 @@ def _find_lock(
         return hold_dynamodb_lock(storage.location, settings)
     if storage.has_lock or not storage.has_versions or not (settings.is_shared or service):
         return None
-    validity, renewal = settings.validity_seconds, settings.renew_seconds
-    if not settings.is_shared:
-        validity, renewal = min(validity, _OWN_VALIDITY), min(renewal, _OWN_RENEWAL)
+    if settings.is_shared:
+        lock = FileLock(storage, settings.validity_seconds, settings.renew_seconds, clock=clock)
+        return lock.hold(settings.shared_wait_seconds)
+    validity, renewal = min(settings.validity_seconds, _OWN_VALIDITY), min(settings.renew_seconds, _OWN_RENEWAL)
     return FileLock(storage, validity, renewal, clock=clock).hold(settings.wait_seconds)

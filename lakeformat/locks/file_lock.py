@@ -16,9 +16,10 @@ import logging
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from datetime import datetime, timezone
 from typing import Any, Final
 
-from lakeformat.concurrency import every, monotonic
+from lakeformat.concurrency import every, monotonic, sleep
 from lakeformat.errors import StorageError
 from lakeformat.locks.lease import TimedLease, wait_for_lock
 from lakeformat.storage.port import (
@@ -40,6 +41,9 @@ _LOG: Final = logging.getLogger("lakeformat.write")
 LOCK_PATH: Final = f"{HOODIE}/.locks/table_lock.json"
 #: Milliseconds for which a lock of another holder still counts as held after its time is over (Hudi: clock drift).
 _DRIFT_MS: Final = 500
+#: Number of tries to release the lock, and the seconds between them. Some storages refuse two writes within a second.
+_RELEASE_TRIES: Final = 3
+_RELEASE_PAUSE: Final = 0.4
 
 
 class FileLock:
@@ -83,7 +87,8 @@ class FileLock:
 
     def _take(self) -> bool:
         content, version = self._read()
-        if content is not None and not content.get("expired"):
+        # A request of this holder may have been carried out although its answer was lost.
+        if content is not None and not content.get("expired") and content.get("owner") != self._owner:
             valid_until = content.get("validUntil")
             if isinstance(valid_until, int) and self._clock.now_ms() <= valid_until + _DRIFT_MS:
                 return False
@@ -101,7 +106,7 @@ class FileLock:
         return {"expired": True}, version
 
     def _grant(self, version: Version | None) -> bool:
-        """Write the file with a new end of the lock. Return False if another holder was first, or nobody answered."""
+        """Write the file with a new end of the lock. Return False if another was first, or there was no answer."""
         began = monotonic()
         # Two contents of the same holder must differ, because equal contents may have equal versions.
         self._last_ms = max(self._clock.now_ms() + int(self._validity * 1000), self._last_ms + 1)
@@ -128,22 +133,41 @@ class FileLock:
             except StorageError as error:
                 _LOG.warning("renewing the lock of %s failed, trying again: %s", self._storage.location, error)
                 return True
-            if content is not None and content.get("owner") == self._owner and not content.get("expired"):
+            if self._is_own(content):  # An earlier renewal was carried out, its answer was lost.
                 self._version = version
                 return True
             self.lease.end()
             self._version = None
             return False
 
+    def _is_own(self, content: dict[str, Any] | None) -> bool:
+        return content is not None and content.get("owner") == self._owner and not content.get("expired")
+
     def _release(self) -> None:
+        """Mark the lock as expired if it is still held. If that fails, the lock ends by itself."""
         with self._guard:
-            if self._version is not None and self.lease.remaining():
-                with suppress(StorageError, FileExistsError):  # The lock then ends by itself.
-                    self._storage.replace_if(LOCK_PATH, self._encode(expired=True), self._version)
+            for number in range(_RELEASE_TRIES):
+                if self._version is None or not self.lease.remaining():
+                    break
+                if number:
+                    sleep(_RELEASE_PAUSE)
+                with suppress(StorageError):
+                    try:
+                        self._storage.replace_if(LOCK_PATH, self._encode(expired=True), self._version)
+                        break
+                    except VersionChangedError:  # A renewal may have been carried out although its answer was lost.
+                        content, version = self._read()
+                        self._version = version if self._is_own(content) else None
             self._version = None
             self.lease.end()
 
     def _describe(self) -> str:
-        content, _ = self._read()
-        held = content or {}
-        return f"the lock {self._storage.location}/{LOCK_PATH} ({held.get('owner')}, until {held.get('validUntil')} ms)"
+        lock = f"the lock {self._storage.location}/{LOCK_PATH}"
+        try:
+            content, _ = self._read()
+            if content is None or content.get("expired"):
+                return lock
+            until = datetime.fromtimestamp(int(content["validUntil"]) / 1000, timezone.utc)
+            return f"{lock} of {content['owner']}, valid until {until:%Y-%m-%d %H:%M:%S} UTC"
+        except (StorageError, KeyError, ValueError, TypeError, OverflowError, OSError):
+            return lock

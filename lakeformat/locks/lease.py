@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import random
 import threading
 from collections.abc import Callable
@@ -10,7 +9,7 @@ from collections.abc import Callable
 from lakeformat.concurrency import monotonic, sleep
 from lakeformat.errors import LockLostError, LockTimeoutError
 
-__all__ = ["TimedLease", "wait_for_lock"]
+__all__ = ["TimedLease", "make_lost_error", "make_timeout_error", "wait_for_lock"]
 
 #: Mean number of seconds between two tries to take a lock. Who tries more often starves Hudi's writers.
 _POLL_SECONDS = 1.0
@@ -35,10 +34,6 @@ class TimedLease:
         with self._guard:
             self._until, self._length = began + seconds, seconds
 
-    def extend_forever(self) -> None:
-        """Let the lease last until `end` is called: the lock service tells when the lock is lost."""
-        self.extend(0.0, math.inf)
-
     def end(self) -> None:
         """End the lease: another holder has the lock."""
         with self._guard:
@@ -52,10 +47,26 @@ class TimedLease:
     def check(self, seconds: float) -> None:
         """Raise `LockLostError` if less than ``seconds``, or less than half of a shorter lease, is left."""
         if self.remaining() < min(seconds, self._length / 2):
-            raise LockLostError(
-                f"the lease of {self._name} has ended or was not renewed in time, so another writer may hold it; run "
-                "the write again"
-            )
+            raise make_lost_error(self._name)
+
+
+def make_lost_error(name: str) -> LockLostError:
+    """Return the error of a lock whose lease has ended."""
+    return LockLostError(
+        f"the lease of {name} has ended or was not renewed in time, so another writer may hold it; run the write again"
+    )
+
+
+def make_timeout_error(held: str, seconds: float) -> LockTimeoutError:
+    """Return the error of a lock that was not free in time.
+
+    Args:
+        held: name of the lock and its holder.
+    """
+    return LockTimeoutError(
+        f"another writer has kept {held}; waited {seconds:g} s. Run the write again when that writer has ended, or "
+        "raise hoodie.write.lock.wait_time_ms"
+    )
 
 
 def wait_for_lock(
@@ -70,7 +81,7 @@ def wait_for_lock(
     Args:
         take: tries once; returns whether the lock is taken.
         timeout_seconds: maximum time to wait.
-        describe: returns the name of the lock and its holder, for the message.
+        describe: returns the name of the lock and its holder, for the message, such as ``lock x of owner y``.
 
     Raises:
         LockTimeoutError: the lock was not taken in time.
@@ -78,8 +89,5 @@ def wait_for_lock(
     deadline = monotonic() + timeout_seconds
     while not take():
         if monotonic() >= deadline:
-            raise LockTimeoutError(
-                f"another writer held {describe()} for {timeout_seconds:g} s; run the write again, or raise "
-                "hoodie.write.lock.wait_time_ms"
-            )
+            raise make_timeout_error(describe(), timeout_seconds)
         sleep(poll_seconds * _RANDOM.uniform(0.5, 1.5))

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from lakeformat.errors import StorageError
 
 __all__ = ["hash_location"]
 
+#: Hudi's seed 0xdabadaba, which Java extends to 64 bits with its sign.
+_SEED: Final = 0xFFFFFFFF_DABADABA
+
 
 def hash_location(location: str) -> str:
-    """Return xxHash64 of a table's path as 16 hexadecimal digits; ``s3a://`` counts as ``s3://``.
+    """Return Hudi's xxHash64 of a table's path as 16 hexadecimal digits; ``s3a://`` counts as ``s3://``.
 
     Source: Hudi's ``HashID.generateXXHashAsString``.
 
@@ -21,4 +26,7 @@ def hash_location(location: str) -> str:
         raise StorageError(
             "Hudi's implicit lock providers need xxhash; run: pip install 'lakeformat[zookeeper]' (or [dynamodb])"
         ) from None
-    return str(xxhash.xxh64(location.replace("s3a://", "s3://", 1).encode()).hexdigest()).upper()
+    path = location.rstrip("/")
+    if path.startswith("s3a://"):
+        path = path.replace("s3a://", "s3://", 1)
+    return str(xxhash.xxh64(path.encode(), seed=_SEED).hexdigest()).upper()

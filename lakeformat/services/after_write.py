@@ -248,11 +248,10 @@ def _compact_outgrown(
 
     Return a text that says what was compacted; None if nothing was.
 
-    If the storage has no locks, nothing is compacted, because several processes could then compact at once. If other
-    programs have commits on the timeline, nothing is compacted either, because these programs may have their own rules
-    for compaction.
+    If other programs have commits on the timeline, nothing is compacted, because these programs may have their own
+    rules for compaction.
     """
-    if context.store.config().table_type is not TableType.MERGE_ON_READ or not context.storage.has_lock:
+    if context.store.config().table_type is not TableType.MERGE_ON_READ:
         return None
     store, timeline = context.store, context.store.load()
     deltas = [one for one in timeline.commits if one.action is Action.DELTA_COMMIT]

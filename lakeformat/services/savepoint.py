@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,6 +13,7 @@ from lakeformat.config.resolve import Options
 from lakeformat.errors import InstantNotAvailableError, InvalidInputError, WriteConflictError
 from lakeformat.file_system_view.context import TableContext
 from lakeformat.file_system_view.live_files import ListedFiles, ListedSlices
+from lakeformat.locks import lock_table
 from lakeformat.model.files import join_path
 from lakeformat.model.instant import Action, Instant, State
 from lakeformat.model.table_config import TableConfig
@@ -20,6 +21,7 @@ from lakeformat.public import OneLine, public
 from lakeformat.services.restore.plan import find_target, list_instants_after
 from lakeformat.services.restore.run import snapshot_at
 from lakeformat.timeline.timeline import Timeline
+from lakeformat.transaction.decisions import Decision, DecisionState, Kind, decide
 from lakeformat.transaction.rollback import recover
 
 __all__ = ["Savepoint", "SavepointSession", "read_savepoints"]
@@ -73,7 +75,7 @@ class SavepointSession:
         The files are listed under the table's lock, so that no clean is planned meanwhile. If a clean is pending, an
         error is raised, because the clean may be about to delete the files.
         """
-        with self._lock() as config:
+        with self._lock() as (config, state):
             timeline = self.store.load()
             target = self._target(timeline, instant_time)
             known = [i for i in timeline.of_action(Action.SAVEPOINT) if i.time == target.time]
@@ -81,17 +83,16 @@ class SavepointSession:
                 raise InvalidInputError(
                     f"{self.context.storage.location}: commit {target.time} has a savepoint already; delete that first"
                 )
-            cleaning = next((i for i in timeline.pending if i.action is Action.CLEAN), None)
-            if cleaning is not None:
-                raise WriteConflictError(
-                    f"{self.store.path(cleaning)} is pending in {self.context.storage.location}, which may delete "
-                    "files of the savepoint; wait for it, or call clean(), which finishes it"
-                )
+            self._check_no_clean(timeline)
             files = self._files(config, timeline, target)
             metadata = SavepointMetadata(user, self.context.clock.now_ms(), comment, files)
             instant = Instant(target.time, Action.SAVEPOINT, State.REQUESTED)
-            instant = instant.at(State.INFLIGHT) if known else self.store.start(instant)
-            self.store.complete(instant, metadata, self.context.clock)
+            if not known:
+                with suppress(
+                    FileExistsError
+                ):  # Another process makes the same savepoint; one of the two completes it.
+                    self.store.start(instant)
+            self._decide(instant.at(State.INFLIGHT), metadata, (state, timeline))
         savepoint = _savepoint(target.time, metadata)
         _LOG.info("%s: %s", self.context.storage.location, savepoint)
         return savepoint
@@ -103,18 +104,62 @@ class SavepointSession:
             if not instants:
                 raise InvalidInputError(f"{self.context.storage.location} has no savepoint of {instant_time}")
             # Delete the completed file first: then the savepoint is gone, even if the process dies before the rest.
+            removal = Decision(kind=Kind.REMOVE, instant_time=instant_time)
+            decide(self.store, lambda *_: removal)
             for instant in instants:
                 if instant.state is State.COMPLETED:
                     self.context.storage.delete(self.store.path(instant))
                 self.store.erase(instant.at(State.INFLIGHT))
 
+    def _check_no_clean(self, timeline: Timeline) -> None:
+        cleaning = next((i for i in timeline.pending if i.action is Action.CLEAN), None)
+        if cleaning is not None:
+            raise WriteConflictError(
+                f"{self.store.path(cleaning)} is pending in {self.context.storage.location}, which may delete "
+                "files of the savepoint; wait for it, or call clean(), which finishes it"
+            )
+
+    def _decide(self, savepoint: Instant, metadata: SavepointMetadata, seen: tuple[DecisionState, Timeline]) -> None:
+        """Decide the savepoint: create its completed file.
+
+        Args:
+            seen: the state of the decisions, and the timeline, before the files were listed.
+
+        Raises:
+            WriteConflictError: since then, a clean was planned, or the commit was undone or archived.
+        """
+        before, timeline_before = seen
+        location = self.context.storage.location
+
+        def check(state: DecisionState, timeline: Timeline) -> Decision:
+            self._check_no_clean(timeline)
+            cleans = frozenset(timeline.of_action(Action.CLEAN)) - frozenset(timeline_before.of_action(Action.CLEAN))
+            is_gone = savepoint.time not in timeline.commit_times or savepoint.time <= state.archived_to
+            if is_gone or cleans or before.number < state.barrier:
+                raise WriteConflictError(
+                    f"{location} was cleaned, restored or archived while a savepoint of {savepoint.time} was made; run "
+                    "it again"
+                )
+            done, data = self.store.encode_completed(savepoint, metadata, self.context.clock, timeline)
+            return Decision(kind=Kind.SAVEPOINT, instant_time=savepoint.time, path=self.store.path(done), data=data)
+
+        try:
+            decide(self.store, check)
+        except FileExistsError:
+            raise InvalidInputError(
+                f"{location}: commit {savepoint.time} has a savepoint already; delete that first"
+            ) from None
+        except WriteConflictError:
+            self.store.erase(savepoint)
+            raise
+
     @contextmanager
-    def _lock(self) -> Iterator[TableConfig]:
+    def _lock(self) -> Iterator[tuple[TableConfig, DecisionState]]:
         config = self.store.config()
         config.check_readable(self.context.storage.location)
-        with self.context.storage.lock(self.options.lock_seconds):
-            recover(self.store, config, self.context.clock)
-            yield config
+        with lock_table(self.context.storage, self.options.lock, service=True, clock=self.context.clock):
+            state, _ = recover(self.store, config, self.context.clock)
+            yield config, state
 
     def _target(self, timeline: Timeline, instant_time: str | None) -> Instant:
         location = self.context.storage.location

@@ -30,12 +30,23 @@ from lakeformat.transaction.conflict import OverlapError
 from lakeformat.transaction.rollback import revert_run
 from lakeformat.transaction.transaction import Transaction
 
-__all__ = ["ScheduledService", "find_newest_schema_text", "list_planned_groups", "not_pending_error"]
+__all__ = [
+    "PlanOvertakenError",
+    "ScheduledService",
+    "find_newest_schema_text",
+    "list_planned_groups",
+    "not_pending_error",
+]
 
 _LOG: Final = logging.getLogger("lakeformat.services")
 _COMPACTIONS: Final = frozenset({Action.COMPACTION, Action.LOG_COMPACTION})
 _Plan = TypeVar("_Plan")
 _Checked = TypeVar("_Checked")
+_Result = TypeVar("_Result")
+
+
+class PlanOvertakenError(WriteConflictError):
+    """A plan was not decided, because another process has changed or planned some of its file groups first."""
 
 
 def not_pending_error(service: str, instant_time: str, pending: Collection[str]) -> InvalidInputError:
@@ -74,8 +85,28 @@ class ScheduledService:
         return self.transaction.settings.write_id
 
     def begin(self, timeline: Timeline, plan: bytes) -> OpenCommit:
-        """Write a requested plan to the timeline, with a claim for this process. Call under the lock."""
-        return self.transaction.begin(timeline.commit_times, plan=plan)
+        """Write a requested plan to the timeline, with a claim for this process. Call under the lock.
+
+        Raises:
+            PlanOvertakenError: another process was first; plan again.
+        """
+        try:
+            return self.transaction.begin(timeline.commit_times, plan=plan)
+        except WriteConflictError as error:
+            raise PlanOvertakenError(str(error)) from None
+
+    def plan_again(self, attempt: Callable[[], _Result]) -> _Result:
+        """Run an attempt to plan, and again if another process was first: planning is cheap.
+
+        Raises:
+            PlanOvertakenError: the last attempt failed, too.
+        """
+        for _ in range(self.transaction.settings.retries):
+            try:
+                return attempt()
+            except PlanOvertakenError as error:
+                _LOG.info("%s; planning again", error)
+        return attempt()
 
     def release(self, commit: OpenCommit) -> None:
         """Release the claim of a plan that `begin` wrote, so that any process may run the plan. Call under the lock."""

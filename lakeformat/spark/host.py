@@ -15,7 +15,7 @@ from lakeformat.config.read_options import TIME_ZONE
 from lakeformat.config.resolve import Options, resolve, spark_storage_options, storage_options_of
 from lakeformat.errors import InvalidOptionError, LakeformatError
 from lakeformat.file_system_view.context import TableContext, open_context
-from lakeformat.storage import FsspecStorage
+from lakeformat.storage import RemoteStorage
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -52,7 +52,7 @@ def requested_context(options: Mapping[str, str], *, reads: bool = False) -> tup
 def storage_secrets(context: TableContext) -> dict[str, str]:
     """Return the table's fsspec options as Spark options, so that tasks can open it; an empty dict for local files."""
     storage = context.storage
-    return spark_storage_options(storage.options) if isinstance(storage, FsspecStorage) else {}
+    return spark_storage_options(storage.options) if isinstance(storage, RemoteStorage) else {}
 
 
 @contextmanager

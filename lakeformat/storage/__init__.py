@@ -7,21 +7,26 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from lakeformat.errors import InvalidOptionError
+from lakeformat.storage.fsspec_storage import FsspecStorage, GcsStorage
 from lakeformat.storage.local import LocalStorage
 from lakeformat.storage.memory import MemoryStorage
+from lakeformat.storage.objects import PROTOCOLS, ObjectStorage
 from lakeformat.storage.port import Clock, FileInfo, Ids, Locks, RandomIds, Storage, SystemClock
-from lakeformat.storage.remote import FsspecStorage
+from lakeformat.storage.remote import RemoteStorage
 from lakeformat.storage.scratch import change_scratch, make_scratch
 
 __all__ = [
     "Clock",
     "FileInfo",
     "FsspecStorage",
+    "GcsStorage",
     "Ids",
     "LocalStorage",
     "Locks",
     "MemoryStorage",
+    "ObjectStorage",
     "RandomIds",
+    "RemoteStorage",
     "Storage",
     "SystemClock",
     "change_scratch",
@@ -31,23 +36,27 @@ __all__ = [
 
 
 def open_storage(path: str | os.PathLike[str], *, sync: bool = False, **options: Any) -> Storage:
-    """Return the storage for a path or URL. Plain paths and ``file:`` are local; other URLs are opened with fsspec.
+    """Return the storage for a path or URL. Plain paths and ``file:`` are local.
+
+    S3 and Azure are opened with obstore, GCS with gcsfs, and other URLs with their file system of fsspec.
 
     Like Hadoop's ``Path``, this does not decode or shorten a URL, so that Spark and lakeformat open the same table.
 
     Args:
         sync: Whether a local storage flushes data files to the disk before they are committed; ignored for others.
-        options: fsspec's ``storage_options``; ignored for local paths.
+        options: ``storage_options`` with the names of fsspec's file systems; ignored for local paths.
 
     Raises:
-        InvalidOptionError: A ``file:`` URL has a host or no absolute path.
+        InvalidOptionError: A ``file:`` URL has a host or no absolute path, or an option is not known.
     """
     text = os.fspath(path)
     scheme = urlsplit(text).scheme
     if scheme == "file":
         text = _local_path(text)
     elif len(scheme) > 1:
-        return FsspecStorage(text, options)
+        if scheme in PROTOCOLS:
+            return ObjectStorage(text, options)
+        return GcsStorage(text, options) if scheme in {"gs", "gcs"} else FsspecStorage(text, options)
     return LocalStorage(os.path.abspath(os.path.expanduser(text)), sync)
 
 

@@ -362,17 +362,13 @@ class LocalStorage:
             with open(real, "ab") as file:
                 os.utime(file.fileno())
 
-    def delete(self, path: str) -> bool:
+    def delete(self, path: str) -> None:
         """Remove a regular file or a link, and the checksum file that Hadoop may have written beside it."""
         real = self._resolve_inside(path)
         with self._explain_errors("delete", path):
-            try:
+            with suppress(FileNotFoundError, NotADirectoryError):
                 os.unlink(real)
-            except (FileNotFoundError, NotADirectoryError):
-                return False
-            finally:
-                _drop_checksum(real)
-        return True
+            _drop_checksum(real)
 
     def delete_folder(self, path: str) -> None:
         """Remove a folder of ``.hoodie``."""

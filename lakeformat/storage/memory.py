@@ -139,10 +139,10 @@ class MemoryStorage:
         with self._guard:
             self._put(check_path(path), b"")
 
-    def delete(self, path: str) -> bool:
-        """Remove a file; return False if there was none."""
+    def delete(self, path: str) -> None:
+        """Remove a file, if there is one."""
         with self._guard:
-            return self._files.pop(check_path(path), None) is not None
+            self._files.pop(check_path(path), None)
 
     def delete_folder(self, path: str) -> None:
         """Remove a folder of ``.hoodie``."""

@@ -195,8 +195,8 @@ class Storage(Locks, Protocol):
     def touch(self, path: str) -> None:
         """Create an empty file, or set its modification time to now."""
 
-    def delete(self, path: str) -> bool:
-        """Remove a file, never a folder. Return False if there was no such file."""
+    def delete(self, path: str) -> None:
+        """Remove a file, if there is one, and never a folder."""
 
     def delete_folder(self, path: str) -> None:
         """Remove a folder inside ``.hoodie`` with its contents. Symbolic links are removed, not followed."""

@@ -46,7 +46,7 @@ from lakeformat.codec.timeline_files.commit import decode_commit, decode_json
 from lakeformat.errors import CorruptTableError, LakeformatError
 from lakeformat.model.commit import CommitMetadata
 from lakeformat.model.instant import COMMIT_ACTIONS, Action, Instant, State
-from lakeformat.storage.port import FileInfo, Storage, check_path
+from lakeformat.storage.port import FileInfo, Storage, VersionChangedError, check_path
 
 __all__ = [
     "COLUMNS",
@@ -414,6 +414,7 @@ _DATA: Final = re.compile(r"(?P<least>\d+)_(?P<greatest>\d+)_(?P<level>\d+)\.par
 _SMALL_BYTES: Final = 4 << 20
 #: If an archive of layout 1 has at least this many small files, they are merged.
 _SMALL_FILES: Final = 10
+_HOUR_MS: Final = 3_600_000
 #: Number of rows per row group when files are merged.
 _BATCH_ROWS: Final = 256
 
@@ -466,8 +467,11 @@ def merge_archive_logs(storage: Storage, folder: str) -> bool:
     small = [entry for _, entry in listed if entry.size_bytes < _SMALL_BYTES]
     if len(small) < _SMALL_FILES:
         return False
-    data = b"".join(storage.read(entry.path) for entry in small)
-    storage.create(check_path(f"{folder}/.commits_.archive.{listed[-1][0] + 1}_1-0-1"), data)
+    try:
+        data = b"".join(storage.read(entry.path) for entry in small)
+        storage.create(check_path(f"{folder}/.commits_.archive.{listed[-1][0] + 1}_1-0-1"), data)
+    except (FileNotFoundError, FileExistsError):  # Another process merges the files, or has written another.
+        return False
     for entry in small:
         storage.delete(entry.path)
     return True
@@ -483,6 +487,12 @@ def write_history(storage: Storage, folder: str, instants: Sequence[InstantToArc
     earlier run has archived some of the instants and died. That file is not overwritten, and its instants are not
     written again.
     """
+    while not _try_write_history(storage, folder, instants):
+        pass
+
+
+def _try_write_history(storage: Storage, folder: str, instants: Sequence[InstantToArchive]) -> bool:
+    """Write the file and the manifest. Return False if another process has published a manifest meanwhile."""
     number, files = _newest_manifest(storage, folder)
     named = {str(file["fileName"]) for file in files}
     leaving = sorted(instants, key=lambda each: each.time)
@@ -491,8 +501,10 @@ def write_history(storage: Storage, folder: str, instants: Sequence[InstantToArc
             archived = set(file.read(columns=["instantTime"])["instantTime"].to_pylist())
         named.discard(name)
         leaving = [each for each in leaving if each.time not in archived]
-    if leaving:
-        _publish(storage, folder, number + 1, [*files, _write_data(storage, folder, name, [history_rows(leaving)])])
+    if not leaving:
+        return True
+    made = _write_data(storage, folder, name, [history_rows(leaving)])
+    return _publish(storage, folder, number + 1, [*files, made])
 
 
 def compact_history(storage: Storage, folder: str, settings: HistorySettings) -> int:
@@ -521,7 +533,8 @@ def compact_history(storage: Storage, folder: str, settings: HistorySettings) ->
         if len(sources) > 1:
             made = _merge(storage, folder, sources, level + 1)
             rest = [file for name, file in named.items() if name not in sources]
-            _publish(storage, folder, number + 1, [*rest, made])
+            if not _publish(storage, folder, number + 1, [*rest, made]):
+                break  # Another process has published a manifest of this number.
             compacted += 1
         level += 1
     if compacted:
@@ -557,9 +570,30 @@ def _newest_manifest(storage: Storage, folder: str) -> tuple[int, list[Mapping[s
     return max(manifest.number, 0), list(manifest.files)
 
 
-def _publish(storage: Storage, folder: str, number: int, files: Sequence[Mapping[str, Any]]) -> None:
-    storage.replace(f"{folder}/manifest_{number}", json.dumps({"files": [dict(file) for file in files]}).encode())
-    storage.replace(f"{folder}/{VERSION_NAME}", str(number).encode())
+def _publish(storage: Storage, folder: str, number: int, files: Sequence[Mapping[str, Any]]) -> bool:
+    """Publish a manifest. Return False if another process has published one of this number; replace a damaged one."""
+    path, data = f"{folder}/manifest_{number}", json.dumps({"files": [dict(file) for file in files]}).encode()
+    try:
+        storage.create(path, data)
+    except FileExistsError:
+        if read_manifest(storage, folder).number >= number:
+            return False
+        storage.replace(path, data)
+    _raise_version(storage, f"{folder}/{VERSION_NAME}", number)
+    return True
+
+
+def _raise_version(storage: Storage, path: str, number: int) -> None:
+    """Write the number of the newest manifest, unless another process has written a greater one."""
+    try:
+        text, version = (b"", None) if storage.has_lock else storage.read_versioned(path)
+    except FileNotFoundError:
+        text, version = b"", None
+    if version is None:
+        storage.replace(path, str(number).encode())
+    elif not _is_number(text) or int(text) < number:
+        with suppress(VersionChangedError):  # Another process is writing it; it may stay one manifest behind.
+            storage.replace_if(path, str(number).encode(), version)
 
 
 def _delete_unused(storage: Storage, folder: str, kept_manifests: int) -> None:
@@ -575,6 +609,9 @@ def _delete_unused(storage: Storage, folder: str, kept_manifests: int) -> None:
     for number in numbers[: kept_manifests + 1]:
         path = f"{folder}/manifest_{number}"
         used.update(str(file["fileName"]) for file in decode_json(storage.read(path), name=path)["files"])
+    now = max(entry.modified_ms for entry in entries)
     for entry in entries:
-        if _DATA.fullmatch(entry.name) and entry.name not in used:
+        # On storage without locks another process may have written a young file for its next manifest.
+        is_old = storage.has_lock or now - entry.modified_ms > _HOUR_MS
+        if is_old and _DATA.fullmatch(entry.name) and entry.name not in used:
             storage.delete(entry.path)

@@ -178,19 +178,25 @@ def claim_plan(storage: Storage, instant_time: str, *, token: str) -> None:
     renew_heartbeat(storage, instant_time)
 
 
-def take_over_claim(storage: Storage, instant_time: str, *, token: str) -> bool:
-    """Take over the claim of a dead writer's rollback, to finish it. Call it under the table's lock.
+def take_over_claim(store: TimelineStore, instant: Instant, clock: Clock, *, token: str) -> bool:
+    """Take over the claim of a dead writer's instant, to finish it. Call it under the table's lock.
+
+    The claim is read before the heartbeat, and the heartbeat is renewed before the claim is replaced. So of several
+    processes that find the writer dead, only one takes the claim over.
 
     Returns:
-        False if another writer has taken it over first, or if the instant has no claim.
+        False if the writer is alive, if another writer has taken it over first, or if the instant has no claim.
     """
+    storage, path = store.storage, claim_path(instant.time)
     try:
-        content, version = storage.read_versioned(claim_path(instant_time))
-        fields = {**json.loads(content), "taken_over_by": token}
-        storage.replace_if(claim_path(instant_time), json.dumps(fields).encode(), version)
+        content, version = storage.read_versioned(path)
+        claim = read_claim(storage, instant.time)
+        if claim is None or is_alive(store, instant, claim, clock):
+            return False
+        renew_heartbeat(storage, instant.time)
+        storage.replace_if(path, json.dumps({**json.loads(content), "taken_over_by": token}).encode(), version)
     except (FileNotFoundError, VersionChangedError, ValueError):
         return False
-    renew_heartbeat(storage, instant_time)
     return True
 
 

@@ -20,13 +20,14 @@ from typing import Final
 import pyarrow as pa
 
 from lakeformat.codec import properties
+from lakeformat.errors import WriteConflictError
 from lakeformat.file_system_view.context import TableContext
 from lakeformat.file_system_view.file_index.update import IndexWriter
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.model.files import FileGroupId
 from lakeformat.model.instant import Instant
 from lakeformat.model.table_config import METADATA_INFLIGHT, METADATA_PARTITIONS, PROPERTIES_PATH
-from lakeformat.storage.port import HOODIE, Clock
+from lakeformat.storage.port import HOODIE, Clock, Version, VersionChangedError
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.transaction.commit import OpenCommit
 from lakeformat.transaction.hooks import Callback, CommitMessage, notify
@@ -46,14 +47,32 @@ __all__ = [
 _FOLDER: Final = f"{HOODIE}/metadata"
 
 
-def write_properties(store: TimelineStore, values: Mapping[str, str], clock: Clock) -> None:
-    """Replace ``hoodie.properties``. Keep a backup copy meanwhile. Call it under the table's lock."""
+def write_properties(
+    store: TimelineStore, values: Mapping[str, str], clock: Clock, version: Version | None = None
+) -> None:
+    """Replace ``hoodie.properties``. Keep a backup copy meanwhile. Call it under the table's lock.
+
+    Args:
+        version: the version of the file that is to be replaced, on storage without locks; None for any version.
+
+    Raises:
+        WriteConflictError: the file has another version.
+    """
     storage = store.storage
     updated = datetime.fromtimestamp(clock.now_ms() / 1000, timezone.utc).isoformat().replace("+00:00", "Z")
     data = properties.encode(dict(values), comments=[f"Updated at {updated}"])
     backup = f"{PROPERTIES_PATH}.backup"
     storage.replace(backup, storage.read(PROPERTIES_PATH))
-    storage.replace(PROPERTIES_PATH, data)
+    try:
+        if version is None:
+            storage.replace(PROPERTIES_PATH, data)
+        else:
+            storage.replace_if(PROPERTIES_PATH, data, version)
+    except VersionChangedError:
+        storage.delete(backup)
+        raise WriteConflictError(
+            f"another process has changed {storage.location}/{PROPERTIES_PATH} meanwhile; run this again"
+        ) from None
     storage.delete(backup)
 
 
@@ -62,8 +81,10 @@ def drop_metadata_table(store: TimelineStore, clock: Clock) -> bool:
     config = store.config()
     storage = store.storage
     if config.has_metadata_table:
+        version = None if storage.has_lock else storage.read_versioned(PROPERTIES_PATH)[1]
+        config = store.config()
         kept = {k: v for k, v in config.values.items() if k not in {METADATA_PARTITIONS, METADATA_INFLIGHT}}
-        write_properties(store, kept, clock)
+        write_properties(store, kept, clock, version)
     if storage.info(_FOLDER) is not None:
         storage.delete_folder(_FOLDER)
         return True

@@ -128,6 +128,28 @@ def check_conflicts(
             )
 
 
+def check_opened_slices(stats: Iterable[WriteStat], planned: Mapping[FileGroupId, str]) -> None:
+    """Check that no log file was added to a slice that a pending compaction has ended (timeline layout 1).
+
+    The plan does not name the log file. If another program runs the plan, the log file's rows are lost.
+
+    Args:
+        stats: the write stats of our files.
+        planned: maps file group to the instant time of the pending compaction that opened a slice in it.
+
+    Raises:
+        WriteConflictError: there is such a file, because the write did not know the plan.
+    """
+    for stat in stats:
+        name = LogFileName.match(stat.path.rpartition("/")[2])
+        time = planned.get(FileGroupId(stat.partition_path, stat.file_id))
+        if name is not None and not name.is_cdc and time is not None and name.instant_time < time:
+            raise WriteConflictError(
+                f"compaction {time} was planned for file group {stat.file_id} while this write began; run the write "
+                "again"
+            )
+
+
 def check_plans(
     touched: frozenset[FileGroupId], planned: Mapping[FileGroupId, str], advise: Callable[[str], str]
 ) -> None:

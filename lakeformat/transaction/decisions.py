@@ -49,6 +49,7 @@ from lakeformat.timeline.store import TimelineStore, put_once
 from lakeformat.timeline.timeline import Timeline
 
 __all__ = [
+    "LATEST_REQUEST_MS",
     "STATE_PATH",
     "VOID_KEY",
     "Check",
@@ -59,6 +60,7 @@ __all__ = [
     "decide",
     "encode_void_commit",
     "fingerprint",
+    "make_moving_error",
     "prepare_removal",
     "read_state",
     "settle",
@@ -70,6 +72,8 @@ _LOG: Final = logging.getLogger("lakeformat.write")
 STATE_PATH: Final = own_path("state")
 #: Key of ``extraMetadata`` that marks an empty commit, which takes the name of an undone commit's completed file.
 VOID_KEY: Final = "lakeformat.void"
+#: Milliseconds after which no request for a file can be carried out any more that was sent when the file was created.
+LATEST_REQUEST_MS: Final = 3_600_000
 #: Number of decisions whose nonces the state file keeps, and of undone writes.
 _RECENT: Final = 40
 _UNDONE: Final = 500
@@ -112,6 +116,7 @@ class Decision:
             run of a plan that stays. "" if the decision undoes nothing.
         is_barrier: whether no write that has begun before may be published.
         archived_to: the newest instant time that is archived; "" if the decision is not about the archive.
+        moving: a text if the table begins to move to another version, "" if the move ends; None for other decisions.
     """
 
     kind: Kind
@@ -122,6 +127,7 @@ class Decision:
     undoes: str = ""
     is_barrier: bool = False
     archived_to: str = ""
+    moving: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,6 +142,7 @@ class DecisionState:
         barrier: number of the newest decision that is a barrier.
         archived_to: the newest instant time that is archived.
         is_shared: whether Hudi writes to the table, too, under a common lock.
+        moving: not empty while the table moves to another version. Then only the end of the move can be decided.
     """
 
     number: int = 0
@@ -145,6 +152,7 @@ class DecisionState:
     barrier: int = 0
     archived_to: str = ""
     is_shared: bool = False
+    moving: str = ""
 
     def add(self, decision: Decision, nonce: str, *, is_shared: bool = False) -> DecisionState:
         """Return the state after one more decision."""
@@ -159,6 +167,7 @@ class DecisionState:
             barrier=number if decision.is_barrier else self.barrier,
             archived_to=archived_to,
             is_shared=self.is_shared or is_shared,
+            moving=self.moving if decision.moving is None else decision.moving,
         )
 
     def has_decided(self, nonce: str) -> bool:
@@ -204,6 +213,7 @@ def _encode(state: DecisionState) -> bytes:
         "barrier": state.barrier,
         "archived_to": state.archived_to,
         "shared": state.is_shared,
+        "moving": state.moving,
     }
     if last is not None:
         data = b"" if _is_large(last) else last.data
@@ -242,6 +252,7 @@ def _decode(storage: Storage, content: bytes) -> DecisionState:
             barrier=int(head["barrier"]),
             archived_to=str(head["archived_to"]),
             is_shared=head["shared"] is True,
+            moving=str(head["moving"]),
         )
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptTableError(
@@ -319,6 +330,7 @@ def decide(
         FileExistsError: another file has the name of the decision's file.
         CommitStateUnknownError: it is unknown whether the decision is made, or it is made but its file may be missing.
             The caller must delete nothing.
+        WriteConflictError: the table is being moved to another version. Nothing was decided.
         LockLostError: the lease ends too soon. Nothing was decided.
     """
     storage = store.storage
@@ -332,6 +344,8 @@ def decide(
         decision = check(state, timeline)
         if decision is None:
             return None
+        if state.moving and decision.moving is None:
+            raise make_moving_error(storage.location)
         nonce = _IDS.token()
         if lease is not None:
             lease.check(_LEASE_SECONDS)
@@ -345,6 +359,14 @@ def decide(
                 storage.delete(_aside_path(nonce))
         if is_decided:
             return decision
+
+
+def make_moving_error(location: str) -> WriteConflictError:
+    """Return the error for a table that is being moved to another table version."""
+    return WriteConflictError(
+        f"{location} is being moved to another table version; wait for it, or, if that process has died, run "
+        "upgrade() or downgrade() again"
+    )
 
 
 def _replace_state(

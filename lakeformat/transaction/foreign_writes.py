@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from typing import Final
 
+from lakeformat.concurrency import sleep
 from lakeformat.errors import WriteConflictError
 from lakeformat.model.files import FileGroupId
-from lakeformat.model.instant import Action, Instant, State
+from lakeformat.model.instant import COMMIT_ACTIONS, Action, Instant, State
 from lakeformat.storage.port import Clock, own_path
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.transaction import claims
 
-__all__ = ["ADVICE", "check_foreign_writes", "is_foreign_and_alive", "is_left_alone"]
+__all__ = ["ADVICE", "check_foreign_writes", "is_foreign_and_alive", "is_left_alone", "wait_for_begun_writes"]
 
 #: The end of a conflict's message: how to let other programs write to a table at the same time.
 ADVICE: Final = (
@@ -53,6 +54,49 @@ def is_left_alone(store: TimelineStore, timeline: Timeline, rollback: Instant, c
     return True
 
 
+#: Age at which a requested instant of another program has taken note of the commits that it is checked against.
+_BEGIN_MS: Final = 5_000
+_POLL_MS: Final = 200
+
+
+def wait_for_begun_writes(
+    store: TimelineStore, timeline: Timeline, ours: str, touched: frozenset[FileGroupId], clock: Clock
+) -> bool:
+    """Wait until each writer of another program with an earlier instant has begun. Return whether it has waited.
+
+    Hudi takes note of the newest commit shortly after it has created its requested file, and before its inflight file.
+    If our commit completed in between, Hudi would start from our files and see no conflict. But the files that it then
+    writes have the earlier instant in their names, so ours would hide them.
+
+    Args:
+        ours: our instant time.
+        touched: the file groups that our write changes or hides.
+    """
+    begun = [
+        instant
+        for instant in timeline.pending_writes
+        if instant.time < ours and instant.state is State.REQUESTED and instant.action in COMMIT_ACTIONS
+    ]
+    if not begun or not touched:
+        return False
+    claimed = _list_claimed(store)
+    foreign = [instant for instant in begun if instant.time not in claimed]
+    for instant in foreign:
+        for _ in range(_BEGIN_MS // _POLL_MS):
+            info = store.info(instant)
+            if info is None or clock.now_ms() - info.modified_ms >= _BEGIN_MS:
+                break
+            if store.info(instant.at(State.INFLIGHT)) is not None:
+                break
+            sleep(_POLL_MS / 1000)
+    return bool(foreign)
+
+
+def _list_claimed(store: TimelineStore) -> frozenset[str]:
+    """Return the times of the instants that writers of lakeformat have claimed."""
+    return frozenset(entry.name for entry in store.storage.list(own_path("pending")))
+
+
 def check_foreign_writes(
     store: TimelineStore, timeline: Timeline, ours: str, touched: frozenset[FileGroupId], clock: Clock
 ) -> None:
@@ -76,7 +120,7 @@ def check_foreign_writes(
     ]
     if not others:
         return
-    claimed = {entry.name for entry in store.storage.list(own_path("pending"))}
+    claimed = _list_claimed(store)
     for instant in others:
         if instant.time in claimed:
             continue

@@ -50,6 +50,7 @@ from lakeformat.transaction.decisions import (
     OvertakenError,
     decide,
     encode_void_commit,
+    make_moving_error,
     prepare_removal,
     read_state,
     settle,
@@ -59,7 +60,15 @@ from lakeformat.transaction.markers import list_marked_logs, remove_markers
 from lakeformat.transaction.undo import CommitUndo, finish_restores, give_up_or_finish
 from lakeformat.transaction.written_file import stage_folder
 
-__all__ = ["cancel_blocks", "log_rollback_requests", "recover", "revert_run", "roll_back", "was_rolled_back"]
+__all__ = [
+    "cancel_blocks",
+    "delete_files_of",
+    "log_rollback_requests",
+    "recover",
+    "revert_run",
+    "roll_back",
+    "was_rolled_back",
+]
 
 #: Maximum number of attempts to create a command block's log file while other writers use the next log versions.
 _TRIES: Final = 16
@@ -200,13 +209,16 @@ def recover(
             instant is finished, too.
 
     Raises:
-        WriteConflictError: a restore of another program is pending, or its rollback of a completed commit.
+        WriteConflictError: a restore or the rollback of a completed commit is running or is another program's, or the
+            table is being moved to another version. A write would read commits that go.
     """
     try:
         state, _, timeline = settle(store)  # This lists the whole timeline, so load it again only after changes.
     except OvertakenError:
         _void_overtaken_commit(store)
         state, _, timeline = settle(store)
+    if state.moving:
+        raise make_moving_error(store.storage.location)
     timeline = _erase_late_files(store, state, timeline)
     restores = [instant for instant in timeline.pending if instant.action is Action.RESTORE]
     if restores:
@@ -217,7 +229,9 @@ def recover(
         if is_left_alone(store, timeline, instant, clock):
             continue
         claim = claims.read_claim(store.storage, instant.time)
-        if claim is not None and not _may_finish(store, instant, claim, clock):
+        if claim is not None and not _may_finish(store, instant, clock):
+            if claim.undoes:
+                raise WriteConflictError(f"{store.path(instant)} is running in {store.storage.location}; wait for it")
             continue
         if claim is not None and claim.undoes:
             give_up_or_finish(CommitUndo(store, config, clock), instant)
@@ -264,16 +278,14 @@ def _has_requested_plan(store: TimelineStore, instant: Instant) -> bool:
     return instant.action in _PLAN_ACTIONS and store.info(instant.at(State.REQUESTED)) is not None
 
 
-def _may_finish(store: TimelineStore, rollback: Instant, claim: claims.Claim, clock: Clock) -> bool:
+def _may_finish(store: TimelineStore, rollback: Instant, clock: Clock) -> bool:
     """Tell whether this process may finish a pending rollback: its process has died, and no other writer finishes it.
 
     On storage with locks the caller holds the lock, so no other process can be carrying it out.
     """
     if store.storage.has_lock:
         return True
-    if claims.is_alive(store, rollback, claim, clock):
-        return False
-    return claims.take_over_claim(store.storage, rollback.time, token=f"{rollback.time}-{clock.now_ms()}")
+    return claims.take_over_claim(store, rollback, clock, token=f"{rollback.time}-{clock.now_ms()}")
 
 
 def _void_overtaken_commit(store: TimelineStore) -> None:
@@ -502,6 +514,14 @@ def _delete_late_files(store: TimelineStore, victim: Instant) -> None:
     for request in _make_requests(store, victim):
         _carry_out(store, request, victim.time, victim.time)
     remove_markers(store.storage, victim.time)
+
+
+def delete_files_of(store: TimelineStore, instant_times: frozenset[str]) -> None:
+    """Delete all base, log and change data files whose names contain one of these instants."""
+    listing = list_files(store.storage)
+    for file in (*listing.bases, *listing.logs, *listing.change_data):
+        if file.name.instant_time in instant_times:
+            store.storage.delete(file.path)
 
 
 def _delete_files(store: TimelineStore, files: Mapping[str, Sequence[str]]) -> None:

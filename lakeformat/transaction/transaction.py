@@ -14,7 +14,11 @@ from functools import partial
 from random import Random
 from typing import Final, TypeVar
 
-from lakeformat.codec.timeline_files.service_plans import encode_requested_replace
+from lakeformat.codec.timeline_files.service_plans import (
+    decode_compaction_plan,
+    decode_requested_replace,
+    encode_requested_replace,
+)
 from lakeformat.concurrency import sleep
 from lakeformat.errors import CommitStateUnknownError, LakeformatError, StorageError, WriteConflictError
 from lakeformat.file_system_view.context import TableContext
@@ -38,9 +42,9 @@ from lakeformat.transaction.commit_listeners import (
     MetadataTableDropper,
     PublishedCommit,
 )
-from lakeformat.transaction.conflict import check_conflicts, check_plans, reduce_compactions
-from lakeformat.transaction.decisions import DecisionState, warn_of_single_writer
-from lakeformat.transaction.foreign_writes import check_foreign_writes
+from lakeformat.transaction.conflict import check_conflicts, check_opened_slices, check_plans, reduce_compactions
+from lakeformat.transaction.decisions import Decision, DecisionState, Kind, decide, warn_of_single_writer
+from lakeformat.transaction.foreign_writes import check_foreign_writes, wait_for_begun_writes
 from lakeformat.transaction.hooks import CommitMessage, Hooks
 from lakeformat.transaction.markers import remove_markers
 from lakeformat.transaction.publish import Outcome, count_rows, make_commit_metadata, make_publish_check, validate_write
@@ -179,7 +183,7 @@ class Transaction:
             action = self.store.layout.clustering
         elif action is Action.COMMIT and settings.config.takes_logs:
             action = Action.DELTA_COMMIT
-        data = plan or (encode_requested_replace() if action is Action.REPLACE_COMMIT else b"")
+        data = encode_requested_replace() if action is Action.REPLACE_COMMIT else b""
         instant = claims.claim_instant(
             self.store,
             settings.config,
@@ -187,12 +191,39 @@ class Transaction:
             action,
             kind=claim_kind,
             token=settings.write_id,
-            data=data,
+            data=data if plan is None else None,
             seen=self._seen,
             dead_after_ms=settings.dead_after_ms,
         )
+        if plan is not None:
+            self._decide_plan(instant, plan, known)
         self._has_begun = True
         return OpenCommit(instant, settings.write_id, known, self.decisions)
+
+    def _decide_plan(self, instant: Instant, plan: bytes, known: frozenset[str]) -> None:
+        """Decide a clustering or compaction plan: create its requested file.
+
+        Raises:
+            WriteConflictError: another writer has changed or planned one of its file groups since the plan was made.
+        """
+        path = self.store.path(instant)
+        if instant.action is Action.COMPACTION:
+            groups = frozenset(operation.group for operation in decode_compaction_plan(plan, name=path).operations)
+        else:
+            groups = frozenset(decode_requested_replace(plan, name=path).file_groups)
+
+        def check(_: DecisionState, timeline: Timeline) -> Decision:
+            others = [(i.time, self.store.read_commit(i)) for i in timeline.completed_since(known)]
+            check_conflicts(instant.time, groups, others, None)
+            planned = {**self.store.read_clustering_groups(timeline), **self.store.read_compaction_groups(timeline)}
+            check_plans(groups, planned, partial(advise_on_plan, self.store))
+            return Decision(kind=Kind.PLAN, instant_time=instant.time, path=path, data=plan)
+
+        try:
+            decide(self.store, check, lease=self._lease, is_shared=self._lease is not None)
+        except WriteConflictError:
+            claims.release(self.storage, instant.time)
+            raise
 
     def move_to_inflight(
         self,
@@ -412,12 +443,16 @@ class Transaction:
                     f"commit {commit.time} of {self.storage.location} has read commit {newest}, which began later and "
                     "would hide it; run the write again"
                 )
+            if wait_for_begun_writes(self.store, timeline, commit.time, touched, self.context.clock):
+                timeline = self.store.load()
             completed = [(i.time, self.store.read_commit(i)) for i in timeline.completed_since(commit.known)]
             completed += self.store.read_unseen_archived(timeline, commit.known)
             by_name = not self.store.layout.has_completion_times
             others = reduce_compactions(commit.time, metadata, completed, by_name=by_name)
             check_conflicts(commit.time, touched, others, outcome.overwritten)
             self.check_plans(timeline, touched, ours=commit.time)
+            if by_name:
+                check_opened_slices(metadata.all_stats(), self.store.read_compaction_groups(timeline))
             if not self.settings.lock.is_shared:
                 check_foreign_writes(self.store, timeline, commit.time, touched, self.context.clock)
             if others:

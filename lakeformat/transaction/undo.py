@@ -3,7 +3,8 @@
 Call these functions under the table's lock. The steps of an undo are:
 
 1. Store the plan on the timeline.
-2. Delete the completed file of the commit. After that no reader sees the commit's rows.
+2. Delete the completed file of the commit, or replace it by an empty commit. After that no reader sees the commit's
+   rows.
 3. Delete the commit's data files.
 4. Delete the commit's other files on the timeline.
 
@@ -17,7 +18,7 @@ Sources: Hudi's ``CopyOnWriteRollbackActionExecutor`` and ``BaseRestoreActionExe
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
@@ -46,7 +47,16 @@ from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.transaction import claims
 from lakeformat.transaction.claims import keep_alive
-from lakeformat.transaction.decisions import Decision, Kind, decide, prepare_removal
+from lakeformat.transaction.decisions import (
+    LATEST_REQUEST_MS,
+    VOID_KEY,
+    Decision,
+    DecisionState,
+    Kind,
+    decide,
+    encode_void_commit,
+    prepare_removal,
+)
 from lakeformat.transaction.markers import remove_markers
 
 __all__ = ["CommitUndo", "files_to_undo", "finish_restores", "give_up_or_finish", "list_remaining_logs"]
@@ -114,10 +124,18 @@ class CommitUndo:
 
     # --- a rollback -----------------------------------------------------------------------------------
 
-    def begin(self, victim: Instant, files: Mapping[str, Sequence[str]]) -> Instant:
+    def begin(
+        self,
+        victim: Instant,
+        files: Mapping[str, Sequence[str]],
+        check: Callable[[DecisionState, Timeline], object] | None = None,
+    ) -> Instant:
         """Decide a commit's rollback: create its requested file, which contains the plan. No file is deleted yet.
 
         No write that has begun before may be published afterwards, because it may have read the commit.
+
+        Args:
+            check: raises an error if the rollback conflicts with the decisions or the newest timeline.
         """
         location = self.store.storage.location
         requests = tuple(
@@ -137,7 +155,17 @@ class CommitUndo:
             undoes=victim.time,
             is_barrier=True,
         )
-        decide(self.store, lambda *_: decision)
+
+        def check_and_decide(state: DecisionState, timeline: Timeline) -> Decision:
+            if check is not None:
+                check(state, timeline)
+            return decision
+
+        try:
+            decide(self.store, check_and_decide)
+        except WriteConflictError:
+            claims.release(self.store.storage, rollback.time)
+            raise
         return rollback
 
     def roll_back(self, rollback: Instant) -> RollbackMetadata:
@@ -153,7 +181,7 @@ class CommitUndo:
             rollback = store.start(rollback)
         for victim in self._instants_at(plan.instant_time):
             if victim.state is State.COMPLETED:
-                store.undo(victim)
+                self._hide(victim, rollback)
         deleted = self._delete(plan)
         remove_markers(store.storage, plan.instant_time)
         metadata = RollbackMetadata(
@@ -170,6 +198,20 @@ class CommitUndo:
         claims.release(store.storage, rollback.time)
         return metadata
 
+    def _hide(self, victim: Instant, rollback: Instant) -> None:
+        """Make a completed commit invisible, so that its files may be deleted.
+
+        On storage without locks, a late request may create the completed file again. Therefore an empty commit takes
+        its name, unless the file is older than any request can be late.
+        """
+        storage, path = self.store.storage, self.store.path(victim)
+        done, begun = storage.info(path), storage.info(claims.claim_path(rollback.time))
+        is_old = done is not None and begun is not None and begun.modified_ms - done.modified_ms >= LATEST_REQUEST_MS
+        if storage.has_lock or is_old:
+            self.store.undo(victim)
+        else:
+            storage.replace(path, encode_void_commit(self.store, path, storage.read(path)))
+
     def give_up(self, rollback: Instant) -> None:
         """Remove from the timeline a rollback that has not deleted any file, and release its claim."""
         prepare_removal(self.store, rollback.time)
@@ -180,7 +222,10 @@ class CommitUndo:
         """Tell whether a rollback has deleted the completed file of the commit that it undoes."""
         plan = self.store.read_rollback_plan(rollback)
         instants = self._instants_at(plan.instant_time) if plan else ()
-        return not any(victim.state is State.COMPLETED for victim in instants)
+        return not any(self._is_visible(victim) for victim in instants)
+
+    def _is_visible(self, victim: Instant) -> bool:
+        return victim.state is State.COMPLETED and VOID_KEY not in self.store.read_commit(victim).extra
 
     def _plan(self, rollback: Instant) -> RollbackPlan:
         plan = self.store.read_rollback_plan(rollback)
@@ -218,6 +263,8 @@ class CommitUndo:
     def _erase_commit(self, plan: RollbackPlan) -> None:
         """Delete the commit's requested and inflight files from the timeline, and release its claim."""
         for victim in self._instants_at(plan.instant_time):
+            if victim.state is State.COMPLETED:  # An empty commit, which keeps the name.
+                continue
             for request in self.store.layout.list_requests(victim.at(State.COMPLETED)):
                 self.store.erase(request)
             self.store.erase(victim)
@@ -289,6 +336,17 @@ def give_up_or_finish(undoing: CommitUndo, rollback: Instant) -> None:
         undoing.give_up(rollback)
 
 
+def _take_over(store: TimelineStore, restore: Instant, claim: claims.Claim | None, clock: Clock) -> bool:
+    """Claim a restore whose process died. Return False if another process finishes it."""
+    if claim is None:
+        try:
+            claims.claim_plan(store.storage, restore.time, token="")
+        except FileExistsError:
+            return False
+        return True
+    return store.storage.has_lock or claims.take_over_claim(store, restore, clock, token=f"{clock.now_ms()}")
+
+
 def finish_restores(undoing: CommitUndo, restores: Iterable[Instant], *, restore_target: str | None = None) -> None:
     """Finish restores whose process died. Give up those that have changed nothing yet.
 
@@ -319,8 +377,8 @@ def finish_restores(undoing: CommitUndo, restores: Iterable[Instant], *, restore
             store.erase(restore)
             claims.release(storage, restore.time)
             continue
-        if claim is None:
-            claims.claim_plan(storage, restore.time, token="")
+        if not _take_over(store, restore, claim, undoing.clock):
+            raise WriteConflictError(f"{store.path(restore)} is running in {storage.location}; wait for it")
         _LOG.warning(
             "finishing restore %s to %s in %s, whose process died", restore.time, plan.target, storage.location
         )

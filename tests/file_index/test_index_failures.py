@@ -39,9 +39,9 @@ class FailingStorage(MemoryStorage):
         self._enter("open_output", path)
         return super().open_output(path)
 
-    def delete(self, path: str) -> bool:
+    def delete(self, path: str) -> None:
         self._enter("delete", path)
-        return super().delete(path)
+        super().delete(path)
 
 
 @pytest.mark.parametrize("call", ["list", "read", "open_output", "delete"])

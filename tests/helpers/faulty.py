@@ -194,8 +194,8 @@ class FaultyStorage:
     def touch(self, path: str) -> None:
         self._change("touch", path, lambda: self.inner.touch(path))
 
-    def delete(self, path: str) -> bool:
-        return self._change("delete", path, lambda: self.inner.delete(path))
+    def delete(self, path: str) -> None:
+        self._change("delete", path, lambda: self.inner.delete(path))
 
     def delete_folder(self, path: str) -> None:
         def half() -> None:

@@ -54,6 +54,8 @@ PARTITIONS: Final = 8
 SHARED: Final[Mapping[str, str]] = {f"k{number}": f"p{number % PARTITIONS}" for number in range(2 * PARTITIONS)}
 FIRST: Final = "first;"
 ROOT: Final = Path(__file__).parents[2]
+#: Seconds between two reads.
+READ_PAUSE: Final = 0.2
 #: Errors that say that a write did not happen. Any other error ends the writer.
 REFUSALS: Final = (WriteConflictError, LockTimeoutError, StorageError, CorruptTableError)
 _HOUR_MS: Final = 3_600_000
@@ -187,10 +189,11 @@ def _choose_rows(number: int, count: int, dice: random.Random) -> dict[str, str]
 
 
 def read(fleet: Fleet, folder: Path) -> None:
-    """Read the table again and again, until the parent terminates this process."""
+    """Read the table again and again, with pauses that leave the server to the writers, until the parent ends this."""
     journal = Journal(folder / "reader.jsonl")
     table = _open(fleet, fleet.direct_options, JumpingClock())
     while True:
+        time.sleep(READ_PAUSE)
         began = time.monotonic()
         try:
             rows = table.to_arrow(columns=["id", "v"])

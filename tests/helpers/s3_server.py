@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from threading import Lock, Thread
 from typing import Any
 
-import fsspec
+import boto3
 from moto.server import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import make_server
 
-from lakeformat.storage import FsspecStorage
+from lakeformat.storage import ObjectStorage
 
 SECRET = "very-secret-canary"
 BUCKET = "lake"
@@ -61,7 +61,7 @@ def _answered(environ: Any) -> str:
 
 @contextmanager
 def s3_server(network: Network | None = None) -> Iterator[Mapping[str, Any]]:
-    """Start a server on a free port. Yield fsspec's ``storage_options`` for it."""
+    """Start a server on a free port. Yield the ``storage_options`` for it."""
     server = make_server("127.0.0.1", 0, network or Network(), threaded=True)
     thread = Thread(target=server.serve_forever, daemon=True)
     thread.start()
@@ -72,13 +72,15 @@ def s3_server(network: Network | None = None) -> Iterator[Mapping[str, Any]]:
             "secret": SECRET,
             "client_kwargs": {"endpoint_url": endpoint, "region_name": "us-east-1"},
         }
-        fsspec.filesystem("s3", skip_instance_cache=True, **options).call_s3("create_bucket", Bucket=BUCKET)
+        boto3.client(
+            "s3", aws_access_key_id="key", aws_secret_access_key=SECRET, **options["client_kwargs"]
+        ).create_bucket(Bucket=BUCKET)
         yield options
     finally:
         server.shutdown()
         thread.join()
 
 
-def new_folder(options: Mapping[str, Any]) -> FsspecStorage:
+def new_folder(options: Mapping[str, Any]) -> ObjectStorage:
     """Return a storage over a new folder."""
-    return FsspecStorage(f"s3://{BUCKET}/table-{next(_NUMBERS)}", dict(options))
+    return ObjectStorage(f"s3://{BUCKET}/table-{next(_NUMBERS)}", dict(options))

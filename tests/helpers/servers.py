@@ -59,6 +59,12 @@ class Server:
         """Return the same server behind a proxy."""
         return replace(self, endpoint=proxy_url)
 
+    def with_timeout(self, seconds: float) -> dict[str, Any]:
+        """Return the ``storage_options`` of a client that waits this long for each answer."""
+        if self.name == "azurite":
+            return {**self.options, "read_timeout": seconds}
+        return {**self.options, "config_kwargs": {"read_timeout": seconds}}
+
     @property
     def options(self) -> dict[str, Any]:
         """Return the ``storage_options`` for the server."""

@@ -24,6 +24,7 @@ from tests.helpers.hudi_spark import ROOT, Hudi
 __all__ = [
     "SHARED",
     "STORAGE_LOCK",
+    "find_java",
     "find_missing_jars",
     "held_up",
     "s3_settings",
@@ -109,7 +110,7 @@ def zookeeper(folder: Path) -> Iterator[str]:
     with (folder / "zookeeper.log").open("wb") as log:
         server = subprocess.Popen(
             [
-                _find_java(),
+                find_java(),
                 "-Xmx128m",
                 "-XX:TieredStopAtLevel=1",
                 "-cp",
@@ -130,7 +131,8 @@ def zookeeper(folder: Path) -> Iterator[str]:
         server.wait(timeout=30)
 
 
-def _find_java() -> str:
+def find_java() -> str:
+    """Return the path of the program ``java``."""
     home = os.environ.get("JAVA_HOME")
     found = shutil.which("java", path=str(Path(home) / "bin") if home else None)
     assert found is not None, "no java"

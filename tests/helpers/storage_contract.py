@@ -16,7 +16,7 @@ import pytest
 
 from lakeformat.errors import CorruptTableError, LakeformatError, LockTimeoutError
 from lakeformat.storage import Storage
-from lakeformat.storage.port import HOODIE, OWN
+from lakeformat.storage.port import HOODIE, OWN, Version, VersionChangedError
 
 #: Names from partition values; some have a meaning for a shell, in a URL or for a client library.
 ODD_NAMES = (
@@ -42,6 +42,9 @@ CALLS: dict[str, Callable[[Storage, str], Any]] = {
     "remove_empty": lambda s, p: s.remove_empty(p),
     "hold": lambda s, p: s.hold(p).__enter__(),
     "is_held": lambda s, p: s.is_held(p),
+    "read_versioned": lambda s, p: s.read_versioned(p),
+    "replace_if absent": lambda s, p: s.replace_if(p, b"x", None),
+    "replace_if": lambda s, p: s.replace_if(p, b"x", Version("1")),
 }
 
 THREADS = 16
@@ -60,6 +63,20 @@ def try_create(storage: Storage, path: str, data: bytes) -> bool:
     except FileExistsError:
         return False
     return True
+
+
+def try_replace(storage: Storage, path: str, data: bytes, version: Version | None) -> Version | None:
+    """Replace a file. Return its new version; None if another caller was first."""
+    try:
+        return storage.replace_if(path, data, version)
+    except (FileExistsError, VersionChangedError):
+        return None
+
+
+def skip_unless_exclusive(storage: Storage) -> None:
+    """Skip the test if the storage does not promise that only one of several callers succeeds."""
+    if not storage.has_versions:
+        pytest.skip("the storage is for one writer at a time")
 
 
 def names(storage: Storage, folder: str) -> list[str]:
@@ -95,6 +112,8 @@ class StorageContract:
     def test_of_many_creators_one_wins_and_its_bytes_stand(self, storage: Storage, empty: bool) -> None:
         barrier = Barrier(THREADS)
 
+        skip_unless_exclusive(storage)
+
         def race(thread: int) -> list[str]:
             barrier.wait()
             return [name for name in raced if try_create(storage, name, contents[thread])]
@@ -106,6 +125,54 @@ class StorageContract:
         assert Counter(name for list_ in won for name in list_) == dict.fromkeys(raced, 1)
         winners = {name: thread for thread, list_ in enumerate(won) for name in list_}
         assert all(storage.read(name) == contents[thread] for name, thread in winners.items())
+
+    def test_versions_change_with_each_replacement(self, storage: Storage) -> None:
+        first = storage.replace_if("a/x", b"1", None)
+        assert storage.read_versioned("a/x") == (b"1", first)
+        second = storage.replace_if("a/x", b"2", first)
+        assert storage.read_versioned("a/x") == (b"2", second)
+        assert second != first
+
+    def test_only_the_version_that_was_read_is_replaced(self, storage: Storage) -> None:
+        first = storage.replace_if("a/x", b"1", None)
+        storage.replace_if("a/x", b"2", first)
+        with pytest.raises(VersionChangedError):
+            storage.replace_if("a/x", b"3", first)
+        with pytest.raises(FileExistsError):
+            storage.replace_if("a/x", b"4", None)
+        assert storage.read("a/x") == b"2"
+
+    def test_a_file_that_is_gone_has_no_version(self, storage: Storage) -> None:
+        first = storage.replace_if("a/x", b"1", None)
+        storage.delete("a/x")
+        with pytest.raises(FileNotFoundError):
+            storage.read_versioned("a/x")
+        with pytest.raises(VersionChangedError):
+            storage.replace_if("a/x", b"2", first)
+        assert storage.info("a/x") is None
+
+    def test_a_file_that_was_created_has_a_version(self, storage: Storage) -> None:
+        storage.create("a/x", b"1")
+        data, version = storage.read_versioned("a/x")
+        assert data == b"1"
+        assert storage.read_versioned("a/x")[1] == version
+        assert storage.replace_if("a/x", b"2", version) != version
+
+    def test_of_many_replacers_one_wins_each_round(self, storage: Storage) -> None:
+        skip_unless_exclusive(storage)
+
+        def race(thread: int) -> None:
+            for number in range(self.raced_names):
+                while counts[thread] <= number:
+                    data, version = storage.read_versioned("count")
+                    count = int(data.partition(b" ")[0]) + 1
+                    counts[thread] += try_replace(storage, "count", b"%d by %d" % (count, thread), version) is not None
+
+        storage.create("count", b"0 by nobody")
+        counts = [0] * 4
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(race, range(4)))
+        assert int(storage.read("count").partition(b" ")[0]) == 4 * self.raced_names
 
     def test_readers_see_all_of_a_created_file_or_nothing(self, storage: Storage) -> None:
         data = b"whole" * 100_000
@@ -141,7 +208,8 @@ class StorageContract:
     def test_what_is_not_there(self, storage: Storage) -> None:
         assert storage.info("a/none") is None
         assert list(storage.list("none")) == []
-        assert storage.delete("none") is False
+        storage.delete("none")
+        assert storage.info("none") is None
         storage.delete_folder(".hoodie/none")
         with pytest.raises(FileNotFoundError):
             storage.read("none")
@@ -177,7 +245,7 @@ class StorageContract:
         assert storage.info("a/x") is not None
         storage.replace("a/x", b"333")
         assert [entry.size_bytes for entry in storage.list("a")] == [3]
-        assert storage.delete("a/x") is True
+        storage.delete("a/x")
         assert names(storage, "a") == []
 
     def test_streams(self, storage: Storage) -> None:
@@ -222,7 +290,7 @@ class StorageContract:
         storage.create("a/x", b"1")
         storage.create("a/y", b"2")
         with suppress(LakeformatError):  # The adapter may refuse the path, or find no file of that name.
-            assert storage.delete("a") is False
+            storage.delete("a")
         assert names(storage, "a") == ["x", "y"]
 
     def test_delete_folder_takes_all_below(self, storage: Storage) -> None:
@@ -266,7 +334,7 @@ class StorageContract:
         assert {e.path: e.size_bytes for e in storage.list(name)} == {
             f"{name}/{child}": size for child, size in {"created": 2, "moved": 3, "neighbour": 5, "touched": 0}.items()
         }
-        assert storage.delete(f"{name}/moved") is True
+        storage.delete(f"{name}/moved")
         storage.create(f".hoodie/{name}/gone", b"1")
         storage.delete_folder(f".hoodie/{name}")
         assert names(storage, ".hoodie") == []

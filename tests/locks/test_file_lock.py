@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 
 import pytest
 
@@ -15,49 +15,10 @@ from lakeformat.locks import lock_table
 from lakeformat.locks.file_lock import LOCK_PATH, FileLock
 from lakeformat.storage import LocalStorage, MemoryStorage
 from lakeformat.storage.port import OutcomeUnknownError, Version
-from tests.helpers.faulty import Fault, FaultyStorage, Mode, UnlockedStorage
+from tests.helpers.faulty import Call, Fault, FaultyStorage, Mode, UnlockedStorage
+from tests.locks.hours import Hours
 
 _PACKAGE = "org.apache.hudi.client.transaction.lock"
-
-
-class Hours:
-    """A clock that a test moves. Background work runs when `pass_seconds` is called."""
-
-    def __init__(self) -> None:
-        self.now, self.work = 1_000.0, list[tuple[float, Callable[[], bool]]]()
-
-    def now_ms(self) -> int:
-        return int(self.now * 1000)
-
-    def seconds(self) -> float:
-        return self.now
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        self.pass_seconds(seconds)
-
-    def thread_pool(self, threads: int) -> None:
-        raise AssertionError("a lock needs no pool")
-
-    @contextmanager
-    def every(self, seconds: float, action: Callable[[], bool], name: str) -> Iterator[None]:
-        job = (seconds, action)
-        self.work.append(job)
-        try:
-            yield
-        finally:
-            self.work = [each for each in self.work if each is not job]
-
-    def pass_seconds(self, seconds: float, *, works: bool = True) -> None:
-        """Let time pass, with the background work that is due, or without it as if the process were stopped."""
-        end = self.now + seconds
-        while works and self.work and self.now + self.work[0][0] <= end:
-            self.now += self.work[0][0]
-            for _, action in list(self.work):
-                action()
-        self.now = end
 
 
 @pytest.fixture
@@ -87,7 +48,13 @@ def test_content_is_what_hudi_reads(hours: Hours) -> None:
 
 def test_second_holder_waits_and_then_names_the_first(hours: Hours) -> None:
     storage = MemoryStorage()
-    with lock_of(storage, hours).hold(1), pytest.raises(LockTimeoutError, match=r"lakeformat-\w+, until \d+ ms"):
+    with (
+        lock_of(storage, hours).hold(1),
+        pytest.raises(
+            LockTimeoutError,
+            match=r"table_lock\.json of lakeformat-\w+, valid until 1970-01-01 00:17:58 UTC; waited 20 s.*raise",
+        ),
+    ):
         lock_of(storage, hours).hold(20).__enter__()
     with lock_of(storage, hours).hold(1) as lease:
         assert round(lease.remaining()) == 60
@@ -135,18 +102,75 @@ def test_renewal_after_the_end_does_not_revive_the_lease(hours: Hours) -> None:
         assert lease.remaining() == 0
 
 
+def nth_replacement(wanted: int) -> Callable[[int, Call], bool]:
+    """Return a condition that is true for one of the calls of ``replace_if``, counted from 1."""
+    seen: list[Call] = []
+
+    def is_it(_: int, call: Call) -> bool:
+        if call.name != "replace_if":
+            return False
+        seen.append(call)
+        return len(seen) == wanted
+
+    return is_it
+
+
 def test_lost_renewal_that_was_carried_out_is_recognised(hours: Hours, tmp_path: object) -> None:
-    inner = UnlockedStorage(str(tmp_path))
-    calls: list[str] = []
-
-    def is_second(_: int, call: object) -> bool:
-        calls.append(getattr(call, "name", ""))
-        return calls.count("replace_if") == 2 and calls[-1] == "replace_if"
-
-    storage = FaultyStorage(inner, Fault(is_second, Mode.AFTER, kills=False, raises=OutcomeUnknownError))
+    fault = Fault(nth_replacement(2), Mode.AFTER, kills=False, raises=OutcomeUnknownError)
+    storage = FaultyStorage(UnlockedStorage(str(tmp_path)), fault)
     with lock_of(storage, hours).hold(1) as lease:
         hours.pass_seconds(120)
         lease.check(30)
+
+
+@pytest.mark.parametrize("mode", [Mode.AFTER, Mode.BEFORE], ids=["carried out", "lost"])
+def test_first_request_without_an_answer_does_not_keep_its_own_sender_waiting(
+    mode: Mode, hours: Hours, tmp_path: object
+) -> None:
+    fault = Fault(nth_replacement(1), mode, kills=False, raises=OutcomeUnknownError)
+    storage = FaultyStorage(UnlockedStorage(str(tmp_path)), fault)
+    with lock_of(storage, hours).hold(5) as lease:
+        assert 1_000 < hours.now < 1_005
+        lease.check(50)
+
+
+def test_lock_is_released_although_the_answer_of_a_renewal_was_lost(hours: Hours, tmp_path: object) -> None:
+    inner = UnlockedStorage(str(tmp_path))
+    fault = Fault(nth_replacement(2), Mode.AFTER, kills=False, blinds=True, raises=OutcomeUnknownError)
+    storage = FaultyStorage(inner, fault)
+    with lock_of(storage, hours).hold(1):
+        hours.pass_seconds(6)
+        assert storage.blind, "the renewal has no answer, and nothing can be read"
+        storage.blind = False
+    assert json.loads(inner.read(LOCK_PATH))["expired"] is True
+
+
+def test_unknown_fields_of_another_holder_are_dropped(hours: Hours) -> None:
+    storage = MemoryStorage()
+    storage.create(LOCK_PATH, b'{"expired": true, "validUntil": 5, "owner": "hudi", "audit": {"on": true}}')
+    with lock_of(storage, hours).hold(0):
+        assert set(content_of(storage)) == {"expired", "validUntil", "owner"}
+
+
+def test_lock_beside_hudi_outlives_the_lease_of_a_dead_hudi_job(hours: Hours, tmp_path: object) -> None:
+    storage = UnlockedStorage(str(tmp_path))
+    theirs = {"expired": False, "validUntil": hours.now_ms() + 300_000, "owner": "a dead job"}
+    storage.create(LOCK_PATH, json.dumps(theirs).encode())
+    settings = resolve({"hoodie.write.concurrency.mode": "OPTIMISTIC_CONCURRENCY_CONTROL"}).lock
+    with lock_table(storage, settings, clock=hours):
+        assert 300.5 < hours.now - 1_000 < 303
+        assert json.loads(storage.read(LOCK_PATH))["validUntil"] == hours.now_ms() + 300_000
+
+
+def test_contents_of_the_lock_file_never_repeat(hours: Hours) -> None:
+    """The clock does not move, so that only the lock itself can make the contents differ."""
+    storage, seen = MemoryStorage(), list[bytes]()
+    lock = lock_of(storage, hours)
+    for _ in range(5):
+        with lock.hold(0):
+            seen.append(storage.read(LOCK_PATH))
+        seen.append(storage.read(LOCK_PATH))
+    assert len(set(seen)) == 10
 
 
 def test_damaged_lock_file_counts_as_free(hours: Hours) -> None:

@@ -18,6 +18,8 @@ from tests.helpers.servers import Server, start_server
 from tests.helpers.tables import a_batch, a_schema
 
 SCHEMA = a_schema(id="int64", v="int64")
+#: The client does not repeat a request itself.
+AT_ONCE = {"config_kwargs": {"retries": {"max_attempts": 0}}}
 COMPLETED = re.compile(r"/\.hoodie/timeline/\d{17}_\d{17}\.commit$")
 
 
@@ -58,7 +60,7 @@ class Job:
 
     def upsert(self, v: int, *ids: int) -> None:
         """Upsert through the proxy, as a new process does."""
-        options = self.server.through(self.proxy.url).options
+        options = {**self.server.through(self.proxy.url).options, **AT_ONCE}
         lakeformat.open(self.url, storage_options=options).upsert(a_batch(SCHEMA, id=ids, v=v))
 
     def values(self) -> dict[int, int]:

@@ -70,8 +70,8 @@ def in_the_catalog(spark: SparkSession, path: Path) -> object:
 OLD_JOB = {
     "hoodie.schema.on.read.enable": "true",
     "hoodie.clustering.async.enabled": "true",
-    "hoodie.write.lock.provider": "org.apache.hudi.client.transaction.lock.ZookeeperBasedLockProvider",
-    "hoodie.write.concurrency.mode": "optimistic_concurrency_control",
+    "hoodie.write.lock.provider": "org.apache.hudi.hive.transaction.lock.HiveMetastoreBasedLockProvider",
+    "hoodie.write.concurrency.mode": "optimistic",
     "hoodie.upsert.shuffle.parallelism": "200",
 }
 

@@ -59,7 +59,7 @@ def put_pending(storage: LocalStorage, age_ms: int, heartbeat_age_ms: int | None
 @pytest.mark.parametrize(
     ("age_ms", "heartbeat_age_ms", "is_respected"),
     [
-        (0, None, True),
+        (6 * SECOND_MS, None, True),
         (FOREIGN_GRACE_MS - 30 * SECOND_MS, None, True),
         (FOREIGN_GRACE_MS + 30 * SECOND_MS, None, False),
         (FOREIGN_GRACE_MS * 10, DEAD_AFTER_MS - 30 * SECOND_MS, True),
@@ -143,6 +143,29 @@ def test_without_a_common_lock_the_file_groups_of_a_live_foreign_write_are_not_c
     else:
         NEXT.run(table)
     assert rows_of(storage) == (before if is_refused else NEXT.applied(before))
+
+
+def test_commit_waits_for_a_foreign_write_with_an_earlier_instant_that_has_just_begun(
+    template: tuple[Path, Model], tmp_path: Path
+) -> None:
+    """Hudi does not yet know which commits it is checked against. If it saw ours there, ours would hide its files."""
+    path, before = template
+    storage = copy_of(path, tmp_path)
+    put_pending(storage, 0, 0, inflight=False).unlink()
+    inflight = Path(storage.root, ".hoodie", f"{FOREIGN}.inflight")
+    order: list[str] = []
+    looks = itertools.count(1)
+
+    def act(call: Call) -> None:
+        if (call.name, call.path) == ("info", f".hoodie/{inflight.name}") and next(looks) == 2:
+            inflight.write_bytes(b"")
+            order.append("theirs began")
+        elif call.name == "create" and call.path.endswith(".commit"):
+            order.append("ours committed")
+
+    NEXT.run(lakeformat.Table(FaultyStorage(storage, meanwhile=act), resolve(ALONE)))
+    assert order == ["theirs began", "ours committed"]
+    assert rows_of(storage) == NEXT.applied(before)
 
 
 @pytest.mark.parametrize("is_alive", [True, False], ids=["alive", "dead"])
@@ -258,9 +281,10 @@ def test_instant_time_taken_by_a_foreign_writer_is_not_used(template: tuple[Path
     def take_first(call: Call) -> None:
         taken.append(Path(storage.root, call.path))
         taken[0].write_bytes(b"")
+        age(taken[0], 6 * SECOND_MS)
 
     is_request = once(lambda call: call.path.endswith(".commit.requested"), take_first)
-    UPSERT.run(open_at(FaultyStorage(storage, meanwhile=is_request), "writer"))
+    UPSERT.run(lakeformat.Table(FaultyStorage(storage, meanwhile=is_request)))
     assert rows_of(storage) == UPSERT.applied(before)
     NEXT.run(lakeformat.Table(storage))
     assert rows_of(storage) == NEXT.applied(UPSERT.applied(before))

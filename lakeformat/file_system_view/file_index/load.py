@@ -19,6 +19,7 @@ from lakeformat.file_system_view.file_index.replay import (
 from lakeformat.file_system_view.file_index.shards import IndexedFiles
 from lakeformat.file_system_view.file_index.stored import (
     FOLDER,
+    CoveredTimeline,
     IndexManifest,
     IndexName,
     bounds_schema,
@@ -36,7 +37,7 @@ from lakeformat.storage.port import FileInfo
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 
-__all__ = ["find_deltas", "load_index_changes", "load_snapshot", "rolled_back_times"]
+__all__ = ["find_deltas", "find_replayed_commits", "load_index_changes", "load_snapshot", "rolled_back_times"]
 
 _LOG: Final = logging.getLogger("lakeformat.file_index")
 #: Names of the actions whose instants never complete after a rollback. Compactions and clusterings are not among them:
@@ -120,7 +121,7 @@ def _load_indexed(store: TimelineStore, config: TableConfig, whole: Timeline, as
     manifest, missing = chosen
     schema = table_schema(store, config, timeline.commits, ())
     changes = schema and load_index_changes(
-        store, timeline, manifest.covered.commits, missing, find_deltas(entries), schema
+        store, timeline, manifest.covered.commits, missing, find_deltas(entries), schema, whole
     )
     if schema is None or changes is None:
         return None
@@ -183,7 +184,7 @@ def _choose_manifest(
             continue
         manifest = read_index_manifest(store.storage, path)
         if manifest is not None and _has_shards(manifest, entries):
-            missing = find_missing_commits(manifest.covered, whole, as_of, lambda: rolled_back_times(store, whole))
+            missing = find_replayed_commits(store, manifest.covered, whole, as_of)
             if missing is not None:
                 return manifest, missing
     return None
@@ -194,6 +195,38 @@ def _has_shards(manifest: IndexManifest, entries: Sequence[FileInfo]) -> bool:
     there = {(entry.path, entry.size_bytes) for entry in entries}
     promised = (manifest.shards.column(name).to_pylist() for name in ("path", "stored_bytes"))
     return there.issuperset(zip(*promised, strict=True))
+
+
+def find_replayed_commits(
+    store: TimelineStore, covered: CoveredTimeline, whole: Timeline, as_of: str | None = None
+) -> tuple[Instant, ...] | None:
+    """Return the commits that must be replayed to bring an index snapshot up to date, as `find_missing_commits`.
+
+    An undo may leave an empty commit in place of a commit that the snapshot covers. Then the snapshot has files that do
+    not exist any more, and None is returned. The undo is later than all commits that such a snapshot covers: an undo
+    conflicts with a commit that completed before it, and a write that began before it cannot complete after it.
+    """
+    missing = find_missing_commits(covered, whole, as_of, lambda: rolled_back_times(store, whole))
+    if missing is None:
+        return None
+    try:
+        is_undone = covered.commits & _undone_times(store, whole, max(covered.commits))
+    except CorruptTableError:  # Another program's plan: nothing is known about what it undoes.
+        return None
+    return None if is_undone else missing
+
+
+def _undone_times(store: TimelineStore, timeline: Timeline, since: str) -> frozenset[str]:
+    """Return the times of the writes that rollbacks and restores later than an instant time undo."""
+    found: set[str] = set()
+    for undo in timeline.instants:
+        if undo.time > since and undo.action is Action.ROLLBACK:
+            plan = store.read_rollback_plan(undo)
+            found.update([plan.instant_time] if plan else [])
+        elif undo.time > since and undo.action is Action.RESTORE:
+            restore = store.read_restore_plan(undo)
+            found.update(restore.times if restore else [])
+    return frozenset(found)
 
 
 def rolled_back_times(store: TimelineStore, timeline: Timeline) -> frozenset[str]:
@@ -226,6 +259,7 @@ def load_index_changes(
     missing: Sequence[Instant],
     deltas: Mapping[str, Sequence[str]],
     schema: pa.Schema,
+    whole: Timeline | None = None,
 ) -> IndexChanges | None:
     """Return the file changes of the commits to replay: from their delta files or, if there are none, their metadata.
 
@@ -236,6 +270,7 @@ def load_index_changes(
         missing: the commits to replay.
         deltas: the result of `find_deltas`.
         schema: the table's columns.
+        whole: the timeline with all later instants; None if ``timeline`` has them.
 
     Returns:
         the changes; None if the metadata of a commit does not name its files.
@@ -243,13 +278,16 @@ def load_index_changes(
     tables: list[pa.Table] = []
     replaced: set[FileGroupId] = set()
     others = False
+    # The delta of an undone commit names files that do not exist any more; its metadata is that of an empty commit.
+    undone = _undone_times(store, whole or timeline, missing[0].time) if missing else frozenset()
 
     def measure(path: str) -> int | None:
         info = store.storage.info(path)
         return info.size_bytes if info else None
 
     for instant in missing:
-        found = next((d for path in deltas.get(instant.time, ()) if (d := read_delta(store.storage, path))), None)
+        paths = () if instant.time in undone else deltas.get(instant.time, ())
+        found = next((d for path in paths if (d := read_delta(store.storage, path))), None)
         if found is not None:
             tables.append(found[0])
             replaced |= found[1]

@@ -23,11 +23,10 @@ import pyarrow.parquet as pq
 
 from lakeformat.concurrency import thread_pool
 from lakeformat.errors import LakeformatError
-from lakeformat.file_system_view.file_index.load import find_deltas, load_index_changes, rolled_back_times
+from lakeformat.file_system_view.file_index.load import find_deltas, find_replayed_commits, load_index_changes
 from lakeformat.file_system_view.file_index.replay import (
     IndexChanges,
     cover_timeline,
-    find_missing_commits,
     replaced_group_keys,
 )
 from lakeformat.file_system_view.file_index.shards import IndexedFiles, ShardPart
@@ -148,9 +147,7 @@ class IndexWriter:
         """Write a new snapshot of the index: the files of `base`, this commit, and all other commits since `base`."""
         entries = self._storage.list(FOLDER)
         timeline = self.store.load(base.config.archive_folder)
-        missing = find_missing_commits(
-            cover_timeline(base.timeline), timeline, None, lambda: rolled_back_times(self.store, timeline)
-        )
+        missing = find_replayed_commits(self.store, cover_timeline(base.timeline), timeline)
         if not base.timeline.commits:
             missing = timeline.commits if timeline.commits == (instant,) else None
         if missing is None or instant not in missing:
@@ -323,10 +320,7 @@ def find_provable_manifest(store: TimelineStore, before: Timeline) -> IndexManif
             manifest = read_index_manifest(store.storage, path)
             if manifest is None:
                 continue
-            if (
-                find_missing_commits(manifest.covered, before, None, lambda: rolled_back_times(store, before))
-                is not None
-            ):
+            if find_replayed_commits(store, manifest.covered, before) is not None:
                 return manifest
     except (LakeformatError, OSError) as error:
         _LOG.warning("the file index of %s cannot be carried over an archiving: %s", store.storage.location, error)

@@ -12,8 +12,9 @@ Instants are archived in batches. For each batch, all steps happen under the loc
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Final
 
 from lakeformat.codec.timeline_files.archive import InstantToArchive
@@ -23,15 +24,16 @@ from lakeformat.config.resolve import Options
 from lakeformat.config.retention_options import ARCHIVE_BATCH, CLEANS, HISTORY_BATCH, HISTORY_BYTES, KEPT_MANIFESTS
 from lakeformat.file_system_view.context import TableContext
 from lakeformat.file_system_view.file_index.update import carry_over, find_provable_manifest
+from lakeformat.locks import lock_table
 from lakeformat.model.files import BaseFileName, LogFileName
-from lakeformat.model.instant import COMPLETES_AS, Action, Instant, State, format_instant_time
+from lakeformat.model.instant import COMMIT_ACTIONS, COMPLETES_AS, Action, Instant, State, format_instant_time
 from lakeformat.model.table_config import TableConfig, TableType
 from lakeformat.public import OneLine, public
 from lakeformat.services.archive.plan import ArchiveLimits, archive_limits, choose_instants, extend_for_cleaning
 from lakeformat.services.clean.plan import choose_retention, find_earliest_to_retain
 from lakeformat.services.clean.run import read_last_clean
 from lakeformat.services.cluster.run import write_clustering_note
-from lakeformat.storage.port import FileInfo, own_path
+from lakeformat.storage.port import FileInfo, Lease, own_path
 from lakeformat.timeline.archive import (
     HistorySettings,
     compact_history,
@@ -40,12 +42,18 @@ from lakeformat.timeline.archive import (
     write_history,
 )
 from lakeformat.timeline.timeline import Timeline
+from lakeformat.transaction.decisions import LATEST_REQUEST_MS, Decision, DecisionState, Kind, decide
+from lakeformat.transaction.rollback import delete_files_of
 
 __all__ = ["ArchiveResult", "ArchiveSession"]
 
 _LOG: Final = logging.getLogger("lakeformat.services")
+#: While one of these actions is pending, nothing is archived.
+_BLOCKING_ACTIONS: Final = frozenset({Action.RESTORE, Action.ROLLBACK})
 #: Maximum number of commits archived at once. Their metadata is in memory together, and becomes one archive file.
 _AT_ONCE: Final = 200
+#: Seconds for which the lease of the lock must still last before a step that two processes must not do at once.
+_LEASE_SECONDS: Final = 30.0
 #: Maximum number of files that are deleted in parallel.
 _DELETE_THREADS: Final = 16
 
@@ -95,8 +103,8 @@ class ArchiveSession:
         done: list[Instant] = []
         why = ""
         while True:
-            with self.storage.lock(self.options.lock_seconds):
-                gone, why = self._archive_batch(config, (least, most))
+            with lock_table(self.storage, self.options.lock, service=True, clock=self.context.clock) as lease:
+                gone, why = self._archive_batch(config, (least, most), lease)
             done += gone
             if not gone:
                 break
@@ -139,30 +147,84 @@ class ArchiveSession:
         return False
 
     def _archive_batch(
-        self, config: TableConfig, requested: tuple[int | None, int | None]
+        self, config: TableConfig, requested: tuple[int | None, int | None], lease: Lease
     ) -> tuple[Sequence[Instant], str]:
         """Archive the oldest instants that are due, with at most `_AT_ONCE` commits. Call under the lock.
 
         Return the archived instants and "". If none is archived, return an empty tuple and the reason.
         """
         before = self.store.load(config.archive_folder)
-        pending = next((i for i in before.pending if i.action in {Action.RESTORE, Action.ROLLBACK}), None)
+        pending = next((i for i in before.pending if i.action in _BLOCKING_ACTIONS), None)
         if pending is not None:
             return (), f"{self.store.path(pending)} is pending"
         if config.has_metadata_table:
             return (), "the table has a metadata table, whose compactions decide what may be archived"
         chosen = self._choose_due(config, before, requested)
+        entries = {entry.name: entry for entry in self.storage.list(self.store.layout.folder) if not entry.is_folder}
+        chosen = self._keep_young(chosen, entries)
         if not chosen:
             return (), "nothing is old enough to archive"
-        entries = {entry.name: entry for entry in self.storage.list(self.store.layout.folder) if not entry.is_folder}
+        if not self._decide(chosen, before):
+            return (), "another process has changed the timeline meanwhile"
         # Find the file index's manifest now: the commits that prove that it is complete may be archived below.
         manifest = find_provable_manifest(self.store, before)
         write_clustering_note(self.store, before, chosen)
+        lease.check(_LEASE_SECONDS)
         self._write(config, [self._read(config, instant, entries) for instant in chosen])
         self._delete_archived(chosen, entries)
         self.store.forget(chosen)
+        lease.check(_LEASE_SECONDS)
         carry_over(self.store, config, manifest, chosen)
         return chosen, ""
+
+    def _keep_young(self, chosen: Sequence[Instant], entries: Mapping[str, FileInfo]) -> tuple[Instant, ...]:
+        """Return the instants before the first one that must stay, because late requests may still create its files.
+
+        Otherwise an archived commit could come back. Ages are measured by the storage's clock: between two files of one
+        listing. On storage with locks, all may be archived.
+        """
+        if self.storage.has_lock:
+            return tuple(chosen)
+        now = max((entry.modified_ms for entry in entries.values()), default=0)
+
+        def is_old(instant: Instant) -> bool:
+            entry = entries.get(self.store.layout.file_name(instant))
+            return entry is not None and now - entry.modified_ms >= LATEST_REQUEST_MS
+
+        return tuple(takewhile(is_old, chosen))
+
+    def _decide(self, chosen: Sequence[Instant], before: Timeline) -> bool:
+        """Decide that these instants are archived: no older write may be published any more.
+
+        Then delete files that undone writes of that time have left, which late requests may have created. Once their
+        instants are older than the timeline, readers would take them for files of archived commits.
+
+        Args:
+            before: the timeline from which the instants were chosen.
+
+        Returns:
+            False if they must not be archived, because another process has begun an older write, a savepoint or an
+            undo, or has archived some of them.
+        """
+        newest = max((instant.time for instant in chosen if instant.action in COMMIT_ACTIONS), default="")
+        saved = before.of_action(Action.SAVEPOINT)
+        undone: set[str] = set()
+
+        def check(state: DecisionState, timeline: Timeline) -> Decision | None:
+            is_blocked = any(i.action in _BLOCKING_ACTIONS for i in timeline.pending)
+            has_older = any(i.time <= newest for i in timeline.pending_writes)
+            is_changed = not timeline.commit_times.issuperset(i.time for i in chosen if i.action in COMMIT_ACTIONS)
+            if is_blocked or has_older or is_changed or timeline.of_action(Action.SAVEPOINT) != saved:
+                return None
+            undone.update(time for each in state.undone if (time := each.partition("/")[0]) <= newest)
+            undone.difference_update(timeline.commit_times)
+            return Decision(kind=Kind.ARCHIVE, instant_time=newest, archived_to=newest)
+
+        if decide(self.store, check) is None:
+            return False
+        if undone:
+            delete_files_of(self.store, frozenset(undone))
+        return True
 
     def _read(self, config: TableConfig, instant: Instant, entries: dict[str, FileInfo]) -> InstantToArchive:
         layout = self.store.layout

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
@@ -23,8 +23,9 @@ from lakeformat.concurrency import thread_pool
 from lakeformat.config.resolve import Options
 from lakeformat.config.retention_options import CLEAN_AFTER, CLEAN_INCREMENTALLY
 from lakeformat.display import FILES, progress
-from lakeformat.errors import LakeformatError, StorageError
+from lakeformat.errors import LakeformatError, StorageError, WriteConflictError
 from lakeformat.file_system_view.context import TableContext
+from lakeformat.locks import lock_table
 from lakeformat.model.files import PARTITION_MARKER, BaseFileName, FileGroupId, LogFileName, join_path
 from lakeformat.model.instant import Action, Instant, State
 from lakeformat.model.table_config import TableConfig
@@ -48,17 +49,19 @@ from lakeformat.services.clean.plan import (
     choose_files,
     find_earliest_to_retain,
 )
-from lakeformat.storage.port import Storage, check_path
+from lakeformat.storage.port import Lease, Storage, check_path
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.transaction import claims
 from lakeformat.transaction.claims import keep_alive
 from lakeformat.transaction.commit_listeners import drop_metadata_table
+from lakeformat.transaction.decisions import Decision, DecisionState, Kind, decide, settle
 
 __all__ = ["CleanResult", "CleanSession", "Deleter", "delete_in_process", "read_last_clean"]
 
 _LOG: Final = logging.getLogger("lakeformat.services")
 #: While one of these actions is pending, no new clean is planned.
 _BLOCKING_ACTIONS: Final = frozenset({Action.CLEAN, Action.RESTORE, Action.ROLLBACK})
+_COMPACTIONS: Final = frozenset({Action.COMPACTION, Action.LOG_COMPACTION})
 #: Maximum number of files that are deleted in parallel.
 _DELETE_THREADS: Final = 16
 #: Maximum number of files in one plan, unless one partition has more. A limit, because a plan is decoded in memory.
@@ -124,10 +127,20 @@ def read_last_clean(context: TableContext, timeline: Timeline) -> CleanMetadata 
     return context.store.read_clean(cleans[-1]) if cleans else None
 
 
+class _PlanOvertakenError(WriteConflictError):
+    """The plan of a clean was not decided, because another process was first."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Search:
-    """Files that a clean may delete. ``is_all`` is False if more could be deleted than one plan may contain."""
+    """Files that a clean may delete.
 
+    Attributes:
+        seen: the state of the decisions, and the timeline, before the search.
+        is_all: False if more could be deleted than one plan may contain.
+    """
+
+    seen: tuple[DecisionState, Timeline]
     earliest: Instant | None
     to_delete: tuple[FilesToDelete, ...]
     last_search: LastSearch
@@ -176,13 +189,18 @@ class CleanSession:
         """
         config = self.store.config()
         config.check_readable(self.storage.location)
-        while True:
+        while self._has_pending_clean():
             with self._plan_and_keep_alive(lambda: self._claim_dead_clean(config)) as work:
                 if work is not None:
                     _LOG.warning("%s: finishing clean %s, whose process died", self.storage.location, work.instant.time)
                     self._carry_out(work)
                     continue
             break
+        # Most cleans have nothing to delete. That is found without the lock, for which other processes would wait.
+        first, why = self._search(config, retention, only_if_due)
+        if first is None or not first.files:
+            return CleanResult("", retention.policy.value, None, skipped=why or "nothing to delete")
+        tries = 1 + self.options.retries
         while True:
             result = CleanResult("", retention.policy.value, None, skipped="another process is cleaning")
             search: _Search | None = None
@@ -195,10 +213,17 @@ class CleanSession:
                     return None
                 return self._put_plan(config, retention, search)
 
-            with self._plan_and_keep_alive(plan_clean) as work:
-                if work is None or search is None:
-                    return result
-                self._carry_out(work)
+            try:
+                with self._plan_and_keep_alive(plan_clean) as work:
+                    if work is None or search is None:
+                        return result
+                    self._carry_out(work)
+            except _PlanOvertakenError as error:  # Planning is cheap: plan again.
+                tries -= 1
+                if not tries:
+                    raise
+                _LOG.info("%s", error)
+                continue
             done = _make_result(search, retention, work.instant.time)
             _LOG.info("%s: %s", self.storage.location, done)
             if search.is_all:
@@ -215,15 +240,21 @@ class CleanSession:
 
     # --- planning, under the lock ---------------------------------------------------------------------
 
+    def _has_pending_clean(self) -> bool:
+        return any(clean.state is not State.COMPLETED for clean in self.store.load().of_action(Action.CLEAN))
+
     @contextmanager
     def _plan_and_keep_alive(self, plan: Callable[[], _Work | None]) -> Iterator[_Work | None]:
         """Call ``plan`` under the lock; then release the lock, and send the clean's heartbeats while the block runs."""
         with ExitStack() as life:
-            with self.storage.lock(self.options.lock_seconds):
+            with self._lock():
                 work = plan()
                 if work is not None:
                     life.enter_context(keep_alive(self.storage, work.instant.time))
             yield work
+
+    def _lock(self) -> AbstractContextManager[Lease]:
+        return lock_table(self.storage, self.options.lock, service=True, clock=self.context.clock)
 
     def _claim_dead_clean(self, config: TableConfig) -> _Work | None:
         """Claim a pending clean whose process is dead. Return None if there is no such clean."""
@@ -231,18 +262,32 @@ class CleanSession:
         for clean in timeline.of_action(Action.CLEAN):
             if clean.state is State.COMPLETED or self._is_alive(clean):
                 continue
+            if not self._take_over(clean):
+                continue
             if not self.store.read(clean.at(State.REQUESTED)):
                 self.store.erase(clean)  # The clean's process died before it wrote a plan: nothing to finish.
                 claims.release(self.storage, clean.time)
                 continue
             if claims.read_claim(self.storage, clean.time) is None:  # Another program planned the clean: claim it.
-                claims.claim_plan(self.storage, clean.time, token=self.context.ids.token())
-            plan = self.store.read_clean_plan(clean)
-            if clean.state is State.REQUESTED:
-                clean = self._start(clean, plan)  # noqa: PLW2901
-            kept = self._needed_files(timeline, plan)
-            return _Work(clean, plan, kept)
+                with suppress(FileExistsError):
+                    claims.claim_plan(self.storage, clean.time, token=self.context.ids.token())
+                    return self._continue(clean, timeline)
+                continue
+            return self._continue(clean, timeline)
         return None
+
+    def _continue(self, clean: Instant, timeline: Timeline) -> _Work:
+        """Return the work of a claimed clean whose process died. Start it if it is only requested."""
+        plan = self.store.read_clean_plan(clean)
+        if clean.state is State.REQUESTED:
+            clean = self._start(clean, plan)
+        return _Work(clean, plan, self._needed_files(timeline, plan))
+
+    def _take_over(self, clean: Instant) -> bool:
+        """Take over the claim of a dead clean, if it has one. Return False if another process was first."""
+        if self.storage.has_lock or claims.read_claim(self.storage, clean.time) is None:
+            return True
+        return claims.take_over_claim(self.store, clean, self.context.clock, token=self.context.ids.token())
 
     def _is_alive(self, clean: Instant) -> bool:
         claim = claims.read_claim(self.storage, clean.time)
@@ -254,7 +299,7 @@ class CleanSession:
         self, config: TableConfig, retention: Retention, only_if_due: bool, *, writes_note: bool = True
     ) -> tuple[_Search | None, str]:
         """Search for files to delete. Return the result and "", or None and the reason why nothing was searched."""
-        timeline = self.store.load()
+        state, _, timeline = settle(self.store)
         pending = next((i for i in timeline.pending if i.action in _BLOCKING_ACTIONS), None)
         if pending is not None:
             return None, f"{self.store.path(pending)} is pending"
@@ -274,7 +319,11 @@ class CleanSession:
         partitions = find_changed_partitions(self.store, timeline, time, known) if incremental else None
         to_delete, is_all = self._choose_files(timeline, retention, time, partitions)
         saved = frozenset(instant.time for instant in list_savepoints(timeline))
-        search = _Search(earliest, to_delete, LastSearch(time or known.earliest, timeline.commit_times, saved), is_all)
+        if not self.storage.has_lock:
+            # Another process may be about to write the first files into an empty partition, whose marker must stay.
+            to_delete = tuple(replace(each, is_whole=False) for each in to_delete)
+        last_search = LastSearch(time or known.earliest, timeline.commit_times, saved)
+        search = _Search((state, timeline), earliest, to_delete, last_search, is_all)
         if writes_note and not to_delete:
             write_search_note(self.storage, search.last_search, retention)
         return search, ""
@@ -306,14 +355,43 @@ class CleanSession:
             search.emptied_partitions,
             {SAVEPOINTS: ",".join(sorted(last_search.savepoints))} if last_search.savepoints else {},
         )
-        data = encode_clean_plan(plan, self.storage.location)
         clean = claims.claim_instant(
             self.store, config, self.context.clock, Action.CLEAN,
-            kind=claims.PROCESS, token=self.context.ids.token(), data=data,
+            kind=claims.PROCESS, token=self.context.ids.token(), data=None, seen=search.seen,
         )  # fmt: skip
+        self._decide_plan(clean, plan, search)
         clean = self._start(clean, plan)
         write_search_note(self.storage, last_search, retention, searches_all=not search.is_all)
         return _Work(clean, plan)
+
+    def _decide_plan(self, clean: Instant, plan: CleanPlan, search: _Search) -> None:
+        """Decide the plan: create its requested file.
+
+        Commits that completed since the search need no check: they make no old slice newest. A restore or rollback
+        does, and a compaction plan or savepoint needs old slices.
+
+        Raises:
+            _PlanOvertakenError: a restore, rollback, savepoint or compaction plan was made since the search.
+        """
+        before, seen = search.seen
+
+        def check(state: DecisionState, timeline: Timeline) -> Decision:
+            is_blocked = any(i.action in _BLOCKING_ACTIONS and i.time != clean.time for i in timeline.pending)
+            saved = frozenset(instant.time for instant in list_savepoints(timeline))
+            plans = frozenset(i for i in timeline.pending if i.action in _COMPACTIONS) - frozenset(seen.pending)
+            if is_blocked or plans or saved != search.last_search.savepoints or before.number < state.barrier:
+                raise _PlanOvertakenError(
+                    f"{self.storage.location} was restored, cleaned or compacted, or a savepoint was made, while clean "
+                    f"{clean.time} was planned; run it again"
+                )
+            data = encode_clean_plan(plan, self.storage.location)
+            return Decision(kind=Kind.PLAN, instant_time=clean.time, path=self.store.path(clean), data=data)
+
+        try:
+            decide(self.store, check)
+        except WriteConflictError:
+            claims.release(self.storage, clean.time)
+            raise
 
     def _start(self, clean: Instant, plan: CleanPlan) -> Instant:
         """Make the clean inflight. Drop Hudi's metadata table first, because it would list the deleted files."""
@@ -347,7 +425,7 @@ class CleanSession:
                     f"{self.storage.location}: clean {work.instant.time} could not delete {len(failed)} files, e.g. "
                     f"{path} ({why}); it stays pending, and the next clean continues with it"
                 )
-            with self.storage.lock(self.options.lock_seconds):
+            with self._lock():
                 self._complete(work, names_of, started)
         except Exception:
             with suppress(LakeformatError):
@@ -370,15 +448,28 @@ class CleanSession:
             partitions=(*partitions, *bare),
             extra=work.plan.extra,
         )
-        with suppress(FileExistsError):  # Ignored: another process has completed the clean.
-            self.store.complete(work.instant, metadata, self.context.clock)
+        self._decide_completion(work.instant, metadata)
         claims.release(self.storage, work.instant.time)
+
+    def _decide_completion(self, clean: Instant, metadata: CleanMetadata) -> None:
+        """Create the completed file, unless another process has completed the clean."""
+
+        def check(_: DecisionState, timeline: Timeline) -> Decision | None:
+            if not any(i.time == clean.time and i.state is State.INFLIGHT for i in timeline.of_action(Action.CLEAN)):
+                return None
+            done, data = self.store.encode_completed(clean, metadata, self.context.clock, timeline)
+            return Decision(kind=Kind.PLAN, instant_time=clean.time, path=self.store.path(done), data=data)
+
+        with suppress(FileExistsError):
+            decide(self.store, check)
 
     def _remove_partition(self, path: str) -> bool:
         """Remove a partition's folder if no data is left in it and no write is pending.
 
         Return whether it was removed.
         """
+        if not self.storage.has_lock:
+            return False  # Another process may be about to write the first files into the partition.
         entries = self.storage.list(check_path(path))
         marks = [entry.path for entry in entries if PARTITION_MARKER in entry.name]
         if len(marks) < len(entries) or self.store.load().pending_writes:

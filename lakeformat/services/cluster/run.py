@@ -274,6 +274,9 @@ class ClusterSession:
 
     def schedule(self, request: ClusterRequest) -> str | None:
         """Write a plan to the timeline for a later run. Return its instant time; None if there is nothing to do."""
+        return self.service.plan_again(lambda: self._schedule(request))
+
+    def _schedule(self, request: ClusterRequest) -> str | None:
         with self.session.transaction.hold_lock():
             snapshot = self.context.snapshot()
             plan = self.plan(snapshot, request)
@@ -292,21 +295,34 @@ class ClusterSession:
         Raises:
             WriteConflictError: another writer changed the files meanwhile; the plan is removed too.
         """
-        transaction = self.session.transaction
         with ExitStack() as life:
-            with transaction.report.step("plan") as counted, transaction.hold_lock():
-                snapshot = self.context.snapshot()
-                plan = self.plan(snapshot, request)
-                if plan is not None:
-                    commit = self.service.start(
-                        self.service.begin(snapshot.timeline, encode_clustering(plan)), keeps_plan=False
-                    )
-                    life.enter_context(keep_alive(self.context.storage, commit.time))
-                    counted.update(groups=len(plan.groups), files=len(plan.file_groups))
-            if plan is None:
+            snapshot, begun = self.service.plan_again(lambda: self._begin(request, life))
+            if begun is None:
                 return self.session.transaction.skip(snapshot, "no file groups are worth rewriting")
+            commit, plan = begun
             with self.service.undo_on_failure(commit, keeps_plan=False):
                 return self._execute(commit, plan, snapshot, request.ordering, request.limits.target_file_bytes)
+
+    def _begin(
+        self, request: ClusterRequest, life: ExitStack
+    ) -> tuple[Snapshot, tuple[OpenCommit, ClusteringPlan] | None]:
+        """Plan a clustering and start it. Return the snapshot, and the commit and plan if there is something to do.
+
+        Args:
+            life: the block in which the run is kept alive.
+        """
+        transaction = self.session.transaction
+        with transaction.report.step("plan") as counted, transaction.hold_lock():
+            snapshot = self.context.snapshot()
+            plan = self.plan(snapshot, request)
+            if plan is None:
+                return snapshot, None
+            commit = self.service.start(
+                self.service.begin(snapshot.timeline, encode_clustering(plan)), keeps_plan=False
+            )
+            life.enter_context(keep_alive(self.context.storage, commit.time))
+            counted.update(groups=len(plan.groups), files=len(plan.file_groups))
+        return snapshot, (commit, plan)
 
     def run(self, instant_time: str | None = None) -> WriteResult:
         """Run a pending plan, made by this or another writer; by default the oldest that can be run.

@@ -40,6 +40,7 @@ from lakeformat.transaction import claims
 from lakeformat.transaction.claims import keep_alive
 from lakeformat.transaction.commit import OpenCommit
 from lakeformat.transaction.conflict import would_be_hidden
+from lakeformat.transaction.decisions import Decision, DecisionState, Kind, decide
 from lakeformat.transaction.hooks import Hooks
 from lakeformat.transaction.publish import Outcome
 from lakeformat.transaction.result import WriteResult
@@ -194,6 +195,9 @@ class CompactSession:
         Raises:
             WriteConflictError: a running write may append log files that the plan would miss.
         """
+        return self.service.plan_again(self._schedule)
+
+    def _schedule(self) -> str | None:
         with self.transaction.hold_lock():
             opened = self._put_plan(self.context.snapshot())
             if opened is None:
@@ -253,18 +257,30 @@ class CompactSession:
             CorruptTableError: a file of the plan is missing.
         """
         with ExitStack() as life:
-            with self.transaction.report.step("plan") as counted, self.transaction.hold_lock():
-                snapshot = self.context.snapshot()
-                found = self._claim_plan(snapshot, instant_time) or (self._begin_new_plan(snapshot) if plans else None)
-                if found is not None:
-                    commit, merged = found
-                    life.enter_context(keep_alive(self.context.storage, commit.time))
-                    counted.update(slices=len(merged), log_files=sum(len(piece.logs) for piece in merged.values()))
+            snapshot, found = self.service.plan_again(lambda: self._begin(instant_time, life, plans=plans))
             if found is None:
                 why = "no file slice is to be compacted" if plans else "no compaction is pending"
                 return self.transaction.skip(snapshot, why)
+            commit, merged = found
             with self.service.undo_on_failure(commit, keeps_plan=True):
                 return self._execute(commit, merged, snapshot)
+
+    def _begin(
+        self, instant_time: str | None, life: ExitStack, *, plans: bool
+    ) -> tuple[Snapshot, tuple[OpenCommit, _Merged] | None]:
+        """Start a pending plan or a new one. Return the snapshot, and the commit and slices if there is such a plan.
+
+        Args:
+            life: the block in which the run is kept alive.
+        """
+        with self.transaction.report.step("plan") as counted, self.transaction.hold_lock():
+            snapshot = self.context.snapshot()
+            found = self._claim_plan(snapshot, instant_time) or (self._begin_new_plan(snapshot) if plans else None)
+            if found is not None:
+                commit, merged = found
+                life.enter_context(keep_alive(self.context.storage, commit.time))
+                counted.update(slices=len(merged), log_files=sum(len(piece.logs) for piece in merged.values()))
+        return snapshot, found
 
     def _begin_new_plan(self, snapshot: Snapshot) -> tuple[OpenCommit, _Merged] | None:
         opened = self._put_plan(snapshot)
@@ -353,7 +369,22 @@ class CompactSession:
                 raise WriteConflictError(
                     f"{log} has been written for a file slice that compaction {instant_time} has opened; run it"
                 )
+            self._decide_removal(instant)
             store.erase(instant)
+
+    def _decide_removal(self, plan: Instant) -> None:
+        """Decide that a plan is removed, so that no process can run or restore it any more.
+
+        Raises:
+            WriteConflictError: another process has begun to run the plan.
+        """
+
+        def check(_: DecisionState, timeline: Timeline) -> Decision:
+            if plan not in timeline.pending:
+                raise self.service.runs_elsewhere_error(plan)
+            return Decision(kind=Kind.REMOVE, instant_time=plan.time, undoes=plan.time)
+
+        decide(self.context.store, check)
 
 
 def compact(session: Callable[[], CompactSession]) -> WriteResult:

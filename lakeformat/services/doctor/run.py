@@ -21,7 +21,8 @@ from lakeformat.file_system_view.file_index.stored import FOLDER
 from lakeformat.file_system_view.live_files import ListedSlices
 from lakeformat.file_system_view.slices import build_slices
 from lakeformat.file_system_view.snapshot import FileNames, Snapshot, make_latest_base, table_schema
-from lakeformat.model.files import FileGroupId, FileSlice, join_path
+from lakeformat.locks import lock_table
+from lakeformat.model.files import BaseFileName, FileGroupId, FileSlice, LogFileName, join_path
 from lakeformat.model.instant import Action, State
 from lakeformat.model.table_config import TableConfig, TableType
 from lakeformat.services.doctor import file_checks, plan, timeline_checks
@@ -39,6 +40,17 @@ __all__ = ["REMOVED", "DoctorSession"]
 _LOG: Final = logging.getLogger("lakeformat.services")
 #: Folder to which repairs move the files that they remove. Each repair makes a subfolder, named by its time.
 REMOVED: Final = own_path("removed")
+
+
+#: Kinds of findings that may be files of a running write.
+_LEFTOVERS: Final = frozenset({Kind.ORPHAN, Kind.STALE_MARKERS})
+
+
+def _instant_of(path: str) -> str:
+    """Return the instant time in the name of a data file, or the name of a folder of markers."""
+    name = path.rpartition("/")[2]
+    file = LogFileName.match(name) or BaseFileName.match(name)
+    return file.instant_time if file is not None else name
 
 
 @dataclass(frozen=True)
@@ -85,7 +97,7 @@ class DoctorSession:
         """
         if dry_run:
             return Findings(self._list_repairable(), "would mend")
-        with self.storage.lock(self.options.lock_seconds):
+        with lock_table(self.storage, self.options.lock, service=True, clock=self.context.clock):
             mended = self._list_repairable()
             if any(each.kind is Kind.DEAD_INSTANT for each in mended):
                 recover(self.store, self.store.config(), self.context.clock)
@@ -153,7 +165,20 @@ class DoctorSession:
         )
         findings += timeline_checks.check_metadata_table(self.store, timeline)
         findings += timeline_checks.find_foreign_folders(self.storage)
+        findings = self._drop_leftovers_of_new_writes(findings, timeline)
         return _TableState(config, timeline, tuple(findings), facts, tuple(lost))
+
+    def _drop_leftovers_of_new_writes(self, findings: Sequence[Finding], before: Timeline) -> list[Finding]:
+        """Return the findings without files of writes that began after the timeline was loaded.
+
+        On storage without locks a repair does not exclude writers, so it must not remove their files.
+        """
+        if not any(each.kind in _LEFTOVERS for each in findings):
+            return list(findings)
+        claimed = {entry.name for entry in self.storage.list(own_path("pending"))}
+        now = self.store.load()
+        new = claimed.union(i.time for i in now.pending) | (now.commit_times - before.commit_times)
+        return [each for each in findings if each.kind not in _LEFTOVERS or _instant_of(each.path) not in new]
 
     def _list_saved_files(self, timeline: Timeline) -> dict[str, tuple[str, ...]]:
         done = (i for i in timeline.of_action(Action.SAVEPOINT) if i.state is State.COMPLETED)

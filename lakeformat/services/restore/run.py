@@ -19,6 +19,7 @@ from lakeformat.errors import InstantNotAvailableError, InvalidInputError, Lakef
 from lakeformat.file_system_view.context import TableContext
 from lakeformat.file_system_view.file_groups import find_missing_before, list_files
 from lakeformat.file_system_view.snapshot import Snapshot, list_snapshot
+from lakeformat.locks import lock_table
 from lakeformat.model.files import BaseFileName
 from lakeformat.model.instant import Action, Instant, State
 from lakeformat.model.table_config import TableConfig
@@ -29,6 +30,7 @@ from lakeformat.timeline.timeline import Timeline
 from lakeformat.transaction import claims
 from lakeformat.transaction.claims import keep_alive
 from lakeformat.transaction.commit_listeners import drop_metadata_table
+from lakeformat.transaction.decisions import VOID_KEY, Decision, DecisionState, Kind, decide
 from lakeformat.transaction.rollback import recover
 from lakeformat.transaction.undo import CommitUndo, files_to_undo, list_remaining_logs
 
@@ -113,6 +115,10 @@ class RestoreResult(OneLine):
         return f"{did} {len(self.undone)}, back to {self.target or 'an empty table'}: {', '.join(self.undone)}"
 
 
+def _make_changed_error(location: str) -> WriteConflictError:
+    return WriteConflictError(f"{location} was written to meanwhile; look at its history, then run this again")
+
+
 class RestoreSession:
     """Restores and rollbacks of one table, of any table version and table type that lakeformat can read.
 
@@ -127,7 +133,7 @@ class RestoreSession:
         """Return what `restore` would undo, or raise the same errors. Takes no lock and changes nothing."""
         config, timeline = self._config(), self.store.load()
         target = find_target(timeline, to, self.storage.location, activity="restore")
-        undone = list_instants_after(timeline, target, list_clustering_plans(self.store, timeline))
+        undone = self._list_undone(timeline, target, list_clustering_plans(self.store, timeline))
         if undone:
             check_not_saved(timeline, undone, self.storage.location)
             snapshot_at(self.context, config, timeline, target, activity="restore")
@@ -149,7 +155,7 @@ class RestoreSession:
             timeline = self.store.load()
             target = find_target(timeline, to, self.storage.location, activity="restore")
             plans = list_clustering_plans(self.store, timeline)
-            undone = list_instants_after(timeline, target, plans)
+            undone = self._list_undone(timeline, target, plans)
             if not undone:
                 return RestoreResult("", to, ())
             self._check_undo(timeline, undone, plans)
@@ -160,8 +166,9 @@ class RestoreSession:
             plan = RestorePlan(tuple((i.time, i.action.value) for i in undone), to)
             restore = claims.claim_instant(
                 self.store, config, self.context.clock, Action.RESTORE,
-                kind=claims.PROCESS, token="", data=encode_restore_plan(plan),
+                kind=claims.PROCESS, token="", data=None,
             )  # fmt: skip
+            self._decide(restore, plan, target, timeline)
             with keep_alive(self.storage, restore.time):
                 CommitUndo(self.store, config, self.context.clock).restore(restore, plan)
         return self._log_result(RestoreResult(restore.time, to, tuple(i.time for i in undone)))
@@ -182,7 +189,14 @@ class RestoreSession:
             )
             self._drop_metadata_table()
             undoing = CommitUndo(self.store, config, self.context.clock)
-            rollback = undoing.begin(commit, files)
+
+            def check(state: DecisionState, now: Timeline) -> None:
+                self._check_undo(now, (commit,), list_clustering_plans(self.store, now))
+                self._check_unchanged(state, commit, timeline, now)
+                if self._find_last_commit(now) != commit:
+                    raise _make_changed_error(self.storage.location)
+
+            rollback = undoing.begin(commit, files, check)
             try:
                 with keep_alive(self.storage, rollback.time):
                     undoing.roll_back(rollback)
@@ -193,6 +207,37 @@ class RestoreSession:
                 raise
         return self._log_result(RestoreResult(rollback.time, before.instant_time, (commit.time,)))
 
+    def _decide(self, restore: Instant, plan: RestorePlan, target: Instant, before: Timeline) -> None:
+        """Decide a restore: create its requested file. No write that has begun before may be published afterwards.
+
+        Args:
+            before: the timeline with which the restore was planned.
+
+        Raises:
+            WriteConflictError: another writer has committed or begun since the restore was planned.
+        """
+
+        def check(state: DecisionState, timeline: Timeline) -> Decision:
+            self._check_unchanged(state, target, before, timeline)
+            plans = list_clustering_plans(self.store, timeline)
+            undone = self._list_undone(timeline, target, plans)
+            if frozenset(instant.time for instant in undone) != plan.times:
+                raise _make_changed_error(self.storage.location)
+            self._check_undo(timeline, undone, plans, ours=restore.time)
+            return Decision(
+                kind=Kind.RESTORE,
+                instant_time=restore.time,
+                path=self.store.path(restore),
+                data=encode_restore_plan(plan),
+                is_barrier=True,
+            )
+
+        try:
+            decide(self.store, check)
+        except WriteConflictError:
+            claims.release(self.storage, restore.time)
+            raise
+
     def _config(self) -> TableConfig:
         config = self.store.config()
         config.check_readable(self.storage.location)
@@ -201,13 +246,13 @@ class RestoreSession:
     @contextmanager
     def _lock(self, *, restoring: str | None = None) -> Iterator[TableConfig]:
         config = self._config()
-        with self.storage.lock(self.options.lock_seconds):
+        with lock_table(self.storage, self.options.lock, service=True, clock=self.context.clock):
             recover(self.store, config, self.context.clock, restore_target=restoring)
             yield config
 
     def _commit_to_undo(self, timeline: Timeline, instant_time: str | None) -> Instant:
         """Return the commit that completed last. Raise an error if there is none, or if ``instant_time`` is another."""
-        location, last = self.storage.location, find_last_commit(timeline)
+        location, last = self.storage.location, self._find_last_commit(timeline)
         if last is None:
             raise InstantNotAvailableError(f"{location} has no commit on its timeline: there is nothing to roll back")
         if instant_time is None or instant_time == last.time:
@@ -217,6 +262,36 @@ class RestoreSession:
         raise InvalidInputError(
             f"{location}: {instant_time} is not the last commit, which is {last.time}; restore() to the one before"
         )
+
+    def _find_last_commit(self, timeline: Timeline) -> Instant | None:
+        """Return the commit that completed last and is not an empty commit of an undo; None if there is none."""
+        empty: set[str] = set()
+        while (last := find_last_commit(timeline.with_pending(frozenset(empty)))) is not None and self._is_void(last):
+            empty.add(last.time)
+        return last
+
+    def _list_undone(self, timeline: Timeline, target: Instant, plans: frozenset[str]) -> tuple[Instant, ...]:
+        """Return the instants that a restore undoes, without the empty commits that earlier undos have left."""
+        found = list_instants_after(timeline, target, plans)
+        return tuple(i for i in found if i.state is not State.COMPLETED or not self._is_void(i))
+
+    def _check_unchanged(self, state: DecisionState, needed: Instant, before: Timeline, now: Timeline) -> None:
+        """Check that the files that were found when the undo was planned can still be there.
+
+        Args:
+            needed: a commit that must not be archived.
+            before: the timeline with which the undo was planned.
+
+        Raises:
+            WriteConflictError: a clean was made since then, or the commit was archived.
+        """
+        cleans = frozenset(i.time for i in now.of_action(Action.CLEAN))
+        if cleans - {i.time for i in before.of_action(Action.CLEAN)} or needed.time <= state.archived_to:
+            raise _make_changed_error(self.storage.location)
+
+    def _is_void(self, commit: Instant) -> bool:
+        """Tell whether a commit is the empty one that an undo has left."""
+        return VOID_KEY in self.store.read_commit(commit).extra
 
     # --- checks ---------------------------------------------------------------------------------------
 
@@ -233,11 +308,17 @@ class RestoreSession:
                 "(hoodie.keep.min.commits)"
             )
 
-    def _check_undo(self, timeline: Timeline, undone: Sequence[Instant], plans: frozenset[str]) -> None:
-        """Check that no process writes or deletes, and that no savepoint keeps one of the commits."""
+    def _check_undo(
+        self, timeline: Timeline, undone: Sequence[Instant], plans: frozenset[str], ours: str | None = None
+    ) -> None:
+        """Check that no process writes or deletes, and that no savepoint keeps one of the commits.
+
+        Args:
+            ours: instant time of the restore itself, if it is on the timeline.
+        """
         check_not_saved(timeline, undone, self.storage.location)
         for instant in timeline.pending:
-            if instant.action in _BLOCKING_ACTIONS:
+            if instant.time != ours and instant.action in _BLOCKING_ACTIONS:
                 hint = "call clean(), which finishes it" if instant.action is Action.CLEAN else "wait for it"
                 raise WriteConflictError(
                     f"{self.store.path(instant)} is pending in {self.storage.location}; {hint}, then run this again"

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final
@@ -23,20 +24,24 @@ from typing import Final
 from lakeformat.codec.timeline_files.archive import InstantToArchive
 from lakeformat.codec.timeline_files.commit import commit_to_avro, commit_to_json
 from lakeformat.config.resolve import Options
-from lakeformat.errors import InvalidInputError, UnsupportedTableError, WriteConflictError
+from lakeformat.errors import InvalidInputError, LakeformatError, UnsupportedTableError, WriteConflictError
 from lakeformat.file_system_view.context import TableContext
 from lakeformat.file_system_view.live_files import ListedSlices
 from lakeformat.file_system_view.snapshot import Snapshot
+from lakeformat.locks import lock_table
 from lakeformat.model.commit import CommitMetadata
 from lakeformat.model.instant import COMMIT_ACTIONS, Action, Instant, State, format_instant_time
-from lakeformat.model.table_config import TIMELINE_PATH, TableConfig
+from lakeformat.model.table_config import PROPERTIES_PATH, TIMELINE_PATH, TableConfig
 from lakeformat.public import OneLine, public
 from lakeformat.services.upgrade.plan import convert_properties, list_moves, make_completion_times
+from lakeformat.storage.port import Lease, OutcomeUnknownError, Version, own_path
 from lakeformat.timeline.archive import read_archive_logs, read_lsm_history, write_archive_log, write_history
 from lakeformat.timeline.store import MOVED
+from lakeformat.timeline.timeline import Timeline
 from lakeformat.timeline.timeline_layout import LAYOUT_1, LAYOUT_2, TimelineLayout, layout_of
 from lakeformat.transaction.commit_listeners import drop_metadata_table, write_properties
-from lakeformat.transaction.rollback import recover
+from lakeformat.transaction.decisions import Decision, DecisionState, Kind, decide, prepare_removal, read_state
+from lakeformat.transaction.rollback import delete_files_of, recover
 from lakeformat.write.plan.table_settings import key_settings
 
 __all__ = ["VERSIONS", "VersionChange", "VersionSession"]
@@ -52,6 +57,10 @@ _PER_BLOCK: Final = 10
 
 #: Maximum number of attempts to move a table while other writers keep appending log files.
 _TRIES: Final = 3
+
+
+#: Seconds for which the lease of the lock must still last before the timeline of the other layout is deleted.
+_LEASE_SECONDS: Final = 30.0
 
 
 class _UncompactedError(WriteConflictError):
@@ -105,18 +114,20 @@ class VersionSession:
         remaining_tries = _TRIES
         while True:
             remaining_tries -= 1
-            with self.storage.lock(self.options.lock_seconds):
+            with lock_table(self.storage, self.options.lock, service=True, clock=self.context.clock) as lease:
                 try:
-                    return self._move_locked(to, is_upgrade=is_upgrade)
+                    return self._move_locked(to, lease, is_upgrade=is_upgrade)
                 except _UncompactedError:
                     if not remaining_tries:
                         raise
             self._compact()
 
-    def _move_locked(self, to: int, *, is_upgrade: bool) -> VersionChange:
+    def _move_locked(self, to: int, lease: Lease, *, is_upgrade: bool) -> VersionChange:
         """Do the work of `move`, but raise an error instead of compacting log files. Call under the lock."""
         config = self.store.config()
         config.check_readable(self.storage.location)
+        self._end_dead_move()
+        lease.check(_LEASE_SECONDS)
         self._remove_old_layout(config)
         before = config.version
         if before == to:
@@ -129,12 +140,72 @@ class VersionSession:
             )
         convert_properties(config, to, key_settings(config, self.options))  # Raise errors before any change.
         self._prepare(config, to)
-        values = convert_properties(self.store.config(), to, key_settings(config, self.options))
-        files = self._copy(config, TableConfig(values)) if _changes_layout(before, to) else 0
-        write_properties(self.store, values, self.context.clock)
+        version = self._decide_begin(before)
+        try:
+            values = convert_properties(self.store.config(), to, key_settings(config, self.options))
+            files = self._copy(config, TableConfig(values)) if _changes_layout(before, to) else 0
+            write_properties(self.store, values, self.context.clock, version)
+        except OutcomeUnknownError:  # The table stays closed to writers until the move is run again.
+            raise
+        except Exception:
+            with suppress(LakeformatError):
+                self._decide_end()
+            raise
+        self._decide_end()
+        lease.check(_LEASE_SECONDS)
         self._remove_old_layout(self.store.config())
         _LOG.info("%s is of table version %d now, and was of %d", self.storage.location, to, before)
         return VersionChange(before, to, files)
+
+    def _decide_begin(self, before: int) -> Version | None:
+        """Decide that the move begins: nothing else can be decided until it ends.
+
+        Return the version of the properties file; None on storage with locks.
+
+        Raises:
+            WriteConflictError: an instant is pending, or another process has moved the table.
+        """
+        token = self.context.ids.token()
+
+        def check(_: DecisionState, timeline: Timeline) -> Decision:
+            if timeline.pending:
+                raise WriteConflictError(
+                    f"{self.store.path(timeline.pending[0])} is pending in {self.storage.location}: a table can change "
+                    "its version only if nothing is pending; wait for it"
+                )
+            return Decision(kind=Kind.UPGRADE, instant_time=str(before), is_barrier=True, moving=token)
+
+        decide(self.store, check)
+        version = None if self.storage.has_lock else self.storage.read_versioned(PROPERTIES_PATH)[1]
+        if self.store.config().version != before:
+            self._decide_end()
+            raise WriteConflictError(
+                f"another process has moved {self.storage.location} meanwhile; look at its version"
+            )
+        return version
+
+    def _decide_end(self) -> None:
+        """Decide that the move has ended. No write that began meanwhile may be published."""
+        ended = Decision(kind=Kind.UPGRADE, instant_time="", is_barrier=True, moving="")
+        decide(self.store, lambda *_: ended)
+        if not self.storage.has_lock:
+            # The instants of these writes may be on the timeline that is removed, so nobody would undo them. A completed
+            # write may have a claim, too, for a moment.
+            claimed = {claim.name for claim in self.storage.list(own_path("pending"))}
+            timeline = self.store.load()
+            begun = frozenset(time for time in claimed if not timeline.is_committed(time))
+            for instant_time in sorted(begun):
+                prepare_removal(self.store, instant_time)
+            if begun:
+                delete_files_of(self.store, begun)
+
+    def _end_dead_move(self) -> None:
+        """End a move whose process died. If that process only sleeps, it cannot replace the properties any more."""
+        if not read_state(self.storage)[0].moving:
+            return
+        version = self.storage.read_versioned(PROPERTIES_PATH)[1]
+        write_properties(self.store, self.store.config().values, self.context.clock, version)
+        self._decide_end()
 
     # --- before ---------------------------------------------------------------------------------------
 
