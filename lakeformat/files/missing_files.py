@@ -8,7 +8,14 @@ from lakeformat.storage.port import Storage
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 
-__all__ = ["missing_file_error"]
+__all__ = ["CleanedFileError", "missing_file_error"]
+
+
+class CleanedFileError(CorruptTableError):
+    """A file was deleted while it was read, because newer commits have replaced it, or an undo has taken it back.
+
+    A write that gets this error may run again from the newest commit.
+    """
 
 
 def missing_file_error(storage: Storage, path: str) -> CorruptTableError:
@@ -17,12 +24,10 @@ def missing_file_error(storage: Storage, path: str) -> CorruptTableError:
     try:
         store = TimelineStore(storage)
         timeline = store.load()
-        if _is_undone(timeline, path):
-            return CorruptTableError(
-                f"{location} was taken back by a rollback or restore while it was read; read again"
-            )
+        if _is_undone(store, timeline, path):
+            return CleanedFileError(f"{location} was taken back by a rollback or restore while it was read; read again")
         if _is_replaced(store, timeline, path):
-            return CorruptTableError(
+            return CleanedFileError(
                 f"{location} was cleaned while it was read, since newer commits have replaced it; read again, or keep "
                 "more history (hoodie.cleaner.commits.retained)"
             )
@@ -44,11 +49,15 @@ def _slice_time(timeline: Timeline, name: BaseFileName | LogFileName) -> str:
     return name.instant_time
 
 
-def _is_undone(timeline: Timeline, path: str) -> bool:
+def _is_undone(store: TimelineStore, timeline: Timeline, path: str) -> bool:
+    """Tell whether the file's commit was undone: it is gone, or an empty commit is in its place."""
     name = _parse_name(path)
     is_old_log = isinstance(name, LogFileName) and not timeline.layout.has_completion_times
     if name is None or not timeline.commits or is_old_log:
         return False
+    commit = next((each for each in timeline.commits if each.time == name.instant_time), None)
+    if commit is not None:
+        return not store.read_commit(commit).stats
     return not timeline.is_committed(name.instant_time)
 
 

@@ -166,6 +166,14 @@ def run_due_services(
         was due.
     """
     executors = executors or Executors()
+    results: dict[str, Any] = {}
+    loaded: list[Timeline] = []
+
+    def newest() -> Timeline:
+        if results or not loaded:  # A service has changed the timeline.
+            loaded[:] = [context.store.load()]
+        return loaded[0]
+
     services: list[tuple[str, Callable[[], str | None]]] = []
     auto = compaction.AutoCompaction.of(options.__getitem__, options.is_set)
     if auto.is_on:
@@ -177,10 +185,9 @@ def run_due_services(
     if expires_inline(options):
         services.append(("expiry", lambda: _expire(context, options)))
     if options[CLEANS]:
-        services.append(("clean", lambda: _clean(context, options, executors.deleter)))
+        services.append(("clean", lambda: _clean(context, options, executors.deleter, newest)))
     if options[ARCHIVES]:
-        services.append(("archive", lambda: _archive(context, options)))
-    results: dict[str, Any] = {}
+        services.append(("archive", lambda: _archive(context, options, newest)))
     for name, run in services:
         try:
             text = run()
@@ -199,13 +206,21 @@ def _expire(context: TableContext, options: Options) -> str | None:
     return None if result.skipped else str(result)
 
 
-def _clean(context: TableContext, options: Options, deleter: Deleter | None) -> str | None:
-    result = CleanSession(context, options, deleter).clean(choose_retention(options), only_if_due=True)
+def _clean(
+    context: TableContext, options: Options, deleter: Deleter | None, newest: Callable[[], Timeline]
+) -> str | None:
+    session, retention = CleanSession(context, options, deleter), choose_retention(options)
+    if not session.may_be_due(retention, newest()):
+        return None
+    result = session.clean(retention, only_if_due=True)
     return None if result.skipped else str(result)
 
 
-def _archive(context: TableContext, options: Options) -> str | None:
-    result = ArchiveSession(context, options).archive(checks_first=True)
+def _archive(context: TableContext, options: Options, newest: Callable[[], Timeline]) -> str | None:
+    session = ArchiveSession(context, options)
+    if not session.may_be_due(newest()):
+        return None
+    result = session.archive(checks_first=True)
     return None if result.skipped else str(result)
 
 

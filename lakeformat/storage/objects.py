@@ -225,7 +225,9 @@ class ObjectStorage(RemoteStorage):
             kind = Kind.ABSENT
         elif isinstance(error, (exceptions.AlreadyExistsError, exceptions.PreconditionError, FileExistsError)):
             kind = Kind.CONDITION
-        elif isinstance(error, (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError, PermissionError)):
+        elif code == "AccessDenied" or isinstance(
+            error, (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError, PermissionError)
+        ):
             kind = Kind.DENIED
         elif isinstance(error, (ValueError, TypeError, exceptions.InvalidPathError)):
             kind = Kind.REFUSED
@@ -262,8 +264,8 @@ def _make_info(path: str, entry: Any) -> FileInfo:
 
 def _find_code(text: str) -> str:
     """Return the error code in a server's answer, such as ``NoSuchBucket``."""
-    found = re.search(r"<Code>([A-Za-z]+)</Code>", text)
-    return found[1] if found else ""
+    found = re.search(r"<Code>([A-Za-z]+)</Code>|\(code: ([A-Za-z]+)\)", text)
+    return found[1] or found[2] if found else ""
 
 
 def _shorten(text: str) -> str:

@@ -12,7 +12,7 @@ a file that is in no manifest, the next run overwrites that file. Readers see th
 The manifest of layout 2 lists the valid history files (Hudi: ``LSMTimelineWriter.updateManifest``). Each change of the
 archive has two steps:
 
-1. Write ``manifest_<n + 1>``.
+1. Create ``manifest_<n + 1>``. If another process has created it first, begin again from its manifest.
 2. Write the number ``n + 1`` into ``_version_``.
 
 So the manifest with the greatest number is the newest one. Between the two steps ``_version_`` contains the number
@@ -571,7 +571,7 @@ def _newest_manifest(storage: Storage, folder: str) -> tuple[int, list[Mapping[s
 
 
 def _publish(storage: Storage, folder: str, number: int, files: Sequence[Mapping[str, Any]]) -> bool:
-    """Publish a manifest. Return False if another process has published one of this number; replace a damaged one."""
+    """Publish a manifest; replace a damaged one. Return False if another process has published one of this number."""
     path, data = f"{folder}/manifest_{number}", json.dumps({"files": [dict(file) for file in files]}).encode()
     try:
         storage.create(path, data)

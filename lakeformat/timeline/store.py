@@ -213,6 +213,7 @@ class TimelineStore:
         self.storage = storage
         self._layout: TimelineLayout | None = None
         self._stamps: dict[str, tuple[int, int]] = {}
+        self._config: TableConfig | None = None
         self._last: tuple[tuple[tuple[str, ...], str | None, TimelineLayout], Timeline] | None = None
 
     def config(self) -> TableConfig:
@@ -230,11 +231,17 @@ class TimelineStore:
             if data.strip():
                 config = TableConfig(properties.decode(data, name=f"{self.storage.location}/{path}"))
                 self._layout = layout_of(config)  # Another program may have upgraded the table since.
+                self._config = config
                 return config
         if self.storage.info(PROPERTIES_PATH) is not None:
             raise CorruptTableError(f"{self.storage.location}/{PROPERTIES_PATH} is empty; restore it from a copy")
         cure = describe_path(self.storage) or "check the path, or write to it first"
         raise TableNotFoundError(f"no table at {self.storage.location} (there is no {PROPERTIES_PATH}); {cure}")
+
+    @property
+    def known_config(self) -> TableConfig:
+        """Return the table's properties as they were read last; if they were never read, read them."""
+        return self._config or self.config()
 
     def exists(self) -> bool:
         """Tell whether the table exists: ``hoodie.properties`` or its backup copy does."""
@@ -356,6 +363,15 @@ class TimelineStore:
             if key:
                 _COMMITS.put(key, cached)
         return cached
+
+    def remember_commit(self, path: str, data: bytes) -> None:
+        """Add a commit whose bytes are known to the cache, if the last listing has its file with this size."""
+        file_name = path.removeprefix(f"{self.layout.folder}/")
+        stamp = self._stamps.get(file_name)
+        if stamp is not None and stamp[0] == len(data):
+            key = CommitKey(self.storage.location, file_name, *stamp)
+            if _COMMITS.get(key) is None:
+                _COMMITS.put(key, decode_commit(data, name=f"{self.storage.location}/{path}"))
 
     def forget(self, instants: Iterable[Instant]) -> None:
         """Remove commits from the cache. Call it after they were removed from the timeline, before the next load."""
@@ -542,7 +558,7 @@ class TimelineStore:
         return encode_rollback(metadata)
 
     def _next_completion_time(self, completed: Instant, clock: Clock, timeline: Timeline) -> str:
-        config = self.config()
+        config = self.known_config
         for instant in timeline.instants:
             if (instant.time, instant.action, instant.state) == (completed.time, completed.action, completed.state):
                 raise FileExistsError(self.path(instant))

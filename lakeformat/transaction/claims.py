@@ -138,6 +138,11 @@ def claim_instant(
         claim = json.dumps(content).encode()
         if not _create_if_absent(store.storage, claim_path(instant.time), claim):
             continue
+        if not store.storage.has_lock and _is_used(current := store.load(), instant.time):
+            # Another writer had claimed the same time, and has completed its instant and released the claim since.
+            store.storage.delete(claim_path(instant.time))
+            newest = max(newest, current.last_time or "")
+            continue
         # Hudi counts an instant without a heartbeat as dead, so the heartbeat comes before the requested file.
         renew_heartbeat(store.storage, instant.time)
         try:
@@ -147,6 +152,10 @@ def claim_instant(
             store.storage.delete(claim_path(instant.time))
             continue
         return instant
+
+
+def _is_used(timeline: Timeline, instant_time: str) -> bool:
+    return any(instant.time == instant_time for instant in (*timeline.instants, *timeline.plans))
 
 
 def find_newest_time(state: DecisionState, timeline: Timeline) -> str | None:
@@ -278,10 +287,13 @@ def release(storage: Storage, instant_time: str) -> None:
 
 
 def forget_heartbeats(storage: Storage, timeline: Timeline, clock: Clock) -> None:
-    """Remove the heartbeats whose instants are not pending, if they are older than `FOREIGN_GRACE_MS`."""
+    """Remove the heartbeats whose instants are not pending, if they are older than `DEAD_AFTER_MS`.
+
+    A late request may create a heartbeat again after its instant has completed.
+    """
     pending = {instant.time for instant in timeline.pending}
     for entry in storage.list(HEARTBEATS):
-        is_old = clock.now_ms() - entry.modified_ms >= FOREIGN_GRACE_MS
+        is_old = clock.now_ms() - entry.modified_ms >= DEAD_AFTER_MS
         if is_old and not entry.is_folder and entry.name not in pending:
             storage.delete(entry.path)
 

@@ -78,8 +78,10 @@ def write_properties(
 
 def drop_metadata_table(store: TimelineStore, clock: Clock) -> bool:
     """Remove the metadata table from the properties, then delete its folder. Return whether there was one."""
-    config = store.config()
     storage = store.storage
+    config = store.config() if storage.has_lock else store.known_config
+    if not storage.has_lock and not config.has_metadata_table:
+        return False  # A folder without the property is one that readers ignore; repair() removes it.
     if config.has_metadata_table:
         version = None if storage.has_lock else storage.read_versioned(PROPERTIES_PATH)[1]
         config = store.config()

@@ -12,6 +12,7 @@ from lakeformat.model.files import FileGroupId, LogFileName
 __all__ = [
     "OverlapError",
     "check_conflicts",
+    "check_opened_slices",
     "check_plans",
     "list_touched_groups",
     "reduce_compactions",

@@ -29,9 +29,11 @@ import logging
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import Final
 
 from lakeformat.codec.timeline_files.commit import decode_commit
+from lakeformat.concurrency import sleep
 from lakeformat.errors import CommitStateUnknownError, CorruptTableError, StorageError, WriteConflictError
 from lakeformat.model.instant import Action
 from lakeformat.storage.port import (
@@ -83,6 +85,9 @@ _INSIDE_BYTES: Final = 1 << 20
 _TRIES: Final = 4
 #: Seconds that a lease must still last before a request that must not be carried out after its end.
 _LEASE_SECONDS: Final = 60.0
+#: Maximum wait in seconds after the first lost turn, and after any.
+_LEAST_WAIT: Final = 0.05
+_MOST_WAIT: Final = 1.0
 _IDS: Ids = RandomIds()
 
 
@@ -294,6 +299,8 @@ def settle(store: TimelineStore) -> tuple[DecisionState, Version | None, Timelin
         timeline = store.load()
         last = state.last
         if last is None or not last.path or store.has_file(last.path):
+            if last is not None and last.kind is Kind.COMMIT:
+                store.remember_commit(last.path, last.data)
             return state, version, timeline
         if read_state(store.storage)[1] != version:
             continue
@@ -339,7 +346,7 @@ def decide(
         if decision is not None and decision.path:
             put_once(storage, decision.path, decision.data)
         return decision
-    while True:
+    for turn in count():
         state, version, timeline = settle(store)
         decision = check(state, timeline)
         if decision is None:
@@ -359,6 +366,9 @@ def decide(
                 storage.delete(_aside_path(nonce))
         if is_decided:
             return decision
+        # Writers that lost the same turn wait for different times, so that they do not meet again at once.
+        sleep(min(_MOST_WAIT, _LEAST_WAIT * 2**turn) * (int(nonce[:8], 16) / (1 << 32)))
+    raise AssertionError("unreachable")
 
 
 def make_moving_error(location: str) -> WriteConflictError:

@@ -387,7 +387,8 @@ def roll_back(store: TimelineStore, config: TableConfig, clock: Clock, victim: I
     current = timeline.find(victim.time)
     if current is None:
         prepare_removal(store, victim.time)
-        if was_rolled_back(store, timeline, victim.time):
+        # On storage without locks the table may have moved to another version, so that nobody rolled the write back.
+        if not store.storage.has_lock or was_rolled_back(store, timeline, victim.time):
             _delete_late_files(store, victim)
         claims.release(store.storage, victim.time)
         return True

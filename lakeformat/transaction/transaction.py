@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
-from random import Random
 from typing import Final, TypeVar
 
 from lakeformat.codec.timeline_files.service_plans import (
@@ -19,14 +18,16 @@ from lakeformat.codec.timeline_files.service_plans import (
     decode_requested_replace,
     encode_requested_replace,
 )
-from lakeformat.concurrency import sleep
+from lakeformat.concurrency import run_all, sleep
 from lakeformat.errors import CommitStateUnknownError, LakeformatError, StorageError, WriteConflictError
 from lakeformat.file_system_view.context import TableContext
+from lakeformat.file_system_view.file_index.load import undone_times
 from lakeformat.file_system_view.snapshot import Snapshot
+from lakeformat.files.missing_files import CleanedFileError
 from lakeformat.locks import lock_table
 from lakeformat.model.commit import CommitMetadata
 from lakeformat.model.files import FileGroupId
-from lakeformat.model.instant import Action, Instant, State
+from lakeformat.model.instant import WRITE_ACTIONS, Action, Instant, State
 from lakeformat.model.operation import Operation
 from lakeformat.storage.port import Lease
 from lakeformat.timeline.timeline import Timeline
@@ -57,13 +58,19 @@ __all__ = ["BatchWrittenError", "Transaction"]
 
 _LOG: Final = logging.getLogger("lakeformat.write")
 _Result = TypeVar("_Result")
+_UNDOS: Final = frozenset({Action.ROLLBACK, Action.RESTORE})
+#: Maximum number of commits of other writers that are read at once.
+_READ_THREADS: Final = 8
 #: Maximum wait in seconds before the second attempt after a conflict. It doubles with each further attempt.
 _RETRY_SECONDS: Final = 0.05
-_RANDOM: Final = Random()  # noqa: S311  Waits need no secure random numbers.
 
 
 class BatchWrittenError(WriteConflictError):
     """Another run of the same batch was published while this one was running."""
+
+
+class _StaleBaseError(WriteConflictError):
+    """The snapshot that the write has read contains a write that was undone since."""
 
 
 class Transaction:
@@ -104,7 +111,8 @@ class Transaction:
         warn_of_single_writer(self.storage)
         with lock_table(self.storage, self.settings.lock, clock=self.context.clock) as lease:
             self._lease = lease if self.settings.lock.is_shared and not self.storage.has_lock else None
-            self._check_version()
+            if not self._has_begun or self.storage.has_lock or self._lease is not None:
+                self._check_version()  # Without locks, a change of the version is a barrier for writes that have begun.
             if not self._has_begun:
                 self._seen = recover(self.store, self.settings.config, self.context.clock, kept_plan=kept_plan)
             self._is_locked = True
@@ -133,6 +141,8 @@ class Transaction:
     def retry(self, attempt: Callable[[], _Result]) -> _Result:
         """Run an attempt. After a conflict run it again, up to the number of retries in the settings.
 
+        If other writers have replaced, and a clean has deleted, a file that the attempt reads, that is a conflict, too.
+
         Raises:
             WriteConflictError: the last attempt had a conflict.
         """
@@ -142,13 +152,14 @@ class Transaction:
             self._has_begun = False
             try:
                 return attempt()
-            except BatchWrittenError:
-                tries += 1  # The next attempt skips the batch.
-            except WriteConflictError as error:
+            except (BatchWrittenError, _StaleBaseError):
+                tries += 1  # The next attempt skips the batch, or reads the table after the undo.
+            except (WriteConflictError, CleanedFileError) as error:
                 if not tries:
-                    raise
+                    raise error if isinstance(error, WriteConflictError) else WriteConflictError(str(error)) from None
                 _LOG.warning("%s; trying again, %d tries left", error, tries)
-                sleep(_RANDOM.uniform(0, _RETRY_SECONDS * 2 ** (self.settings.retries - tries)))
+                share = int(self.context.ids.token()[:8], 16) / (1 << 32)
+                sleep(share * _RETRY_SECONDS * 2 ** (self.settings.retries - tries))
                 self.report = Report(self.context.clock, self.settings.operation.value)
 
     def skip_known_batch(self, snapshot: Snapshot) -> WriteResult | None:
@@ -210,7 +221,8 @@ class Transaction:
         if instant.action is Action.COMPACTION:
             groups = frozenset(operation.group for operation in decode_compaction_plan(plan, name=path).operations)
         else:
-            groups = frozenset(decode_requested_replace(plan, name=path).file_groups)
+            requested = decode_requested_replace(plan, name=path)
+            groups = frozenset(requested.file_groups if requested is not None else ())
 
         def check(_: DecisionState, timeline: Timeline) -> Decision:
             others = [(i.time, self.store.read_commit(i)) for i in timeline.completed_since(known)]
@@ -319,20 +331,42 @@ class Transaction:
             yield
 
     @contextmanager
-    def run_unlocked(self, known: frozenset[str] | None = None) -> Iterator[OpenCommit]:
+    def run_unlocked(self, known: frozenset[str] | None = None, base: Timeline | None = None) -> Iterator[OpenCommit]:
         """Begin an instant, and renew its heartbeat while the block runs unlocked. If the block raises, undo the write.
 
         Args:
             known: times of the commits that the write starts from; by default those completed now.
+            base: the timeline of the snapshot that the write has read; None if it has read none.
         """
         self._has_begun = False
         with ExitStack() as life:
             with self.hold_lock():
                 known = known if known is not None else self.store.load().commit_times
+                self._check_base(base)
                 commit = self.begin(known)
                 life.enter_context(self.keep_alive(commit))
             with self.undo_on_failure(lambda _: self.undo(commit)):
                 yield commit
+
+    def _check_base(self, base: Timeline | None) -> None:
+        """Check that none of the writes on the timeline of the write's snapshot was undone since.
+
+        The snapshot may contain files of a pending write, too: log files, which readers skip block by block.
+
+        Raises:
+            _StaleBaseError: one of them was undone, so its files may be gone.
+        """
+        if base is None or self._seen is None:
+            return
+        known = {i.time for i in base.instants if i.action in _UNDOS and i.state is State.COMPLETED}
+        now = (i for i in self._seen[1].instants if i.action in _UNDOS and i.state is State.COMPLETED)
+        undone = undone_times(self.store, (i for i in now if i.time not in known))
+        undone &= {i.time for i in base.instants if i.action in WRITE_ACTIONS}
+        if undone:
+            raise _StaleBaseError(
+                f"commit {min(undone)} of {self.storage.location} was undone while this write began; run the write "
+                "again"
+            )
 
     @contextmanager
     def undo_on_failure(self, undo: Callable[[BaseException], None]) -> Iterator[None]:
@@ -436,16 +470,25 @@ class Transaction:
         newest = max((time for time in bases if time.isdigit()), default="")
 
         batches: dict[str, str] = {}
+        is_shared, has_checked = self.settings.lock.is_shared, False
 
         def check(timeline: Timeline) -> CommitMetadata:
+            nonlocal has_checked
             if newest > commit.time:
                 raise WriteConflictError(
                     f"commit {commit.time} of {self.storage.location} has read commit {newest}, which began later and "
                     "would hide it; run the write again"
                 )
-            if wait_for_begun_writes(self.store, timeline, commit.time, touched, self.context.clock):
+            if is_shared and wait_for_begun_writes(self.store, timeline, commit.time, touched, self.context.clock):
                 timeline = self.store.load()
-            completed = [(i.time, self.store.read_commit(i)) for i in timeline.completed_since(commit.known)]
+            others_since = timeline.completed_since(commit.known)
+            completed = list(
+                zip(
+                    [instant.time for instant in others_since],
+                    run_all(self.store.read_commit, others_since, threads=_READ_THREADS),
+                    strict=True,
+                )
+            )
             completed += self.store.read_unseen_archived(timeline, commit.known)
             by_name = not self.store.layout.has_completion_times
             others = reduce_compactions(commit.time, metadata, completed, by_name=by_name)
@@ -453,7 +496,8 @@ class Transaction:
             self.check_plans(timeline, touched, ours=commit.time)
             if by_name:
                 check_opened_slices(metadata.all_stats(), self.store.read_compaction_groups(timeline))
-            if not self.settings.lock.is_shared:
+            if not is_shared and not has_checked:
+                has_checked = True  # Once: without a common lock it cannot be made sure anyway.
                 check_foreign_writes(self.store, timeline, commit.time, touched, self.context.clock)
             if others:
                 check_new_keys(others)

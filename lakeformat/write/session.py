@@ -132,7 +132,7 @@ class WriteSession:
             counted.update(partitions=len(found), unmatched=list(unmatched))
         if unmatched:
             _LOG.warning("no partition matches %s", ", ".join(unmatched))
-        with self.transaction.run_unlocked(snapshot.timeline.commit_times) as begun:
+        with self.transaction.run_unlocked(snapshot.timeline.commit_times, snapshot.timeline) as begun:
             self.transaction.report.rows["incoming"] = input_rows
             profile = workload_profile(self.job.operation, (), ())
             commit = self.transaction.move_to_inflight(begun, profile, snapshot, found)
@@ -155,7 +155,7 @@ class WriteSession:
         schema = self.job.final_schema(snapshot)
         if known is None or not self.job.operation.is_overwrite:
             known = snapshot.timeline.commit_times
-        with self.transaction.run_unlocked(known) as begun:
+        with self.transaction.run_unlocked(known, snapshot.timeline) as begun:
             self.transaction.report.rows["incoming"] = input_rows
             plan = plan_buckets(self.storage, self.job, rows, snapshot, schema, self.transaction.report)
             overwritten = self.transaction.list_overwritten(plan.rows, snapshot)
@@ -403,7 +403,7 @@ def write_direct(session: WriteSession, rows: Iterable[pa.RecordBatch]) -> Write
     schema = job.final_schema(snapshot)
     closed = find_closed_partitions(session, snapshot)
     with (
-        transaction.run_unlocked(snapshot.timeline.commit_times) as commit,
+        transaction.run_unlocked(snapshot.timeline.commit_times, snapshot.timeline) as commit,
         thread_pool(max(1, pa.cpu_count())) as pool,
     ):
         settings = DirectSettings(

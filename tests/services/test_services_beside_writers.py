@@ -7,7 +7,7 @@ work. Then the rows are those of a dict model, no live file is missing, and the 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,13 +15,26 @@ from typing import Any
 import pytest
 
 import lakeformat
+from lakeformat.codec.timeline_files.archive import InstantToArchive
 from lakeformat.config.resolve import resolve
 from lakeformat.errors import InvalidInputError, LockTimeoutError, WriteConflictError
+from lakeformat.locks.file_lock import LOCK_PATH
 from lakeformat.model.instant import Action
 from lakeformat.storage import LocalStorage
+from lakeformat.timeline.archive import read_lsm_history, write_history
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.transaction.decisions import LATEST_REQUEST_MS
-from tests.helpers.faulty import Call, CountingIds, FaultyStorage, SteppingClock, UnlockedStorage
+from tests.helpers.faulty import (
+    Call,
+    CountingIds,
+    Crash,
+    Fault,
+    FaultyStorage,
+    Mode,
+    SteppingClock,
+    UnlockedStorage,
+    once,
+)
 from tests.helpers.flights import NEXT, Model, Write, copy_of, grow_old, leftovers, make_template, rows_of
 
 PAST = (
@@ -60,7 +73,6 @@ def instant(table: lakeformat.Table, number: int) -> str:
 SERVICES = {
     "clean": Service(lambda table: table.clean(commits=1)),
     "clean of versions": Service(lambda table: table.clean(versions=1), version="6"),
-    "clean of logs": Service(lambda table: table.clean(versions=1), table_type="MERGE_ON_READ"),
     "archive": Service(lambda table: table.archive(min_commits=1, max_commits=2)),
     "archive of logs": Service(lambda table: table.archive(min_commits=1, max_commits=2), version="6"),
     "cluster": Service(lambda table: table.cluster(["v"])),
@@ -113,8 +125,12 @@ def make_case(service: Service, kind: str, folder: Path) -> Case:
     return Case(path, models, kind, folder)
 
 
-def open_by(storage: LocalStorage | FaultyStorage, name: str) -> lakeformat.Table:
-    return lakeformat.Table(storage, resolve(AT_ONCE), clock=SteppingClock(), ids=CountingIds(name))
+def open_by(
+    storage: LocalStorage | FaultyStorage, name: str, options: Mapping[str, object] | None = None
+) -> lakeformat.Table:
+    return lakeformat.Table(
+        storage, resolve({**AT_ONCE, **(options or {})}), clock=SteppingClock(), ids=CountingIds(name)
+    )
 
 
 def count_changes(case: Case, service: Service) -> int:
@@ -134,7 +150,11 @@ class Outcome:
 
 
 def run_beside(
-    storage: LocalStorage, service: Service, number: int, other: Callable[[lakeformat.Table], object]
+    storage: LocalStorage,
+    service: Service,
+    number: int,
+    other: Callable[[lakeformat.Table], object],
+    options: Mapping[str, object] | None = None,
 ) -> Outcome:
     """Run a service, and the other process before the changing call of this number."""
     seen, outcome = [0], Outcome()
@@ -144,7 +164,8 @@ def run_beside(
         if call.changes and seen[0] == number + 1:
             outcome.other = result_of(other, open_by(storage, "other"))
 
-    outcome.service = result_of(service.run, open_by(FaultyStorage(storage, meanwhile=meanwhile), "service"))
+    table = open_by(FaultyStorage(storage, meanwhile=meanwhile), "service", options)
+    outcome.service = result_of(service.run, table)
     return outcome
 
 
@@ -188,7 +209,7 @@ def test_service_beside_a_writer_keeps_all_rows(name: str, kind: str, tmp_path: 
     case = make_case(service, kind, tmp_path)
     past = frozenset(entry.instant_time for entry in lakeformat.Table(case.copy()).history())
     both = 0
-    for number in numbers(count_changes(case, service), 24):
+    for number in numbers(count_changes(case, service), 10):
         storage = case.copy()
         outcome = run_beside(storage, service, number, THEIRS.run)
         ran, wrote = outcome.service is not None, outcome.other is not None
@@ -205,12 +226,93 @@ def test_service_beside_a_writer_keeps_all_rows(name: str, kind: str, tmp_path: 
 
 
 @pytest.mark.parametrize(("name", "kind"), EACH)
+def test_writer_beside_a_service_succeeds_by_a_retry(name: str, kind: str, tmp_path: Path) -> None:
+    """The service runs before each changing call of a writer, who retries. On flock it is refused at some of them."""
+    service = SERVICES[name]
+    case = make_case(service, kind, tmp_path)
+    past = frozenset(entry.instant_time for entry in lakeformat.Table(case.copy()).history())
+    recorder = FaultyStorage(case.copy())
+    THEIRS.run(open_by(recorder, "alone"))
+    ran = 0
+    for number in numbers(sum(call.changes for call in recorder.calls), 10):
+        storage = case.copy()
+        outcome = run_beside(storage, Service(THEIRS.run), number, service.run, {"lakeformat.write.retries": 3})
+        # A write that was planned for another table version cannot be retried by itself.
+        assert outcome.service is not None or name in {"upgrade", "downgrade"}, f"refused at call {number}"
+        did = outcome.other is not None and not getattr(outcome.other, "skipped", "")
+        before = service.leaves(case.models) if did else case.models[-1]
+        after = THEIRS.applied(before) if outcome.service is not None else before
+        orders = [after, *([before] if name == "expire" else [])]
+        if was_undone_by(outcome.other, past):  # Either it was acknowledged before, or its retry has written it again.
+            orders = [case.models[-1], THEIRS.applied(case.models[-1])] if name == "rollback" else [before, after]
+        assert_whole(storage, next((rows for rows in orders if rows == rows_of(storage)), orders[0]))
+        ran += did
+    assert ran
+
+
+@pytest.mark.parametrize(("name", "kind"), EACH)
 def test_two_runs_of_a_service_at_once_do_its_work_once(name: str, kind: str, tmp_path: Path) -> None:
     service = SERVICES[name]
     case = make_case(service, kind, tmp_path)
-    for number in numbers(count_changes(case, service), 24):
+    for number in numbers(count_changes(case, service), 10):
         storage = case.copy()
         outcome = run_beside(storage, service, number, service.run)
         done = (outcome.service is not None) + (outcome.other is not None)
         assert done
         assert_whole(storage, case.models[4 - done] if name == "rollback" else service.leaves(case.models))
+
+
+def test_young_commits_are_not_archived_on_storage_without_locks(tmp_path: Path) -> None:
+    """A late request could create the completed file of such a commit again."""
+    service = SERVICES["archive"]
+    case = make_case(service, "unlocked", tmp_path)
+    young = UnlockedStorage(copy_of(case.template, tmp_path).root)
+    assert service.run(open_by(young, "young")).skipped == "nothing is old enough to archive"
+    old = case.copy()
+    assert len(service.run(open_by(old, "old")).instants) == len(PAST) - 1
+    assert_whole(old, case.models[-1])
+
+
+def test_archive_holds_the_instants_of_two_processes_that_publish_at_once(tmp_path: Path) -> None:
+    """Both write a manifest of the same number. The second one begins again."""
+    storage, folder = UnlockedStorage(str(tmp_path)), "archive"
+
+    def of(time: str) -> InstantToArchive:
+        return InstantToArchive(time, time, "commit", b"{}", b"", time)
+
+    def other(_: Call) -> None:
+        write_history(storage, folder, [of("20250101000000002")])
+
+    meanwhile = once(lambda call: call.name == "create" and "manifest_" in call.path, other)
+    write_history(FaultyStorage(storage, meanwhile=meanwhile), folder, [of("20250101000000001")])
+    archived = read_lsm_history(storage, folder)
+    assert sorted(archived.columns.column("time").to_pylist()) == ["20250101000000001", "20250101000000002"]
+    assert storage.read(f"{folder}/_version_") == b"2"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["upgrade", "downgrade"])
+def test_dead_move_to_another_version_is_run_again(name: str, tmp_path: Path) -> None:
+    """Between its begin and its end no write is published. A writer is told what to do."""
+    service = SERVICES[name]
+    case = make_case(service, "unlocked", tmp_path)
+    refusals: list[str] = []
+    for number in range(count_changes(case, service)):
+        storage, changes = case.copy(), [0]
+
+        def dies(_: int, call: Call, changes: list[int] = changes, number: int = number) -> bool:
+            changes[0] += call.changes
+            return call.changes and changes[0] == number + 1
+
+        with pytest.raises(Crash):
+            service.run(open_by(FaultyStorage(storage, Fault(dies, Mode.AFTER)), "dead"))
+        storage.delete(LOCK_PATH)  # Its lease has ended.
+        try:
+            THEIRS.run(open_by(storage, "early"))
+        except WriteConflictError as error:
+            refusals.append(str(error))
+        wrote = rows_of(storage) != case.models[-1]
+        service.run(open_by(storage, "again"))
+        assert_whole(storage, THEIRS.applied(case.models[-1]) if wrote else case.models[-1])
+    assert refusals
+    assert all("is being moved to another table version" in each for each in refusals)

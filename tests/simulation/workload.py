@@ -23,13 +23,16 @@ from lakeformat.errors import (
     StorageError,
     WriteConflictError,
 )
+from lakeformat.locks import lease
 from lakeformat.model.files import PARTITION_MARKER
 from lakeformat.model.instant import COMMIT_ACTIONS, State
 from lakeformat.model.instant import Action as TimelineAction
 from lakeformat.storage.port import HOODIE, OWN
 from lakeformat.table import Table
 from lakeformat.timeline.timeline_layout import LAYOUT_1, LAYOUT_2
+from lakeformat.transaction import claims, decisions
 from lakeformat.transaction.claims import HEARTBEATS
+from lakeformat.transaction.decisions import VOID_KEY
 from lakeformat.write.intake import create_table
 from tests.simulation.history import Action, Anomaly, Commit, History, Operation, Outcome, Read, find_anomalies
 from tests.simulation.scheduler import Client, Killed, Scheduler, SimulatedThreads
@@ -352,8 +355,18 @@ def _start_reader(world: _World, number: int) -> None:
 
 @contextmanager
 def _backend(scheduler: Scheduler) -> Iterator[None]:
-    with concurrency.use_backend(SimulatedThreads(scheduler)):
-        yield
+    """Let the code under test use the scheduler for its threads, its waits and all random numbers."""
+    owners: tuple[Any, ...] = (claims, decisions)
+    before = [owner._IDS for owner in owners]
+    lease._RANDOM.seed(scheduler.random.random())
+    for owner in owners:
+        owner._IDS = SimIds(scheduler)
+    try:
+        with concurrency.use_backend(SimulatedThreads(scheduler)):
+            yield
+    finally:
+        for owner, ids in zip(owners, before, strict=True):
+            owner._IDS = ids
 
 
 @functools.cache
@@ -450,6 +463,9 @@ def make_history(bucket: Bucket, operations: Sequence[Operation], reads: Sequenc
                 undone.setdefault(instant.time, change.time)
             continue
         extra = decode_commit(change.data, name=name).extra
+        if VOID_KEY in extra and instant.time in plans:
+            undone.setdefault(instant.time, change.time)
+            continue
         commits.append(Commit(instant.time, instant.completion_time or "", extra.get(OPERATION_KEY), change.time))
     commits = [Commit(c.instant, c.completion, c.operation, c.visible, undone.get(c.instant)) for c in commits]
     return History({}, [*_OLD, *operations], commits, reads)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import pyarrow as pa
@@ -37,7 +37,14 @@ from lakeformat.storage.port import FileInfo
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 
-__all__ = ["find_deltas", "find_replayed_commits", "load_index_changes", "load_snapshot", "rolled_back_times"]
+__all__ = [
+    "find_deltas",
+    "find_replayed_commits",
+    "load_index_changes",
+    "load_snapshot",
+    "rolled_back_times",
+    "undone_times",
+]
 
 _LOG: Final = logging.getLogger("lakeformat.file_index")
 #: Names of the actions whose instants never complete after a rollback. Compactions and clusterings are not among them:
@@ -210,23 +217,27 @@ def find_replayed_commits(
     if missing is None:
         return None
     try:
-        is_undone = covered.commits & _undone_times(store, whole, max(covered.commits))
+        is_undone = covered.commits & undone_times(store, _after(whole, max(covered.commits)))
     except CorruptTableError:  # Another program's plan: nothing is known about what it undoes.
         return None
     return None if is_undone else missing
 
 
-def _undone_times(store: TimelineStore, timeline: Timeline, since: str) -> frozenset[str]:
-    """Return the times of the writes that rollbacks and restores later than an instant time undo."""
+def undone_times(store: TimelineStore, instants: Iterable[Instant]) -> frozenset[str]:
+    """Return the times of the writes that the rollbacks and restores among these instants undo."""
     found: set[str] = set()
-    for undo in timeline.instants:
-        if undo.time > since and undo.action is Action.ROLLBACK:
+    for undo in instants:
+        if undo.action is Action.ROLLBACK:
             plan = store.read_rollback_plan(undo)
             found.update([plan.instant_time] if plan else [])
-        elif undo.time > since and undo.action is Action.RESTORE:
+        elif undo.action is Action.RESTORE:
             restore = store.read_restore_plan(undo)
             found.update(restore.times if restore else [])
     return frozenset(found)
+
+
+def _after(timeline: Timeline, instant_time: str) -> Iterator[Instant]:
+    return (instant for instant in timeline.instants if instant.time > instant_time)
 
 
 def rolled_back_times(store: TimelineStore, timeline: Timeline) -> frozenset[str]:
@@ -279,7 +290,7 @@ def load_index_changes(
     replaced: set[FileGroupId] = set()
     others = False
     # The delta of an undone commit names files that do not exist any more; its metadata is that of an empty commit.
-    undone = _undone_times(store, whole or timeline, missing[0].time) if missing else frozenset()
+    undone = undone_times(store, _after(whole or timeline, missing[0].time)) if missing else frozenset()
 
     def measure(path: str) -> int | None:
         info = store.storage.info(path)

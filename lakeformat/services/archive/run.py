@@ -82,6 +82,10 @@ class ArchiveSession:
         self.context, self.options = context, options
         self.store, self.storage = context.store, context.storage
 
+    def may_be_due(self, timeline: Timeline) -> bool:
+        """Tell, from a timeline alone, whether there may be instants to archive."""
+        return len(timeline.instants) > archive_limits(self.options).most
+
     def archive(
         self, least: int | None = None, most: int | None = None, *, checks_first: bool = False
     ) -> ArchiveResult:

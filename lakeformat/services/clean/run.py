@@ -229,6 +229,15 @@ class CleanSession:
             if search.is_all:
                 return done
 
+    def may_be_due(self, retention: Retention, timeline: Timeline) -> bool:
+        """Tell, from a timeline alone, whether there may be files to delete."""
+        if any(clean.state is not State.COMPLETED for clean in timeline.of_action(Action.CLEAN)):
+            return True
+        config, now_ms = self.store.known_config, self.context.clock.now_ms()
+        if retention.policy is Policy.VERSIONS:
+            return True
+        return find_earliest_to_retain(timeline, retention, now_ms, config.zone) is not None
+
     def dry_run(self, retention: Retention) -> CleanResult:
         """Return what `clean` would delete now. Changes nothing and does not take the lock."""
         config = self.store.config()

@@ -189,8 +189,8 @@ class VersionSession:
         ended = Decision(kind=Kind.UPGRADE, instant_time="", is_barrier=True, moving="")
         decide(self.store, lambda *_: ended)
         if not self.storage.has_lock:
-            # The instants of these writes may be on the timeline that is removed, so nobody would undo them. A completed
-            # write may have a claim, too, for a moment.
+            # The instants of these writes may be on the timeline that is removed, so nobody would undo them. A
+            # completed write may have a claim, too, for a moment.
             claimed = {claim.name for claim in self.storage.list(own_path("pending"))}
             timeline = self.store.load()
             begun = frozenset(time for time in claimed if not timeline.is_committed(time))

@@ -255,7 +255,8 @@ def _attempt(
         return skipped
     check_columns(snapshot, plan.schema)
     job: WriteJob = session.job
-    with session.transaction.run_unlocked((source_snapshot or snapshot).timeline.commit_times) as begun:
+    base = (source_snapshot or snapshot).timeline
+    with session.transaction.run_unlocked(base.commit_times, base) as begun:
         session.transaction.report.rows["incoming"] = input_rows
         plan_of_buckets = plan_buckets(
             session.storage,

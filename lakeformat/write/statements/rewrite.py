@@ -110,7 +110,7 @@ def _attempt(
         for piece in found.slices
     )
     plan = BucketPlan({bucket.partition_path: pa.table({}) for bucket in buckets}, buckets, {})
-    with session.transaction.run_unlocked(snapshot.timeline.commit_times) as begun:
+    with session.transaction.run_unlocked(snapshot.timeline.commit_times, snapshot.timeline) as begun:
         profile = workload_profile(session.job.operation, buckets, ())
         commit = session.transaction.move_to_inflight(begun, profile, snapshot)
         handles = replace(
