@@ -3,26 +3,18 @@
 Call these functions under the table's lock. A rollback first stores its plan on the timeline. Then it checks that the
 instant to undo, called the victim, has not completed. Only then does it delete files.
 
-The rollback of a log file depends on the timeline layout and on the instant in its name:
-
-- Layout 1, another instant: the dead writer appended to the log file of a slice that readers use, so the log file
-  stays. A command block that cancels the dead writer's blocks is written to a new log file with the next version
-  (Hudi: ``RollbackHelperV1``).
-- Layout 1, the dead instant: the log file belongs to a slice that no reader uses, so it is deleted.
-- Layout 2: each name contains the instant that wrote the log file, so the dead writer's log files are deleted.
+`lakeformat.transaction.log_rollback` takes back log files.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import compress
 from typing import Final
 
-from lakeformat.codec.log_blocks import BlockKind, HeaderKey
 from lakeformat.codec.timeline_files.recovery import (
     RollbackMetadata,
     RollbackPartition,
@@ -32,14 +24,12 @@ from lakeformat.codec.timeline_files.recovery import (
     encode_rollback_plan,
 )
 from lakeformat.concurrency import run_all
-from lakeformat.errors import CorruptTableError, StorageError, WriteConflictError
+from lakeformat.errors import CorruptTableError, WriteConflictError
 from lakeformat.file_system_view.file_groups import list_files
-from lakeformat.files.log_reader import read_blocks
-from lakeformat.files.log_writer import encode_rollback_block
-from lakeformat.model.files import LogFile, LogFileName, join_path
+from lakeformat.model.files import join_path
 from lakeformat.model.instant import COMMIT_ACTIONS, REPLACE_ACTIONS, Action, Instant, State
 from lakeformat.model.table_config import TableConfig
-from lakeformat.storage.port import Clock, Storage, check_path, own_path
+from lakeformat.storage.port import Clock, check_path, own_path
 from lakeformat.timeline.store import TimelineStore, put_once
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.transaction import claims
@@ -56,7 +46,8 @@ from lakeformat.transaction.decisions import (
     settle,
 )
 from lakeformat.transaction.foreign_writes import is_left_alone
-from lakeformat.transaction.markers import list_marked_logs, remove_markers
+from lakeformat.transaction.log_rollback import cancel_blocks, log_rollback_requests
+from lakeformat.transaction.markers import remove_markers
 from lakeformat.transaction.undo import CommitUndo, finish_restores, give_up_or_finish
 from lakeformat.transaction.written_file import stage_folder
 
@@ -69,115 +60,6 @@ __all__ = [
     "roll_back",
     "was_rolled_back",
 ]
-
-#: Maximum number of attempts to create a command block's log file while other writers use the next log versions.
-_TRIES: Final = 16
-_WRITE_TOKEN: Final = "1-0-1"
-
-
-def log_rollback_requests(storage: Storage, instant_time: str, *, by_markers: bool) -> tuple[RollbackRequest, ...]:
-    """Return a rollback request for each log file that an instant appended to and whose name has another instant.
-
-    Args:
-        by_markers: True if the writer created a marker before each file, as lakeformat's writers do; then the markers
-            name the log files. If False, the block headers of the log files are read.
-    """
-    logs = _find_logs_by_markers(storage, instant_time) if by_markers else _find_logs_by_headers(storage, instant_time)
-    return tuple(
-        RollbackRequest(
-            log.partition_path,
-            log.name.file_id,
-            log.name.instant_time,
-            log_blocks_to_delete={f"{storage.location}/{log.path}": log.size_bytes},
-        )
-        for log in logs
-        if log.name.instant_time != instant_time
-    )
-
-
-def _find_logs_by_markers(storage: Storage, instant_time: str) -> Iterable[LogFile]:
-    for path in list_marked_logs(storage, instant_time):
-        partition, _, name = path.rpartition("/")
-        parsed, info = LogFileName.match(name), storage.info(path)
-        if parsed is not None and info is not None:
-            yield LogFile(partition, parsed, info.size_bytes)
-
-
-def _find_logs_by_headers(storage: Storage, instant_time: str) -> Iterable[LogFile]:
-    for log in list_files(storage).logs:
-        if log.name.instant_time <= instant_time and _has_blocks_of(storage, log, instant_time):
-            yield log
-
-
-def _has_blocks_of(storage: Storage, log: LogFile, instant_time: str) -> bool:
-    with suppress(CorruptTableError):  # Readers skip unreadable blocks, so they need no rollback.
-        return any(block.instant_time == instant_time for block in read_blocks(storage, log))
-    return False
-
-
-def cancel_blocks(storage: Storage, request: RollbackRequest, victim: str, rollback_time: str) -> RollbackPartition:
-    """Cancel the victim's blocks: write a command block to a new log file behind each log file of a request.
-
-    Log files that do not exist, or that have such a command block behind them already, are skipped. So the function
-    may run again.
-
-    Args:
-        victim: the instant time that is undone.
-        rollback_time: the instant time of the rollback.
-    """
-    logs: dict[str, int] = {}
-    failed: dict[str, int] = {}
-    for path, size in _sizes_by_name(request).items():
-        name = LogFileName.match(path)
-        if name is not None and storage.info(join_path(request.partition_path, path)) is not None:
-            failed[path] = size
-            logs.update(_put_command_block(storage, request.partition_path, name, victim, rollback_time))
-    return RollbackPartition(request.partition_path, rollback_log_files=logs, log_files_of_failed_commit=failed)
-
-
-def _sizes_by_name(request: RollbackRequest) -> Mapping[str, int]:
-    """Return a mapping of bare file name to size in bytes for the log files that a rollback request names.
-
-    The folders in the request's paths are ignored: the plan may come from another machine and is not trusted.
-    """
-    return {path.rpartition("/")[2]: size for path, size in request.log_blocks_to_delete.items()}
-
-
-def _put_command_block(
-    storage: Storage, partition_path: str, name: LogFileName, victim: str, rollback_time: str
-) -> Mapping[str, int]:
-    block = encode_rollback_block(instant_time=rollback_time, target=victim)
-    for _ in range(_TRIES):
-        of_slice = _list_logs_of_slice(storage, partition_path, name)
-        behind = [log for log in of_slice if log.name.order > name.order]
-        if any(_has_command_block(storage, log, victim) for log in behind):
-            return {}
-        version = max((log.name.version for log in of_slice), default=name.version) + 1
-        ours = LogFileName(name.file_id, name.instant_time, version, _WRITE_TOKEN)
-        with suppress(FileExistsError):
-            storage.create(join_path(partition_path, str(ours)), block)
-            return {str(ours): len(block)}
-    raise StorageError(f"{storage.location}/{partition_path}: other writers take every log file's name; run again")
-
-
-def _list_logs_of_slice(storage: Storage, partition_path: str, name: LogFileName) -> list[LogFile]:
-    found = []
-    for entry in storage.list(partition_path):
-        log = LogFileName.match(entry.name)
-        if log is not None and (log.file_id, log.instant_time) == (name.file_id, name.instant_time):
-            found.append(LogFile(partition_path, log, entry.size_bytes))
-    return found
-
-
-def _has_command_block(storage: Storage, log: LogFile, victim: str) -> bool:
-    with suppress(CorruptTableError):
-        blocks = read_blocks(storage, log)
-        return any(
-            block.kind is BlockKind.COMMAND and block.header.get(HeaderKey.TARGET_INSTANT_TIME) == victim
-            for block in blocks
-        )
-    return False
-
 
 _LOG: Final = logging.getLogger("lakeformat.write")
 #: Actions that are undone if their writer is dead. A compaction's plan stays; only the files of its run are deleted.
@@ -224,20 +106,7 @@ def recover(
     if restores:
         finish_restores(CommitUndo(store, config, clock), restores, restore_target=restore_target)
         timeline = store.load()
-    rollbacks = [instant for instant in timeline.pending if instant.action is Action.ROLLBACK]
-    for instant in rollbacks:
-        if is_left_alone(store, timeline, instant, clock):
-            continue
-        claim = claims.read_claim(store.storage, instant.time)
-        if claim is not None and not _may_finish(store, instant, clock):
-            if claim.undoes:
-                raise WriteConflictError(f"{store.path(instant)} is running in {store.storage.location}; wait for it")
-            continue
-        if claim is not None and claim.undoes:
-            give_up_or_finish(CommitUndo(store, config, clock), instant)
-        else:
-            _finish_rollback(store, instant, clock)
-    timeline = store.load() if rollbacks else timeline
+    timeline = _finish_rollbacks(store, config, clock, timeline)
     undoable = [instant for instant in timeline.pending if instant.action in _UNDOABLE_ACTIONS]
     are_dead = run_all(lambda instant: _is_dead(store, instant, clock), undoable, threads=_THREADS)
     any_dead = any(are_dead)
@@ -254,6 +123,28 @@ def recover(
         _clear_old_files(store, clock)
         claims.forget_heartbeats(store.storage, timeline, clock)
     return state, timeline
+
+
+def _finish_rollbacks(store: TimelineStore, config: TableConfig, clock: Clock, timeline: Timeline) -> Timeline:
+    """Finish pending rollbacks whose processes died. Return the newest timeline.
+
+    Raises:
+        WriteConflictError: the rollback of a completed commit is running.
+    """
+    rollbacks = [instant for instant in timeline.pending if instant.action is Action.ROLLBACK]
+    for instant in rollbacks:
+        if is_left_alone(store, timeline, instant, clock):
+            continue
+        claim = claims.read_claim(store.storage, instant.time)
+        if claim is not None and not _may_finish(store, instant, clock):
+            if claim.undoes:
+                raise WriteConflictError(f"{store.path(instant)} is running in {store.storage.location}; wait for it")
+            continue
+        if claim is not None and claim.undoes:
+            give_up_or_finish(CommitUndo(store, config, clock), instant)
+        else:
+            _finish_rollback(store, instant, clock)
+    return store.load() if rollbacks else timeline
 
 
 def _erase_late_files(store: TimelineStore, state: DecisionState, timeline: Timeline) -> Timeline:
@@ -387,7 +278,7 @@ def roll_back(store: TimelineStore, config: TableConfig, clock: Clock, victim: I
     current = timeline.find(victim.time)
     if current is None:
         prepare_removal(store, victim.time)
-        # On storage without locks the table may have moved to another version, so that nobody rolled the write back.
+        # On storage without locks the table may have moved to another version without a rollback of the write.
         if not store.storage.has_lock or was_rolled_back(store, timeline, victim.time):
             _delete_late_files(store, victim)
         claims.release(store.storage, victim.time)

@@ -481,15 +481,7 @@ class Transaction:
                 )
             if is_shared and wait_for_begun_writes(self.store, timeline, commit.time, touched, self.context.clock):
                 timeline = self.store.load()
-            others_since = timeline.completed_since(commit.known)
-            completed = list(
-                zip(
-                    [instant.time for instant in others_since],
-                    run_all(self.store.read_commit, others_since, threads=_READ_THREADS),
-                    strict=True,
-                )
-            )
-            completed += self.store.read_unseen_archived(timeline, commit.known)
+            completed = self._read_commits_since(timeline, commit.known)
             by_name = not self.store.layout.has_completion_times
             others = reduce_compactions(commit.time, metadata, completed, by_name=by_name)
             check_conflicts(commit.time, touched, others, outcome.overwritten)
@@ -517,6 +509,13 @@ class Transaction:
             lease=self._lease,
         )
         return instant, batches
+
+    def _read_commits_since(self, timeline: Timeline, known: frozenset[str]) -> list[tuple[str, CommitMetadata]]:
+        """Return (instant time, metadata) of the commits that have completed since, archived ones included."""
+        others = timeline.completed_since(known)
+        read = run_all(self.store.read_commit, others, threads=_READ_THREADS)
+        found = [(instant.time, metadata) for instant, metadata in zip(others, read, strict=True)]
+        return found + self.store.read_unseen_archived(timeline, known)
 
     def _make_batches_entry(self, timeline: Timeline) -> Mapping[str, str]:
         """Return the entry with the last batch id of each app, this write's included.

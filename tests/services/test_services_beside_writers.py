@@ -21,7 +21,8 @@ from lakeformat.errors import InvalidInputError, LockTimeoutError, WriteConflict
 from lakeformat.locks.file_lock import LOCK_PATH
 from lakeformat.model.instant import Action
 from lakeformat.storage import LocalStorage
-from lakeformat.timeline.archive import read_lsm_history, write_history
+from lakeformat.timeline.archive import read_lsm_history
+from lakeformat.timeline.archive_writer import write_history
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.transaction.decisions import LATEST_REQUEST_MS
 from tests.helpers.faulty import (
@@ -293,7 +294,7 @@ def test_archive_holds_the_instants_of_two_processes_that_publish_at_once(tmp_pa
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["upgrade", "downgrade"])
 def test_dead_move_to_another_version_is_run_again(name: str, tmp_path: Path) -> None:
-    """Between its begin and its end no write is published. A writer is told what to do."""
+    """Between its begin and its end no write is published. The error says what to do."""
     service = SERVICES[name]
     case = make_case(service, "unlocked", tmp_path)
     refusals: list[str] = []

@@ -1,11 +1,11 @@
-"""A checker of histories: what writers were told and what readers saw, against the commits of the table.
+"""A checker of histories: the answers that writers got and what readers saw, against the commits of the table.
 
 Each operation writes its own token: it appends the token to the values of keys, sets values to it, or deletes keys. So
 the value of a key tells which operations made it, in which order. The commits in their order give the content of the
 table after each of them. A history is right if every reader saw one of these contents, at the right time, and if each
-writer was told the truth about its commit.
+writer got a true answer about its commit.
 
-A writer that was told nothing (killed, or `CommitStateUnknownError`) may have committed or not.
+A writer that got no answer (killed, or `CommitStateUnknownError`) may have committed or not.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["Action", "Anomaly", "Commit", "History", "Kind", "Operation", "Outco
 
 
 class Outcome(str, enum.Enum):
-    """What the writer was told."""
+    """The answer that the writer got."""
 
     ACKNOWLEDGED = "acknowledged"
     REFUSED = "refused"

@@ -207,7 +207,7 @@ class _Writer:
             world.busy -= 1
 
     def _run(self, action: Action, keys: Sequence[str], write: Callable[[str], Any]) -> bool:
-        """Carry out an operation, and note what the writer is told. Return whether it was acknowledged."""
+        """Carry out an operation, and note the answer that the writer gets. Return whether it was acknowledged."""
         world, scheduler = self.world, self.world.scheduler
         self.count += 1
         name = f"w{self.number}-{self.count}"
@@ -474,7 +474,7 @@ def make_history(bucket: Bucket, operations: Sequence[Operation], reads: Sequenc
 def list_leftovers(bucket: Bucket) -> list[str]:
     """List the files that should not be there when all writers have ended.
 
-    Temporary files that a late request has created stay, because nobody looks for them.
+    Temporary files that a late request has created stay, because no writer looks for them.
     """
     late = {change.path: change.is_late for change in bucket.journal}
     found = [path for path in bucket.objects if path.startswith(_TEMPORARY) and not late[path]]

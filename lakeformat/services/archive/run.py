@@ -34,7 +34,7 @@ from lakeformat.services.clean.plan import choose_retention, find_earliest_to_re
 from lakeformat.services.clean.run import read_last_clean
 from lakeformat.services.cluster.run import write_clustering_note
 from lakeformat.storage.port import FileInfo, Lease, own_path
-from lakeformat.timeline.archive import (
+from lakeformat.timeline.archive_writer import (
     HistorySettings,
     compact_history,
     merge_archive_logs,

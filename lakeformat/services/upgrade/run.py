@@ -35,7 +35,8 @@ from lakeformat.model.table_config import PROPERTIES_PATH, TIMELINE_PATH, TableC
 from lakeformat.public import OneLine, public
 from lakeformat.services.upgrade.plan import convert_properties, list_moves, make_completion_times
 from lakeformat.storage.port import Lease, OutcomeUnknownError, Version, own_path
-from lakeformat.timeline.archive import read_archive_logs, read_lsm_history, write_archive_log, write_history
+from lakeformat.timeline.archive import read_archive_logs, read_lsm_history
+from lakeformat.timeline.archive_writer import write_archive_log, write_history
 from lakeformat.timeline.store import MOVED
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.timeline.timeline_layout import LAYOUT_1, LAYOUT_2, TimelineLayout, layout_of
@@ -189,7 +190,7 @@ class VersionSession:
         ended = Decision(kind=Kind.UPGRADE, instant_time="", is_barrier=True, moving="")
         decide(self.store, lambda *_: ended)
         if not self.storage.has_lock:
-            # The instants of these writes may be on the timeline that is removed, so nobody would undo them. A
+            # The instants of these writes may be on the timeline that is removed, so no writer would undo them. A
             # completed write may have a claim, too, for a moment.
             claimed = {claim.name for claim in self.storage.list(own_path("pending"))}
             timeline = self.store.load()
