@@ -38,6 +38,8 @@ PROTOCOLS: Final = S3 | AZURE
 #: Size in bytes of the parts of an upload. S3 allows 10,000 parts, so a file may have 80 GB.
 _PART_BYTES: Final = 8 << 20
 _PARTS_AT_ONCE: Final = 4
+#: A file of at most this many bytes is fetched whole when it is opened.
+_SMALL_BYTES: Final = 1 << 20
 #: A file up to this size is read by one request.
 _WHOLE_BYTES: Final = 16 << 20
 _DELETE_TRIES: Final = 3
@@ -137,12 +139,15 @@ class ObjectStorage(RemoteStorage):
         return sorted(entries, key=lambda entry: entry.path)
 
     def open_input(self, path: str) -> Any:
-        """Open a seekable file."""
+        """Open a seekable file. A small one is fetched whole by the request that asks for its size."""
         import obstore
 
         key = self._resolve(path)
         with self.explain_errors("read", path):
-            size = int(obstore.head(self._store, key)["size"])
+            answer = obstore.get(self._data_store, key)
+            size = int(answer.meta["size"])
+            if size <= _SMALL_BYTES:
+                return pa.BufferReader(answer.bytes().to_bytes())
         file = RangedFile(partial(self._fetch, key), size)
         return pa.PythonFile(ExplainedFile(file, lambda: self.explain_errors("read", path)), mode="r")
 

@@ -1,19 +1,29 @@
-"""Markers: empty files that name each data file before it exists, so that a rollback finds it.
+"""Markers: they name each data file before it exists, so that a rollback finds it.
 
-Hudi: ``DirectWriteMarkers``. The module also creates the partition metadata file, which marks a folder as a partition.
+On storage with locks each marker is an empty file (Hudi: ``DirectWriteMarkers``). On other storage each file costs a
+request, so all markers of a step are the lines of one file (Hudi: ``TimelineServerBasedWriteMarkers``). A folder must
+not hold markers of both kinds.
+
+The module also creates the partition metadata file, which marks a folder as a partition.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from enum import Enum
+from typing import Final
 
 from lakeformat.codec import properties
 from lakeformat.model.files import PARTITION_MARKER, LogFileName, join_path
 from lakeformat.storage.port import HOODIE, Storage
 from lakeformat.timeline.timeline_layout import TimelineLayout
 
-__all__ = ["MarkerKind", "list_marked_logs", "marker_kind", "prepare_partition", "put_marker", "remove_markers"]
+__all__ = ["MarkerKind", "list_marked_logs", "marker_kind", "prepare_partition", "put_markers", "remove_markers"]
+
+#: The name of a file with many markers, one per line, and of the file that says that there are such files.
+_LINES: Final = "MARKERS"
+_LINES_TYPE: Final = "MARKERS.type"
 
 
 def _marker_folder(instant_time: str) -> str:
@@ -41,9 +51,22 @@ def marker_kind(path: str, layout: TimelineLayout, *, merges: bool) -> MarkerKin
     return MarkerKind.MERGE if merges and log is None else MarkerKind.CREATE
 
 
-def put_marker(storage: Storage, instant_time: str, path: str, kind: MarkerKind) -> None:
-    """Create the marker of one data file, whose ``path`` is relative to the table."""
-    storage.touch(f"{_marker_folder(instant_time)}/{path}.marker.{kind.value}")
+def put_markers(storage: Storage, instant_time: str, kinds: Mapping[str, MarkerKind], number: int) -> None:
+    """Create the markers of data files before the files are written.
+
+    Args:
+        kinds: maps the path of each data file, relative to the table, to the kind of its marker.
+        number: number of this call among those for the instant.
+    """
+    folder = _marker_folder(instant_time)
+    names = [f"{path}.marker.{kind.value}" for path, kind in kinds.items()]
+    if storage.has_lock:
+        for name in names:
+            storage.touch(f"{folder}/{name}")
+    elif names:
+        # Without the type file Hudi would take the other file for a marker.
+        storage.replace(f"{folder}/{_LINES_TYPE}", b"TIMELINE_SERVER_BASED")
+        storage.replace(f"{folder}/{_LINES}{number}", "".join(f"{name}\n" for name in names).encode())
 
 
 def list_marked_logs(storage: Storage, instant_time: str) -> Iterator[str]:
@@ -58,6 +81,9 @@ def _find_marked(storage: Storage, folder: str, skipped: int) -> Iterator[str]:
             yield from _find_marked(storage, entry.path, skipped)
         elif entry.name.endswith(end):
             yield entry.path[skipped : -len(end)]
+        elif re.fullmatch(rf"{_LINES}\d+", entry.name):
+            lines = storage.read(entry.path).decode("utf-8", "replace").splitlines()
+            yield from (line.removesuffix(end) for line in lines if line.endswith(end))
 
 
 def remove_markers(storage: Storage, instant_time: str) -> None:

@@ -11,29 +11,33 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from itertools import count
 from typing import Final, TypeAlias
 
 import pyarrow as pa
 
-from lakeformat.concurrency import thread_pool
+from lakeformat.concurrency import run_all, thread_pool
 from lakeformat.display import FILES, progress
 from lakeformat.errors import WriteConflictError
 from lakeformat.file_system_view.context import TableContext
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.files.base_file import ROW_GROUP_ROWS
 from lakeformat.keys.partition_paths import match_partitions
-from lakeformat.model.files import join_path
+from lakeformat.model.commit import WriteStat
+from lakeformat.model.files import LogFileName, join_path
 from lakeformat.model.operation import Operation
+from lakeformat.storage.port import Storage
 from lakeformat.transaction.commit import NewKeyCheck, OpenCommit
 from lakeformat.transaction.conflict import OverlapError
 from lakeformat.transaction.hooks import Hooks, hooks_of
-from lakeformat.transaction.markers import marker_kind, prepare_partition, put_marker
+from lakeformat.transaction.markers import MarkerKind, marker_kind, prepare_partition, put_markers
 from lakeformat.transaction.publish import Outcome
 from lakeformat.transaction.result import WriteResult
 from lakeformat.transaction.transaction import BatchWrittenError, Transaction
 from lakeformat.transaction.written_file import WrittenFile, stage_folder
 from lakeformat.write.handles.append_handle import append, log_file_name
-from lakeformat.write.handles.base_file_handles import HandleSettings, create, merge
+from lakeformat.write.handles.base_file_handles import HandleSettings, create, make_token, merge
 from lakeformat.write.handles.direct import (
     DirectSettings,
     DirectWriter,
@@ -41,6 +45,7 @@ from lakeformat.write.handles.direct import (
     read_files_back,
     write_rows,
 )
+from lakeformat.write.kept_files import keep_small_files
 from lakeformat.write.plan.job import WriteJob
 from lakeformat.write.tagging.key_checks import make_commit_check, warn_of_moved_keys
 from lakeformat.write.tagging.steps import check_new_partitions, plan_buckets
@@ -56,6 +61,8 @@ _LOG: Final = logging.getLogger("lakeformat.write")
 #: Task number of the first bucket that the driver writes if tasks have also written files. The task number is part of
 #: file names and sequence numbers, so the driver must not reuse the numbers of the tasks.
 AFTER_TASKS: Final = 1 << 20
+#: Number of files that are moved at the same time.
+_MOVE_THREADS: Final = 8
 
 
 class WriteSession:
@@ -68,6 +75,7 @@ class WriteSession:
             context, job.transaction_settings, hooks if hooks is not None else hooks_of(job.options)
         )
         self._threads = max(1, pa.cpu_count())
+        self._marker_numbers = count()
 
     def run_staged(
         self,
@@ -157,13 +165,14 @@ class WriteSession:
             known = snapshot.timeline.commit_times
         with self.transaction.run_unlocked(known, snapshot.timeline) as begun:
             self.transaction.report.rows["incoming"] = input_rows
-            plan = plan_buckets(self.storage, self.job, rows, snapshot, schema, self.transaction.report)
+            storage = keep_small_files(self.storage, snapshot)
+            plan = plan_buckets(storage, self.job, rows, snapshot, schema, self.transaction.report)
             overwritten = self.transaction.list_overwritten(plan.rows, snapshot)
             profile = workload_profile(self.job.operation, plan.buckets, ())
             commit = self.transaction.move_to_inflight(begun, profile, snapshot, overwritten)
             handles = HandleSettings.of(self.job, commit.time, schema)
             with self.transaction.report.step("write") as counted:
-                written = self.write_buckets(plan, handles)
+                written = self.write_buckets(plan, handles, storage=storage)
                 counted.update(buckets=len(plan.buckets), **count_false_positives(self.job, written))
             check = make_commit_check(self.storage, self.job, plan)
             outcome = Outcome(
@@ -175,35 +184,30 @@ class WriteSession:
 
     # --- step 6: write files --------------------------------------------------------------------------
 
-    def write_buckets(self, plan: BucketPlan, handles: HandleSettings, first_task: int = 0) -> list[WrittenFile]:
-        """Write every bucket of the plan to a file, with one thread per core."""
-        for partition in sorted({bucket.partition_path for bucket in plan.buckets}):
-            prepare_partition(self.storage, partition, handles.instant_time)
+    def write_buckets(
+        self, plan: BucketPlan, handles: HandleSettings, first_task: int = 0, storage: Storage | None = None
+    ) -> list[WrittenFile]:
+        """Write every bucket of the plan to a file, with one thread per core.
 
-        # In timeline layout 1 the name of a log file does not hold the commit's instant, so two writers could choose
-        # the same name and overwrite each other's files. If the storage has no lock to exclude this, the last digits of
-        # the instant go into the name.
-        name_mark = "0" if self.storage.has_lock else handles.instant_time[-9:]
-        handles = replace(handles, idle_cores=len(plan.buckets) < self._threads, mark=name_mark)
+        Args:
+            storage: the storage from which base files are read, if it is not the table's.
+        """
+        storage = self.storage if storage is None else storage
+        handles = replace(handles, idle_cores=len(plan.buckets) < self._threads)
+        self._prepare_partitions(((b.partition_path, b.opened_at) for b in plan.buckets), handles.instant_time)
+        kinds: dict[str, MarkerKind] = {}
+        for at, bucket in enumerate(plan.buckets):
+            kinds |= self._marker_kinds(bucket, first_task + at, handles)
+        put_markers(self.storage, handles.instant_time, kinds, next(self._marker_numbers))
 
         def write_bucket(at: int) -> WrittenFile | None:
             bucket, task = plan.buckets[at], first_task + at
-            rewrites = bucket.base is not None if bucket.log_place is None else bucket.log_place.merging is not None
-            if rewrites and (logged := handles.change_data_path(bucket, task)) is not None:
-                self._put_marker(handles.instant_time, logged, merges=False)
             rows = plan.rows[bucket.partition_path]
             if bucket.log_place is not None:
-                name = log_file_name(bucket, bucket.log_place, task, handles)
-                self._put_marker(handles.instant_time, join_path(bucket.partition_path, name), merges=False)
-                if bucket.log_place.merging is not None:  # `append` may write a base file, which needs a marker too.
-                    path = handles.path_of(bucket, handles.file_name(bucket, task))
-                    self._put_marker(handles.instant_time, path, merges=True)
-                return append(self.storage, bucket, bucket.log_place, rows, task, handles)
-            path = handles.path_of(bucket, handles.file_name(bucket, task))
-            self._put_marker(handles.instant_time, path, merges=bucket.base is not None)
+                return append(storage, bucket, bucket.log_place, rows, task, handles)
             if bucket.base is None:
-                return create(self.storage, bucket, rows, task, handles)
-            return merge(self.storage, bucket, bucket.base, rows, task, handles)
+                return create(storage, bucket, rows, task, handles)
+            return merge(storage, bucket, bucket.base, rows, task, handles)
 
         # Write large buckets first, so that no thread starts a large bucket at the end.
         order = sorted(range(len(plan.buckets)), key=lambda at: -_weight(plan.buckets[at]))
@@ -221,30 +225,52 @@ class WriteSession:
 
             return [written for written in pool.map(write_and_advance, order) if written is not None]
 
-    def _put_marker(self, instant_time: str, path: str, *, merges: bool) -> None:
-        kind = marker_kind(path, self.context.store.layout, merges=merges)
-        put_marker(self.storage, instant_time, path, kind)
+    def _marker_kinds(self, bucket: Bucket, task: int, handles: HandleSettings) -> Mapping[str, MarkerKind]:
+        """Return the kinds of the markers of all files that a bucket's handle may write."""
+        kind_of = partial(marker_kind, layout=self.context.store.layout)
+        kinds: dict[str, MarkerKind] = {}
+        place, path = bucket.log_place, handles.path_of(bucket, handles.file_name(bucket, task))
+        rewrites = bucket.base is not None if place is None else place.merging is not None
+        if rewrites and (logged := handles.change_data_path(bucket, task)) is not None:
+            kinds[logged] = kind_of(logged, merges=False)
+        if place is not None:
+            log = join_path(bucket.partition_path, log_file_name(bucket, place, task, handles))
+            kinds[log] = kind_of(log, merges=False)
+        if place is None or place.merging is not None:  # `append` may write a base file instead of the log file.
+            kinds[path] = kind_of(path, merges=place is not None or bucket.base is not None)
+        return kinds
+
+    def _prepare_partitions(self, opened: Iterable[tuple[str, str | None]], instant_time: str) -> None:
+        """Create the partition metadata file in the folders of partitions that have no file group yet.
+
+        Args:
+            opened: for each file, its partition path and the instant that opened its file slice; None if it is new.
+        """
+        is_known: dict[str, bool] = {}
+        for path, time in opened:
+            is_known[path] = is_known.get(path, False) or time not in {None, instant_time}
+        new = sorted(path for path, known in is_known.items() if not known)
+        run_all(lambda path: prepare_partition(self.storage, path, instant_time), new, threads=_MOVE_THREADS)
 
     def place_files(self, commit: OpenCommit, written: Iterable[WrittenFile]) -> list[WrittenFile]:
-        """Move the tasks' finished files into their partitions. Create the marker of each file before moving it."""
-        placed: list[WrittenFile] = []
-        prepared: set[str] = set()
-        for file in written:
-            if file.stat.partition_path not in prepared:
-                prepare_partition(self.storage, file.stat.partition_path, commit.time)
-                prepared.add(file.stat.partition_path)
-            self._put_marker(commit.time, file.stat.path, merges=file.stat.prev_commit is not None)
-            # If a log file with this name exists, another writer has created it, and moving this one would replace it.
-            # This can happen because both writers may use the same version number. Base files are not checked: their
-            # names hold the instant, so they are unique.
-            if file.stat.log_names and self.storage.info(file.stat.path) is not None:
-                raise WriteConflictError(f"another writer has appended {file.stat.path} meanwhile; run the write again")
+        """Move the tasks' finished files into their partitions. Create the markers of all files before."""
+        layout = self.context.store.layout
+        files = _name_logs(written, commit.time) if not layout.has_completion_times else list(written)
+        self._prepare_partitions(((f.stat.partition_path, f.stat.prev_commit) for f in files), commit.time)
+        kinds: dict[str, MarkerKind] = {}
+        for stat in (file.stat for file in files):
+            kinds[stat.path] = marker_kind(stat.path, layout, merges=stat.prev_commit is not None)
+            kinds |= {path: marker_kind(path, layout, merges=False) for path, _ in stat.cdc_stats}
+        put_markers(self.storage, commit.time, kinds, next(self._marker_numbers))
+
+        def place(file: WrittenFile) -> WrittenFile:
+            folder = file.staged_path.rpartition("/")[0]
             for path, _ in file.stat.cdc_stats:
-                self._put_marker(commit.time, path, merges=False)
-                self.storage.move(join_path(file.staged_path.rpartition("/")[0], path.rpartition("/")[2]), path)
+                self.storage.move(join_path(folder, path.rpartition("/")[2]), path)
             self.storage.move(file.staged_path, file.stat.path)
-            placed.append(replace(file, staged_path=file.stat.path))
-        return placed
+            return replace(file, staged_path=file.stat.path)
+
+        return run_all(place, files, threads=_MOVE_THREADS)
 
     def run_direct(
         self,
@@ -381,6 +407,25 @@ class WriteSession:
             counted.update(files=len(chosen), bytes=sum(file.stat.size_bytes for file in chosen))
             tails = read_files_back(self.storage, chosen, tails, self.job.prepare.prepared_schema)
         return [file for file in written if file not in chosen], tails
+
+
+def _name_logs(written: Iterable[WrittenFile], instant_time: str) -> list[WrittenFile]:
+    """Give the tasks' log files names that no other write uses, and that keep their order (timeline layout 1).
+
+    The tokens of tasks are unique within one job only.
+    """
+    files = [*written]
+    logs = {at: name for at, file in enumerate(files) if (name := LogFileName.match(_name_of(file.stat))) is not None}
+    for number, at in enumerate(sorted(logs, key=lambda at: logs[at].order)):
+        stat, old = files[at].stat, _name_of(files[at].stat)
+        new = str(replace(logs[at], write_token=make_token(f"{number:010d}", instant_time)))
+        named = tuple(new if name == old else name for name in stat.log_names)
+        files[at] = replace(files[at], stat=replace(stat, path=join_path(stat.partition_path, new), log_names=named))
+    return files
+
+
+def _name_of(stat: WriteStat) -> str:
+    return stat.path.rpartition("/")[2]
 
 
 def _weight(bucket: Bucket) -> int:

@@ -27,7 +27,7 @@ def completes(_: int, call: Call) -> bool:
 def attempt(write: Write, storage: FaultyStorage) -> LakeformatError | None:
     """Run the write. Return the error that the user gets, None if the write succeeds."""
     try:
-        write.run(open_at(storage, "writer"))
+        write.run(open_at(storage, "writer", {"lakeformat.write.retries": 0}))
     except LakeformatError as error:
         return error
     return None

@@ -148,15 +148,16 @@ def apply(content: dict[str, str], operation: Operation) -> dict[str, str]:
 def _check_commits(history: History) -> list[Anomaly]:
     found: list[Anomaly] = []
     counts = Counter(commit.operation for commit in history.commits if commit.operation)
+    lasting = Counter(commit.operation for commit in history.commits if commit.operation and commit.undone is None)
     instants = Counter(commit.instant for commit in history.commits)
     for operation in history.operations:
         is_there = counts[operation.name] > 0
         is_acknowledged = operation.outcome is Outcome.ACKNOWLEDGED and operation.instant is not None
         if is_acknowledged and not is_there:
             found.append(Anomaly(Kind.NOT_VISIBLE, f"{operation.name} as {operation.instant}"))
-        if operation.outcome is Outcome.REFUSED and is_there:
+        if operation.outcome is Outcome.REFUSED and lasting[operation.name]:
             found.append(Anomaly(Kind.REFUSED_VISIBLE, operation.name))
-    found += [Anomaly(Kind.DOUBLED, name) for name, count in counts.items() if count > 1]
+    found += [Anomaly(Kind.DOUBLED, name) for name, count in lasting.items() if count > 1]
     found += [Anomaly(Kind.TWO_FILES, instant) for instant, count in instants.items() if count > 1]
     ends = [commit.completion for commit in history.commits if commit.completion]
     found += [

@@ -18,6 +18,7 @@ from lakeformat.config.resolve import resolve
 from lakeformat.errors import (
     CommitStateUnknownError,
     CorruptTableError,
+    InstantNotAvailableError,
     LakeformatError,
     LockTimeoutError,
     StorageError,
@@ -236,7 +237,7 @@ class _Writer:
         before = len(self.world.bucket.journal)
         try:
             run()
-        except (*_REFUSED, CommitStateUnknownError, CorruptTableError) as error:
+        except (*_REFUSED, CommitStateUnknownError, CorruptTableError, InstantNotAvailableError) as error:
             if isinstance(error, CorruptTableError) and not self.world.has_deleted_since(before):
                 raise
             self.world.errors.append(f"w{self.number} {verb}: {type(error).__name__}: {error}")

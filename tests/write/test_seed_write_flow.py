@@ -29,8 +29,10 @@ import pytest
 
 import lakeformat
 from lakeformat import InvalidOptionError, Table, ValidationFailedError, WriteConflictError
+from lakeformat.config.resolve import resolve
 from lakeformat.files.footers import read_key_footer
 from lakeformat.storage import LocalStorage
+from lakeformat.storage.port import EndlessLease, Lease
 from lakeformat.transaction.hooks import ProposedWrite
 from tests.helpers import hudi_rs
 from tests.helpers.faulty import Call, Fault, FaultyStorage, Mode
@@ -252,8 +254,8 @@ def test_commit_changes_checks_for_conflicts_with_concurrent_writers(tmp_path: P
     class Unlocked(LocalStorage):
         has_lock = False
 
-        def lock(self, timeout_seconds: float) -> AbstractContextManager[None]:
-            return nullcontext()
+        def lock(self, timeout_seconds: float) -> AbstractContextManager[Lease]:
+            return nullcontext(EndlessLease())
 
     table = new_table(tmp_path, {("x", "a"): 1})
     theirs = iter([rows({("x", "a"): 2})])
@@ -262,7 +264,8 @@ def test_commit_changes_checks_for_conflicts_with_concurrent_writers(tmp_path: P
         if call.name == "open_output" and (batch := next(theirs, None)) is not None:
             Table(Unlocked(str(tmp_path / "t"))).upsert(batch)
 
-    live = Table(FaultyStorage(Unlocked(str(tmp_path / "t")), meanwhile=another_writer))
+    once = resolve({"lakeformat.write.retries": 0})
+    live = Table(FaultyStorage(Unlocked(str(tmp_path / "t")), meanwhile=another_writer), once)
     with pytest.raises(WriteConflictError, match=r"overlaps commit \d+ in 1 file group"):
         live.upsert(rows({("x", "a"): 3}))
     assert stored(table) == [("x", "a", 2)]

@@ -58,6 +58,7 @@ __all__ = [
     "create",
     "decode_ahead",
     "drop_rows",
+    "make_token",
     "mask_of_deletes",
     "merge",
     "open_merger",
@@ -105,6 +106,15 @@ def drop_rows(rows: pa.Table, dropped: npt.NDArray[np.bool_]) -> pa.Table:
     return rows.filter(pa.array(~dropped)) if dropped.any() else rows
 
 
+def make_token(number: int | str, instant_time: str) -> str:
+    """Return a write token with a file's number and the last digits of the write's instant.
+
+    In timeline layout 1 the rest of a log file's name does not hold the instant of the write. Without it two writers
+    could choose the same name, and one would replace the other's file.
+    """
+    return f"{number}-{instant_time[-9:]}-0"
+
+
 @dataclass(frozen=True, slots=True)
 class HandleSettings:
     """Settings that all buckets of one write share.
@@ -115,9 +125,8 @@ class HandleSettings:
         rule: how a stored row and an incoming one are merged.
         is_delete: whether the rows are keys to delete.
         folder: where files are written if they are moved to their partitions later; None writes to the partitions.
-        write_token: part of the files' names, unique to this attempt; None makes one from the bucket's number.
-        mark: digits in the token that is made if ``write_token`` is None. They keep two writers from using the same log
-            file name; "0" if a lock excludes other writers.
+        write_token: part of the files' names, unique to this attempt; None makes one from the bucket's number and the
+            instant.
         idle_cores: whether there are fewer buckets than cores, so that a merge may decode and encode on two cores.
         make_merger: function that creates the merger of a bucket; None uses `KeyMerger` (upserts and deletes by key).
         ordering: the column by which readers of log files choose between versions; None if they take the last version.
@@ -131,7 +140,6 @@ class HandleSettings:
     is_delete: bool
     folder: str | None = None
     write_token: str | None = None
-    mark: str = "0"
     idle_cores: bool = False
     make_merger: Callable[[Bucket, pa.Table, int, HandleSettings], HandleMerger] | None = None
     ordering: str | None = None
@@ -159,7 +167,7 @@ class HandleSettings:
 
     def token(self, task: int) -> str:
         """Return the write token in the name of a bucket's file."""
-        return self.write_token or f"{task}-{self.mark}-0"
+        return self.write_token or make_token(task, self.instant_time)
 
     def path_of(self, bucket: Bucket, name: BaseFileName | LogFileName) -> str:
         """Return the path to which a bucket's file is written: in ``folder`` if it is set, else in the partition."""
