@@ -23,7 +23,19 @@ from lakeformat.index.stored_keys import KeyColumn, mark_deleted_rows, match_key
 from lakeformat.model.files import FileSlice
 from lakeformat.storage.port import Storage
 
-__all__ = ["BucketIndex", "bucket_file_id", "bucket_ids", "bucket_of", "find_bucket_count", "has_bucket_files"]
+__all__ = [
+    "FIXED_FILE_ID",
+    "BucketIndex",
+    "bucket_file_id",
+    "bucket_ids",
+    "bucket_of",
+    "find_bucket_count",
+    "has_bucket_files",
+]
+
+#: File id that every writer gives a bucket's first file group if writers do not block each other, except for the
+#: bucket's number (Hudi: ``newBucketFileIdForNBCC``). Two writers that open a bucket at once then open the same group.
+FIXED_FILE_ID: Final = "00000000-0000-0000-0000-000000000000-0"
 
 _DIGITS: Final = 8
 _BUCKETS: Final = "hoodie.bucket.index.num.buckets"

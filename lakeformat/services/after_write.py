@@ -20,7 +20,7 @@ from lakeformat.config.clustering_options import INLINE, INLINE_COMMITS, SCHEDUL
 from lakeformat.config.compaction_options import COMPACTION_COMMITS, INLINE_SECONDS, TRIGGER
 from lakeformat.config.resolve import Options
 from lakeformat.config.retention_options import ARCHIVES, CLEANS, expires_inline, make_expiry
-from lakeformat.errors import InvalidOptionError
+from lakeformat.errors import InvalidOptionError, LockTimeoutError
 from lakeformat.file_system_view.context import TableContext
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.model.instant import Action, State, format_instant_time
@@ -166,6 +166,8 @@ def run_due_services(
         was due.
     """
     executors = executors or Executors()
+    if not context.storage.has_lock:  # Another process that holds the lock is doing the same work.
+        options = options.with_values(**{"hoodie.write.lock.wait_time_ms": 0})
     results: dict[str, Any] = {}
     loaded: list[Timeline] = []
 
@@ -191,6 +193,9 @@ def run_due_services(
     for name, run in services:
         try:
             text = run()
+        except LockTimeoutError as error:
+            _LOG.info("%s after the write is left to another process: %s", name, error)
+            text = None
         except Exception as error:  # Do not raise: the write itself is published.
             _LOG.warning(
                 "%s after the write failed, the write itself is complete: %s: %s", name, type(error).__name__, error

@@ -12,6 +12,7 @@ from lakeformat.file_system_view.context import TableContext
 from lakeformat.file_system_view.log_file_stats import earlier_log_facts
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.model.commit import FILES_SCHEMA, CommitMetadata, WriteStat
+from lakeformat.model.files import FileGroupId
 from lakeformat.model.operation import Operation
 from lakeformat.read.run.view import TableView
 from lakeformat.timeline.write_report import REPORT_KEY, Report
@@ -33,6 +34,8 @@ class Outcome:
         written: the files of the write.
         snapshot: the table's snapshot when the write started.
         overwritten: partitions whose contents the write replaces; None if it replaces none.
+        appended: file groups to which the write has only appended, without reading their rows. ``check_new_keys``
+            checks them, not the comparison of file groups.
         check_new_keys: checks the commits that completed while this write ran. It raises an error if one of them wrote
             a key or bucket that is new in this write. For a compaction, it raises an error if one of them wrote to a
             slice that the compaction merges. None for no such check.
@@ -46,6 +49,7 @@ class Outcome:
     written: Sequence[WrittenFile]
     snapshot: Snapshot
     overwritten: frozenset[str] | None = None
+    appended: frozenset[FileGroupId] = frozenset()
     check_new_keys: NewKeyCheck | None = None
     replaced: Mapping[str, tuple[str, ...]] | None = None
     schema_text: str = ""

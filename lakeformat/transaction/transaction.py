@@ -484,7 +484,7 @@ class Transaction:
             completed = self._read_commits_since(timeline, commit.known)
             by_name = not self.store.layout.has_completion_times
             others = reduce_compactions(commit.time, metadata, completed, by_name=by_name)
-            check_conflicts(commit.time, touched, others, outcome.overwritten)
+            check_conflicts(commit.time, touched - outcome.appended, others, outcome.overwritten)
             self.check_plans(timeline, touched, ours=commit.time)
             if by_name:
                 check_opened_slices(metadata.all_stats(), self.store.read_compaction_groups(timeline))
@@ -532,18 +532,23 @@ class Transaction:
             )
         return make_batches_entry(last, batch)
 
-    def close(self, commit: OpenCommit) -> WriteResult:
-        """Remove the leftovers of the commit. Return the result of the write, and log it."""
-        self._tidy(commit)
+    def close(self, commit: OpenCommit, *, has_stage: bool = True) -> WriteResult:
+        """Remove the leftovers of the commit. Return the result of the write, and log it.
+
+        Args:
+            has_stage: whether this write may have a stage folder that its caller does not remove.
+        """
+        self._tidy(commit, has_stage=has_stage)
         result = WriteResult(commit.time, self.settings.operation.value, self.report.as_dict())
         _LOG.info("%s: %s", self.storage.location, result)
         return result
 
-    def _tidy(self, commit: OpenCommit) -> None:
+    def _tidy(self, commit: OpenCommit, *, has_stage: bool = True) -> None:
         """Remove markers, stage folder and claim after the commit. If storage fails, the next writer removes them."""
         try:
             remove_markers(self.storage, commit.time)
-            self.storage.delete_folder(stage_folder(commit.token))
+            if has_stage:
+                self.storage.delete_folder(stage_folder(commit.token))
             claims.release(self.storage, commit.time)
         except StorageError as error:
             _LOG.warning(

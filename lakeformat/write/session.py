@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -47,7 +48,13 @@ from lakeformat.write.handles.direct import (
 )
 from lakeformat.write.kept_files import keep_small_files
 from lakeformat.write.plan.job import WriteJob
-from lakeformat.write.tagging.key_checks import make_commit_check, warn_of_moved_keys
+from lakeformat.write.tagging.key_checks import (
+    join_checks,
+    list_appended_groups,
+    make_append_check,
+    make_commit_check,
+    warn_of_moved_keys,
+)
 from lakeformat.write.tagging.steps import check_new_partitions, plan_buckets
 from lakeformat.write.workload.buckets import Bucket, tail_bytes
 from lakeformat.write.workload.profile import BucketPlan, count_false_positives, workload_profile
@@ -61,6 +68,8 @@ _LOG: Final = logging.getLogger("lakeformat.write")
 #: Task number of the first bucket that the driver writes if tasks have also written files. The task number is part of
 #: file names and sequence numbers, so the driver must not reuse the numbers of the tasks.
 AFTER_TASKS: Final = 1 << 20
+#: A snapshot from which the job was planned is used again for this many milliseconds.
+_FRESH_MS: Final = 1000
 #: Number of files that are moved at the same time.
 _MOVE_THREADS: Final = 8
 
@@ -76,6 +85,7 @@ class WriteSession:
         )
         self._threads = max(1, pa.cpu_count())
         self._marker_numbers = count()
+        self._made_ms = context.clock.now_ms()
 
     def run_staged(
         self,
@@ -103,10 +113,11 @@ class WriteSession:
             nonlocal is_first
             # In the first attempt of an overwrite, commits that are not in ``known`` may be conflicts. A retry reads
             # the table again, so only commits that complete after this may be.
-            known_commits, is_first = known if is_first else None, False
-            return self._run_staged_once(rows, input_rows, known_commits, planned_snapshot, plans)
+            known_commits, planned = (known, planned_snapshot) if is_first else (None, None)
+            is_first = False
+            return self._run_staged_once(rows, input_rows, known_commits, planned, plans)
 
-        result = self.transaction.retry(attempt)
+        result: WriteResult = self.transaction.retry(attempt)
         for plan, snapshot in plans[-1:]:
             warn_of_moved_keys(self.storage, self.job, plan, snapshot)
         return result
@@ -157,7 +168,8 @@ class WriteSession:
         plans: list[tuple[BucketPlan, Snapshot]],
     ) -> WriteResult:
         """Make one attempt of `run_staged`. Append its bucket plan and the snapshot of the plan to ``plans``."""
-        snapshot = self.context.snapshot_since(planned_snapshot)
+        snapshot = planned_snapshot if self._is_fresh(planned_snapshot) else None
+        snapshot = snapshot or self.context.snapshot_since(planned_snapshot)
         if (skipped := self.transaction.skip_known_batch(snapshot)) is not None:
             return skipped
         schema = self.job.final_schema(snapshot)
@@ -174,13 +186,27 @@ class WriteSession:
             with self.transaction.report.step("write") as counted:
                 written = self.write_buckets(plan, handles, storage=storage)
                 counted.update(buckets=len(plan.buckets), **count_false_positives(self.job, written))
-            check = make_commit_check(self.storage, self.job, plan)
+            appended = list_appended_groups(self.job, plan)
+            checks = [make_append_check(appended, self.job, commit.time)] if appended else []
+            checks += [check] if (check := make_commit_check(self.storage, self.job, plan)) is not None else []
             outcome = Outcome(
-                schema=schema, written=written, snapshot=snapshot, overwritten=overwritten, check_new_keys=check
+                schema=schema,
+                written=written,
+                snapshot=snapshot,
+                overwritten=overwritten,
+                appended=appended,
+                check_new_keys=join_checks(checks),
             )
             self.transaction.publish(commit, outcome)
         plans.append((plan, snapshot))
-        return self.transaction.close(commit)
+        return self.transaction.close(commit, has_stage=False)
+
+    def _is_fresh(self, planned_snapshot: Snapshot | None) -> bool:
+        """Tell whether the snapshot was loaded a moment ago, so that reading the timeline again would find the same.
+
+        If another writer has committed since, the conflict check finds it.
+        """
+        return planned_snapshot is not None and self.context.clock.now_ms() - self._made_ms < _FRESH_MS
 
     # --- step 6: write files --------------------------------------------------------------------------
 
@@ -442,15 +468,22 @@ def write_direct(session: WriteSession, rows: Iterable[pa.RecordBatch]) -> Write
         WriteConflictError, LockTimeoutError: if another writer interfered. A retry is safe.
     """
     context, job, transaction = session.context, session.job, session.transaction
-    snapshot = context.snapshot()
-    if (skipped := transaction.skip_known_batch(snapshot)) is not None:
-        return skipped
-    schema = job.final_schema(snapshot)
-    closed = find_closed_partitions(session, snapshot)
-    with (
-        transaction.run_unlocked(snapshot.timeline.commit_times, snapshot.timeline) as commit,
-        thread_pool(max(1, pa.cpu_count())) as pool,
-    ):
+    with ExitStack() as life, thread_pool(max(1, pa.cpu_count())) as pool:
+
+        def begin() -> tuple[Snapshot, OpenCommit | WriteResult]:
+            snapshot = context.snapshot()
+            if (skipped := transaction.skip_known_batch(snapshot)) is not None:
+                return snapshot, skipped
+            return snapshot, life.enter_context(
+                transaction.run_unlocked(snapshot.timeline.commit_times, snapshot.timeline)
+            )
+
+        # The rows can be read only once, so only what comes before them is repeated after a conflict.
+        snapshot, commit = transaction.retry(begin)
+        if isinstance(commit, WriteResult):
+            return commit
+        schema = job.final_schema(snapshot)
+        closed = find_closed_partitions(session, snapshot)
         settings = DirectSettings(
             folder=stage_folder(job.write_id),
             instant_time=commit.time,

@@ -29,7 +29,7 @@ from lakeformat.arrow.row_bytes import split_rows
 from lakeformat.codec.java import FieldRule
 from lakeformat.errors import WriteConflictError
 from lakeformat.file_system_view.snapshot import Snapshot
-from lakeformat.index.bucket import bucket_file_id, bucket_ids, bucket_of
+from lakeformat.index.bucket import bucket_ids, bucket_of
 from lakeformat.index.stored_keys import flag_deleted_pairs, select_one_place
 from lakeformat.model.operation import Operation
 from lakeformat.model.record import RECORD_KEY
@@ -41,7 +41,7 @@ from lakeformat.write.plan.job import WriteJob
 from lakeformat.write.rows.prepare import PrepareSettings, combine, prepare
 from lakeformat.write.rows.stage import StagedTask, read_staged_batches
 from lakeformat.write.tagging.tag_units import TagFile, read_hits
-from lakeformat.write.workload.buckets import AppendRules, Bucket, LogPlace, derive_file_id
+from lakeformat.write.workload.buckets import AppendRules, Bucket, LogPlace, derive_file_id, make_bucket_id
 from lakeformat.write.workload.shuffle_plan import PartitionRoute, RoutedBucket
 
 __all__ = [
@@ -393,7 +393,7 @@ def _split_by_bucket(
             continue
         number = int(numbers[at[0]])
         known = places.groups.get((path, number))
-        opened = bucket_file_id(number, derive_file_id(f"{job.write_id}/{path}", -2, number))
+        opened = make_bucket_id(job, number, derive_file_id(f"{job.write_id}/{path}", -2, number))
         file_id, place = known or (opened, LogPlace())
         base = place.file_slice.base if place.file_slice is not None else None
         yield Bucket(path, file_id, base, at, len(at) if known else 0, log_place=place), place

@@ -33,11 +33,33 @@ from lakeformat.model.operation import Operation
 from lakeformat.model.record import RECORD_KEY
 from lakeformat.storage.port import Storage
 from lakeformat.transaction.commit import NewKeyCheck
+from lakeformat.transaction.conflict import OverlapError
 from lakeformat.transaction.written_file import WrittenFile
 from lakeformat.write.plan.job import WriteJob
+from lakeformat.write.workload.buckets import may_append_beside
 from lakeformat.write.workload.profile import BucketPlan
 
-__all__ = ["make_bucket_check", "make_commit_check", "make_new_file_check", "warn_of_moved_keys"]
+__all__ = [
+    "join_checks",
+    "list_appended_groups",
+    "make_append_check",
+    "make_bucket_check",
+    "make_commit_check",
+    "make_new_file_check",
+    "warn_of_moved_keys",
+]
+
+
+def join_checks(checks: Sequence[NewKeyCheck]) -> NewKeyCheck | None:
+    """Return a function that runs all checks; None if there are none."""
+    if not checks:
+        return None
+
+    def check(others: Sequence[tuple[str, CommitMetadata]]) -> None:
+        for each in checks:
+            each(others)
+
+    return check
 
 
 def make_commit_check(storage: Storage, job: WriteJob, plan: BucketPlan) -> NewKeyCheck | None:
@@ -55,7 +77,8 @@ def make_commit_check(storage: Storage, job: WriteJob, plan: BucketPlan) -> NewK
 def make_bucket_check(opened_groups: Iterable[FileGroupId]) -> NewKeyCheck:
     """Return a function that raises `WriteConflictError` if another commit has opened one of the same buckets.
 
-    The buckets are those of ``opened_groups``, the file groups that this write opens.
+    The buckets are those of ``opened_groups``, the file groups that this write opens. It is no conflict if the other
+    commit has opened the same file group, because both ids are fixed (`lakeformat.index.bucket.FIXED_FILE_ID`).
 
     Source: Hudi's ``BucketIndexConcurrentFileWritesConflictResolutionStrategy``.
     """
@@ -65,11 +88,56 @@ def make_bucket_check(opened_groups: Iterable[FileGroupId]) -> NewKeyCheck:
         for time, metadata in others:
             for stat in metadata.all_stats():
                 ours = opened.get((stat.partition_path, bucket_of(stat.file_id)))
-                if ours is not None:
+                if ours is not None and ours != stat.file_id:
                     raise WriteConflictError(
                         f"commit {time} opened the same bucket, with file group {stat.file_id} where ours is {ours}; "
                         f"run the write again, it will start from {time}"
                     )
+
+    return check
+
+
+def list_appended_groups(job: WriteJob, plan: BucketPlan) -> frozenset[FileGroupId]:
+    """Return the file groups to which a write may append although other writers append to them at the same time.
+
+    These are groups of a bucket index whose stored rows the write does not read (Hudi: ``NON_BLOCKING_CONCURRENCY_
+    CONTROL``). Readers merge the log files of a group by key. In timeline layout 1 there are none, because there two
+    writers would use the same version number.
+    """
+    if not may_append_beside(job):
+        return frozenset()
+    return frozenset(
+        FileGroupId(bucket.partition_path, bucket.file_id)
+        for bucket in plan.buckets
+        if bucket.opened_at is not None and bucket.log_place is not None and bucket.log_place.merging is None
+    )
+
+
+def make_append_check(appended: frozenset[FileGroupId], job: WriteJob, instant_time: str) -> NewKeyCheck:
+    """Return a function that raises `OverlapError` if another commit has done more than appending rows to these groups.
+
+    Appends conflict only if readers take the last version of a row, and would take that of the other commit for the
+    last one, because its instant is greater.
+
+    Args:
+        appended: the file groups to which this write appends (`list_appended_groups`).
+        instant_time: this write's instant.
+    """
+    is_ordered = job.config.orders_versions
+
+    def check(others: Sequence[tuple[str, CommitMetadata]]) -> None:
+        for time, metadata in others:
+            changed = {FileGroupId(path, file_id) for path, ids in metadata.replaced.items() for file_id in ids}
+            for stat in metadata.all_stats():
+                is_append = _log_file_of(stat) is not None and not stat.num_deletes
+                if not is_append or (time > instant_time and not is_ordered):
+                    changed.add(FileGroupId(stat.partition_path, stat.file_id))
+            if shared := changed & appended:
+                raise OverlapError(
+                    f"commit {instant_time} overlaps commit {time} in {len(shared)} file group(s), e.g. "
+                    f"{min(shared).file_id}; run the write again, it will start from {time}",
+                    file_ids={group.file_id for group in shared},
+                )
 
     return check
 

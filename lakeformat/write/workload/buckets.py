@@ -31,9 +31,10 @@ from lakeformat.arrow.gather import gather
 from lakeformat.config.resolve import Options
 from lakeformat.files.base_file import ROW_GROUP_ROWS, BaseFileWriter, FileSettings, stamp_rows
 from lakeformat.files.open_slice import SliceMergeRules
-from lakeformat.index.bucket import bucket_file_id, bucket_of
+from lakeformat.index.bucket import FIXED_FILE_ID, bucket_file_id, bucket_of
 from lakeformat.model.files import BaseFile, BaseFileName, FileGroupId, FileSlice, LogFile, LogFileName
 from lakeformat.model.operation import Operation
+from lakeformat.timeline.timeline_layout import layout_of
 from lakeformat.write.plan.job import WriteJob
 
 __all__ = [
@@ -50,7 +51,9 @@ __all__ = [
     "encoded_bytes",
     "file_sizing",
     "log_name",
+    "make_bucket_id",
     "max_encoded_bytes",
+    "may_append_beside",
     "measure_row_bytes",
     "opening_instant",
     "split_evenly",
@@ -301,7 +304,7 @@ def assign_to_buckets(
     located: tuple[Ints, Ints],
     new: Ints,
     new_buckets: Ints,
-    next_file_id: Callable[[], str],
+    file_id_of: Callable[[int], str],
 ) -> tuple[Bucket, ...]:
     """Return the buckets of one partition by the rows' bucket numbers (Hudi: ``SparkBucketIndexPartitioner``).
 
@@ -311,6 +314,7 @@ def assign_to_buckets(
             their keys.
         new: positions of the rows whose keys no file holds.
         new_buckets: the bucket number of each new row.
+        file_id_of: makes the file id of a new file group from its bucket number.
     """
     file_at = {bucket_of(piece.group.file_id): at for at, piece in enumerate(files)}
     rows, owners = located
@@ -324,11 +328,29 @@ def assign_to_buckets(
             piece = files[at]
             taken = np.concatenate([found, added])
             update_buckets.append(Bucket(partition_path, piece.group.file_id, piece.base, taken, len(found)))
-    insert_buckets = [
-        Bucket(partition_path, bucket_file_id(bucket, next_file_id()), None, added, 0)
-        for bucket, added in inserts.items()
-    ]
+    insert_buckets = [Bucket(partition_path, file_id_of(bucket), None, added, 0) for bucket, added in inserts.items()]
     return (*update_buckets, *insert_buckets)
+
+
+def may_append_beside(job: WriteJob) -> bool:
+    """Tell whether several writers may append to a file group at once.
+
+    They may with a bucket index, where no key is looked up. In timeline layout 1 they would use the same version number
+    for their log files.
+    """
+    layout = layout_of(job.config)
+    by_commit = layout is not None and layout.has_completion_times
+    return job.config.takes_logs and job.index_settings.has_buckets and by_commit
+
+
+def make_bucket_id(job: WriteJob, bucket: int, file_id: str) -> str:
+    """Return the file id of a bucket's first file group: a fixed id if writers do not block each other.
+
+    Args:
+        file_id: a file id that no other write uses.
+    """
+    is_fixed = job.options.lock.is_non_blocking and may_append_beside(job)
+    return bucket_file_id(bucket, FIXED_FILE_ID if is_fixed else file_id)
 
 
 def _group_by_owner(rows: Ints, owners: Ints) -> dict[int, Ints]:

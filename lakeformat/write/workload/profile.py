@@ -34,6 +34,7 @@ from lakeformat.write.workload.buckets import (
     derive_file_id,
     encoded_bytes,
     file_sizing,
+    make_bucket_id,
     max_encoded_bytes,
     measure_row_bytes,
 )
@@ -202,11 +203,14 @@ def _buckets(
     def next_file_id() -> str:
         return derive_file_id(job.write_id, -1, next(numbers))
 
+    def next_bucket_id(bucket: int) -> str:
+        return make_bucket_id(job, bucket, next_file_id())
+
     for path, found in placed.items():
         slices = snapshot.slices.get(path, ()) if job.uses_existing_groups else ()
         located, new, size = (found.keys, found.files), found.new, sizing[path]
         if found.new_buckets is not None:
-            mine = assign_to_buckets(path, slices, located, new, found.new_buckets, next_file_id)
+            mine = assign_to_buckets(path, slices, located, new, found.new_buckets, next_bucket_id)
         else:
             full = closed_groups | append_rules.closed_groups(
                 slices, job.options.write.small_bytes, len(new) * size.row_bytes
