@@ -20,7 +20,7 @@ import pyarrow as pa
 from lakeformat.arrow.conform import conform
 from lakeformat.config.read_options import TIME_ZONE
 from lakeformat.config.resolve import Options, resolve, storage_options_of
-from lakeformat.errors import InvalidInputError
+from lakeformat.errors import InvalidInputError, WriteConflictError
 from lakeformat.file_system_view.context import TableContext, open_context
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.model.operation import Operation
@@ -212,7 +212,22 @@ class LakehouseTable(SparkReading, WriteVerbs["DataFrame"], Clustering, Compacti
     def _update_computed(
         self, values: Mapping[str, Any], where: Where | None, options: Options, hooks: HookArguments
     ) -> WriteResult:
-        """Update by Spark expressions: Spark computes the new values of the rows, which are then merged by key."""
+        """Update by Spark expressions: Spark computes the new values of the rows, which are then merged by key.
+
+        After a conflict the values are computed again, from the newest rows.
+        """
+        for tries in range(options.retries, -1, -1):
+            try:
+                return self._update_computed_once(values, where, options, hooks)
+            except WriteConflictError as error:
+                if not tries:
+                    raise
+                _LOG.warning("%s; computing the values again, %d tries left", error, tries)
+        raise AssertionError("unreachable")
+
+    def _update_computed_once(
+        self, values: Mapping[str, Any], where: Where | None, options: Options, hooks: HookArguments
+    ) -> WriteResult:
         from pyspark.sql import Column, functions
 
         snapshot = self.context.writable_snapshot()
@@ -294,7 +309,7 @@ class LakehouseTable(SparkReading, WriteVerbs["DataFrame"], Clustering, Compacti
             return self._write_in_driver(rows, shuffle, job, snapshot, hooks)
         session = ShuffledSession(self.context, job, shuffle, hooks=hooks)
         if not job.needs_staging and (job.operation is Operation.BULK_INSERT or job.prepare.keys.generates_keys):
-            return self._write_direct(rows, session, shuffle, job)
+            return self._write_direct(rows, session, shuffle, job, snapshot)
         with (
             session.session.transaction.delete_stage_on_failure(),
             session.session.transaction.report.step("stage") as counted,
@@ -319,13 +334,12 @@ class LakehouseTable(SparkReading, WriteVerbs["DataFrame"], Clustering, Compacti
             session.transaction.delete_stage()
 
     def _write_direct(
-        self, rows: DataFrame, session: ShuffledSession, shuffle: SparkShuffle, job: WriteJob
+        self, rows: DataFrame, session: ShuffledSession, shuffle: SparkShuffle, job: WriteJob, snapshot: Snapshot
     ) -> WriteResult:
         with (
             session.session.transaction.delete_stage_on_failure(),
-            session.session.transaction.run_unlocked() as commit,
+            session.session.transaction.run_unlocked(snapshot.timeline.commit_times) as commit,
         ):
-            snapshot = self.context.snapshot()
             schema, closed = job.final_schema(snapshot), find_closed_partitions(session.session, snapshot)
             report = session.session.transaction.report
             with report.step("encode") as counted:

@@ -142,6 +142,7 @@ class Transaction:
         """Run an attempt. After a conflict run it again, up to the number of retries in the settings.
 
         If other writers have replaced, and a clean has deleted, a file that the attempt reads, that is a conflict, too.
+        On storage with locks the last attempt holds the lock throughout, so no other writer of lakeformat can conflict.
 
         Raises:
             WriteConflictError: the last attempt had a conflict.
@@ -151,6 +152,9 @@ class Transaction:
             tries -= 1
             self._has_begun = False
             try:
+                if self.storage.has_lock and not tries and self.settings.retries:
+                    with self.hold_lock():
+                        return attempt()
                 return attempt()
             except (BatchWrittenError, _StaleBaseError):
                 tries += 1  # The next attempt skips the batch, or reads the table after the undo.
@@ -479,7 +483,9 @@ class Transaction:
                     f"commit {commit.time} of {self.storage.location} has read commit {newest}, which began later and "
                     "would hide it; run the write again"
                 )
-            if is_shared and wait_for_begun_writes(self.store, timeline, commit.time, touched, self.context.clock):
+            if (is_shared or self.storage.has_lock) and wait_for_begun_writes(
+                self.store, timeline, commit.time, touched, self.context.clock
+            ):
                 timeline = self.store.load()
             completed = self._read_commits_since(timeline, commit.known)
             by_name = not self.store.layout.has_completion_times

@@ -290,6 +290,8 @@ class WriteSession:
         put_markers(self.storage, commit.time, kinds, next(self._marker_numbers))
 
         def place(file: WrittenFile) -> WrittenFile:
+            if file.staged_path == file.stat.path:
+                return file
             folder = file.staged_path.rpartition("/")[0]
             for path, _ in file.stat.cdc_stats:
                 self.storage.move(join_path(folder, path.rpartition("/")[2]), path)

@@ -18,29 +18,42 @@ from typing import Final, Protocol
 import numpy as np
 import pyarrow as pa
 
+from lakeformat.errors import WriteConflictError
 from lakeformat.file_system_view.context import TableContext
 from lakeformat.file_system_view.snapshot import Snapshot
-from lakeformat.index.bucket import BucketIndex
+from lakeformat.index.bucket import BucketIndex, bucket_of
 from lakeformat.index.port import TagCounts
 from lakeformat.index.stored_keys import find_deleting_slices, logs_with_keys
 from lakeformat.model.commit import CommitMetadata, WriteStat
-from lakeformat.model.files import FileGroupId, FileSlice
+from lakeformat.model.files import FileGroupId, FileSlice, LogFileName, join_path
+from lakeformat.model.instant import State
 from lakeformat.model.operation import Operation
+from lakeformat.model.record import IS_DELETED
 from lakeformat.storage.port import Storage
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.transaction.commit import OpenCommit
+from lakeformat.transaction.conflict import OverlapError
 from lakeformat.transaction.hooks import Hooks
+from lakeformat.transaction.publish import Outcome
 from lakeformat.transaction.result import WriteResult
+from lakeformat.transaction.transaction import BatchWrittenError
 from lakeformat.transaction.written_file import WrittenFile, stage_folder
 from lakeformat.write.handles.base_file_handles import HandleSettings
-from lakeformat.write.handles.bucket_tasks import BucketPlaces, BucketSettings, check_places, may_append_in_tasks
+from lakeformat.write.handles.bucket_tasks import BucketPlaces, BucketSettings, may_append_in_tasks
 from lakeformat.write.plan.job import WriteJob
 from lakeformat.write.rows.stage import StagedTask, read_staged_batches, rows_by_partition
 from lakeformat.write.session import AFTER_TASKS, WriteSession
-from lakeformat.write.tagging.key_checks import make_bucket_check, make_new_file_check
+from lakeformat.write.tagging.key_checks import join_checks, make_append_check, make_bucket_check, make_new_file_check
 from lakeformat.write.tagging.steps import check_new_partitions
 from lakeformat.write.tagging.tag_units import TagFile
-from lakeformat.write.workload.buckets import FileSizing, encoded_bytes, file_sizing, measure_row_bytes
+from lakeformat.write.workload.buckets import (
+    FileSizing,
+    encoded_bytes,
+    file_sizing,
+    log_name,
+    may_append_beside,
+    measure_row_bytes,
+)
 from lakeformat.write.workload.profile import count_false_positives, make_append_rules, workload_profile
 from lakeformat.write.workload.shuffle_plan import (
     RoutePlan,
@@ -146,56 +159,100 @@ class ShuffledSession:
         if not self.job.operation.is_overwrite:
             known = snapshot.timeline.commit_times
         self.session.transaction.report.rows["incoming"] = input_rows
-        with self.session.transaction.run_unlocked(known) as commit:
-            return self.publish(commit, (), staged, snapshot)
+        with self.session.transaction.run_unlocked(known, snapshot.timeline) as commit:
+            return self._publish(commit, (), staged, snapshot, self.job)
 
     def publish(
         self, commit: OpenCommit, written: Sequence[WrittenFile], staged: Sequence[StagedTask], snapshot: Snapshot
     ) -> WriteResult:
-        """Look up the staged rows, write them to files, and publish these together with ``written``.
+        """Write staged rows that are too few for a file of a task, and publish them together with ``written``.
+
+        If another writer changes the files to which the staged rows are added, they go into new files.
 
         Args:
             written: files that tasks have already written.
+            snapshot: the state of the table when the write began.
+        """
+        transaction = self.session.transaction
+        try:
+            return self._publish_direct(commit, written, staged, snapshot)
+        except BatchWrittenError as error:
+            transaction.undo(commit)
+            transaction.delete_stage()
+            return transaction.skip(snapshot, str(error))
+
+    def _publish_direct(
+        self, commit: OpenCommit, written: Sequence[WrittenFile], staged: Sequence[StagedTask], snapshot: Snapshot
+    ) -> WriteResult:
+        job = self.job
+        if job.operation.is_overwrite:
+            return self._publish(commit, written, staged, snapshot, job)
+        newest = self.context.snapshot()
+        commit = replace(commit, known=newest.timeline.commit_times)
+        try:
+            return self._publish(commit, written, staged, newest, job)
+        except OverlapError as error:
+            if not job.uses_existing_groups:
+                raise
+            _LOG.warning("%s; the rows go into new files", error)
+        written = [replace(file, staged_path=file.stat.path) for file in written]  # They are in their places.
+        newest = self.context.snapshot()
+        commit = replace(commit, known=newest.timeline.commit_times, instant=commit.instant.at(State.INFLIGHT))
+        options = job.options.with_values(**{"hoodie.parquet.small.file.limit": 0})
+        return self._publish(commit, written, staged, newest, replace(job, options=options))
+
+    def _publish(
+        self,
+        commit: OpenCommit,
+        written: Sequence[WrittenFile],
+        staged: Sequence[StagedTask],
+        snapshot: Snapshot,
+        job: WriteJob,
+    ) -> WriteResult:
+        """Look up the staged rows, write them to files, and publish these together with ``written``.
+
+        Args:
             snapshot: the state of the table in which the rows' keys are looked up.
         """
-        job, session = self.job, self.session
+        session = self.session
         schema = job.final_schema(snapshot)
         staged = [task for task in staged if task.path]
-        units, results, plan = self._plan(staged, snapshot, schema)
+        units, results, plan = self._plan(staged, snapshot, schema, job)
         check_new_partitions(self.storage, snapshot, plan.buckets, written)
         touched = [*rows_by_partition(staged), *(file.stat.partition_path for file in written)]
-        profile = workload_profile(job.operation, plan.buckets, [file.stat for file in written])
-        commit = session.transaction.move_to_inflight(
-            commit, profile, snapshot, session.transaction.list_overwritten(touched, snapshot)
-        )
+        if commit.instant.state is State.REQUESTED:
+            profile = workload_profile(job.operation, plan.buckets, [file.stat for file in written])
+            overwritten = session.transaction.list_overwritten(touched, snapshot)
+            commit = session.transaction.move_to_inflight(commit, profile, snapshot, overwritten)
         handles = replace(HandleSettings.of(job, commit.time, schema), folder=f"{stage_folder(job.write_id)}/files")
-        written = [*written]
+        added: list[WrittenFile] = []
         with session.transaction.report.step("write") as counted:
             if plan.buckets:
                 first = AFTER_TASKS if written else 0
                 buckets = BucketSettings(plan.buckets, job.prepare, job.needs_combining, handles, first)
                 tasks = assign_to_tasks(_weights(plan), task_weight=TASK_BYTES, at_least=self.runner.least_tasks)
                 tags = _tag_files_by_stage(len(staged), units, results)
-                written += self.runner.write(RouteTasks(tuple(staged), tags, plan, tuple(tasks), buckets))
+                added = self.runner.write(RouteTasks(tuple(staged), tags, plan, tuple(tasks), buckets))
                 counted["tasks"] = len(set(tasks))
-            counted.update(buckets=len(plan.buckets), **count_false_positives(job, written))
-        touched += [file.stat.partition_path for file in written]
-        check = make_new_file_check(self.storage, written) if job.operation is Operation.UPSERT else None
-        with session.transaction.hold_lock():
-            if (skipped := session.transaction.skip_known_batch(self.context.snapshot())) is not None:
-                session.transaction.undo(commit)
-                session.transaction.delete_stage()
-                return skipped
-            return session.publish_written(commit, schema, written, snapshot, touched, check)
+            counted.update(buckets=len(plan.buckets), **count_false_positives(job, added))
+        touched += [file.stat.partition_path for file in added]
+        check = make_new_file_check(self.storage, added) if job.operation is Operation.UPSERT else None
+        try:
+            return session.publish_written(commit, schema, [*written, *added], snapshot, touched, check)
+        except OverlapError:
+            for stat in (file.stat for file in added):
+                for path in (stat.path, *(path for path, _ in stat.cdc_stats)):
+                    self.storage.delete(path)
+            raise
 
     def _plan(
-        self, staged: Sequence[StagedTask], snapshot: Snapshot, schema: pa.Schema
+        self, staged: Sequence[StagedTask], snapshot: Snapshot, schema: pa.Schema, job: WriteJob
     ) -> tuple[Sequence[TagUnit], Sequence[TagResult], RoutePlan]:
-        job, report = self.job, self.session.transaction.report
+        report = self.session.transaction.report
         incoming = rows_by_partition(staged)
         slices: Mapping[str, Sequence[FileSlice]] = snapshot.slices if job.uses_existing_groups else {}
         append_rules = make_append_rules(job, snapshot, self.store.read_compaction_groups(snapshot.timeline))
-        sizing = self._sizing(staged, schema)
+        sizing = self._sizing(staged, schema, job)
         closed = frozenset(self.store.read_clustering_groups(snapshot.timeline))
         with report.step("tag") as counted:
             units = plan_units(
@@ -220,8 +277,7 @@ class ShuffledSession:
                 counted["row_bytes"] = round(sizing.row_bytes, 1)
         return units, results, plan
 
-    def _sizing(self, staged: Sequence[StagedTask], schema: pa.Schema) -> FileSizing | None:
-        job = self.job
+    def _sizing(self, staged: Sequence[StagedTask], schema: pa.Schema, job: WriteJob) -> FileSizing | None:
         if job.operation is Operation.DELETE:
             return None
         settings = job.files(schema)
@@ -280,7 +336,8 @@ def publish_appended(
 ) -> WriteResult:
     """Publish the log files that tasks have written: move them into their partitions and complete the commit.
 
-    Call this under the lock. If it fails, the caller rolls back the commit.
+    If it fails, the caller rolls back the commit. A log file belongs to its file group only by its name. So if other
+    writers have added file slices or opened buckets meanwhile, the log files are renamed, and no row is written again.
 
     Args:
         schema: the columns that the tasks wrote.
@@ -290,16 +347,81 @@ def publish_appended(
     Raises:
         WriteConflictError: if another writer interfered. A retry is safe.
     """
-    job, snapshot = session.job, session.context.snapshot()
-    session.transaction.report.rows["incoming"] = input_rows
-    if not session.context.store.layout.has_completion_times:
-        append_rules = make_append_rules(job, snapshot, session.context.store.read_compaction_groups(snapshot.timeline))
-        check_places(written, places, BucketPlaces.of(snapshot, append_rules, places.rule))
-    opened = [file for file in written if file.stat.prev_commit == commit.time]
-    check_new_partitions(session.storage, snapshot, (), opened)
-    commit = session.transaction.move_to_inflight(commit, _profile(job, written, commit.time), snapshot)
-    groups = {FileGroupId(file.stat.partition_path, file.stat.file_id) for file in opened}
-    return session.publish_written(commit, schema, written, snapshot, (), make_bucket_check(groups))
+    job, transaction = session.job, session.transaction
+    transaction.report.rows["incoming"] = input_rows
+    for tries in range(job.options.retries, -1, -1):
+        snapshot = session.context.snapshot()
+        written = _move_to_places(session, written, places, snapshot, commit)
+        opened = [file for file in written if file.stat.prev_commit == commit.time]
+        check_new_partitions(session.storage, snapshot, (), opened)
+        if commit.instant.state is State.REQUESTED:
+            commit = transaction.move_to_inflight(commit, _profile(job, written, commit.time), snapshot)
+        commit = replace(commit, known=snapshot.timeline.commit_times)
+        written = session.place_files(commit, written)
+        groups = {FileGroupId(file.stat.partition_path, file.stat.file_id) for file in opened}
+        kept = {FileGroupId(file.stat.partition_path, file.stat.file_id) for file in written} - groups
+        appended = frozenset(kept) if may_append_beside(job) else frozenset()
+        check = join_checks([make_bucket_check(groups), make_append_check(appended, job, commit.time)])
+        try:
+            transaction.publish(
+                commit,
+                Outcome(schema=schema, written=written, snapshot=snapshot, appended=appended, check_new_keys=check),
+            )
+            break
+        except BatchWrittenError as error:
+            transaction.undo(commit)
+            transaction.delete_stage()
+            return transaction.skip(snapshot, str(error))
+        except WriteConflictError as error:
+            if not tries:
+                raise
+            _LOG.warning("%s; trying again, %d tries left", error, tries)
+    return transaction.close(commit)
+
+
+def _move_to_places(
+    session: WriteSession, written: Sequence[WrittenFile], planned: BucketPlaces, snapshot: Snapshot, commit: OpenCommit
+) -> list[WrittenFile]:
+    """Return the log files with the names and write stats that they must have in the buckets' present file slices.
+
+    Raises:
+        WriteConflictError: a file may not be appended to its slice, because its rows were written for another state.
+    """
+    job, compacting = session.job, session.context.store.read_compaction_groups(snapshot.timeline)
+    rules = make_append_rules(job, snapshot, compacting)
+    current = BucketPlaces.of(snapshot, rules, planned.rule)
+    # A task drops the deletes of a new bucket. It also does not see that log files have deleted rows.
+    takes_deletes = job.operation is Operation.DELETE or IS_DELETED in job.prepare.prepared_schema.names
+    deleting = {
+        (piece.group.partition_path, piece.group.file_id)
+        for piece in (snapshot.each_slice() if job.operation is not Operation.DELETE else ())
+        if rules.place(piece).deleting_logs
+    }
+    moved: list[WrittenFile] = []
+    for file in written:
+        stat, name = file.stat, LogFileName.match(file.stat.path.rpartition("/")[2])
+        key = stat.partition_path, bucket_of(stat.file_id) or 0
+        before, now = planned.groups.get(key), current.groups.get(key)
+        if now is None and before is None:
+            moved.append(file)
+            continue
+        is_changed = before is None and takes_deletes
+        if now is None or name is None or is_changed or (stat.partition_path, now[0]) in deleting:
+            raise WriteConflictError(
+                f"other writers have changed file group {stat.file_id} since the write began; run the write again"
+            )
+        file_id, place = now
+        new = str(log_name(place, file_id, commit.time, name.write_token or ""))
+        stat = replace(
+            stat,
+            file_id=file_id,
+            path=join_path(stat.partition_path, new),
+            prev_commit=place.opened_at or commit.time,
+            base_name=place.base_name,
+            log_names=(*place.log_names, new),
+        )
+        moved.append(replace(file, stat=stat))
+    return moved
 
 
 def _profile(job: WriteJob, written: Sequence[WrittenFile], instant_time: str) -> CommitMetadata:

@@ -22,7 +22,7 @@ JOB: dict[str, tuple[str, str, bool, str]] = {
     "hoodie.datasource.write.recordkey.field": ("id", "obeyed", False, "Columns that identify a row"),
     "hoodie.schema.on.read.enable": ("true", "refused", True, "reads of such tables need no option"),
     "hoodie.populate.meta.fields": ("true", "obeyed", False, "the behaviour of lakeformat"),
-    "hoodie.write.lock.provider": ("org.example.Lock", "refused", True, "only lakeformat's own lock"),
+    "hoodie.write.lock.provider": ("org.example.Lock", "refused", True, "no such lock here"),
     "hoodie.datasource.hive_sync.enable": ("true", "ignored", False, "not registered in a catalog or metastore"),
     "hoodie.upsert.shuffle.parallelism": ("200", "ignored", False, "cores"),
     "hoodie.parquet.max.file.sise": ("1", "misspelt", False, "did you mean hoodie.parquet.max.file.size?"),

@@ -275,7 +275,9 @@ class Unlocked(LocalStorage):
 
 def test_two_writers_do_not_open_one_bucket_twice(tmp_path: Path) -> None:
     bucketed(tmp_path / "t", 1)
-    asked = resolve({"hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": 1})
+    asked = resolve(
+        {"hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": 1, "lakeformat.write.retries": 0}
+    )
     theirs, waiting = {("p", "theirs"): 1}, [True]
 
     def another(call: Call) -> None:

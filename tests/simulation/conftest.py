@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 
-@pytest.fixture(autouse=True, scope="package")
+@pytest.fixture(autouse=True)
 def _settings() -> Iterator[None]:
     threads = pa.cpu_count()
     logger = logging.getLogger("lakeformat")

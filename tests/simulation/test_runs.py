@@ -26,7 +26,7 @@ def test_one_seed_replays_one_run() -> None:
 
 
 def test_a_run_meets_faults_and_conflicts() -> None:
-    seen = " ".join(line for seed in range(6) for line in run(make_plan(seed), keeps_trace=True).bucket.trace or ())
+    seen = " ".join(line for seed in range(10) for line in run(make_plan(seed), keeps_trace=True).bucket.trace or ())
     assert {"late", "lost", "VersionChangedError", "kill", "stop"} <= set(seen.split())
 
 

@@ -19,6 +19,7 @@ from pyspark.sql.types import StructType
 
 from lakeformat.errors import LakeformatError
 from lakeformat.file_system_view.context import TableContext
+from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.keys.partition_paths import distinct_partitions
 from lakeformat.services.after_write import check_services, run_due_services
 from lakeformat.spark.host import plain_errors, requested_context
@@ -72,13 +73,13 @@ def make_writer(options: Mapping[str, str], schema: StructType, overwrite: bool)
         if removes_partitions:
             return PartitionDeleter(context, job)
         if job.needs_staging:
-            return _appending_writer(context, job) or StagedWriter(context, job, snapshot.timeline.commit_times)
+            known = snapshot.timeline.commit_times
+            return _appending_writer(context, job, snapshot) or StagedWriter(context, job, known)
         session = WriteSession(context, job)
+        table, closed = job.final_schema(snapshot), find_closed_partitions(session, snapshot)
         with session.transaction.hold_lock():
-            snapshot = context.snapshot()
-            table, closed = job.final_schema(snapshot), find_closed_partitions(session, snapshot)
             commit = session.transaction.begin(snapshot.timeline.commit_times, claim_kind="heartbeat")
-            return DirectSparkWriter(context, job, commit, table, closed)
+        return DirectSparkWriter(context, job, commit, table, closed)
 
 
 @dataclass
@@ -274,7 +275,7 @@ class _AppendedMessage(WriterCommitMessage):
     written: tuple[WrittenFile, ...]
 
 
-def _appending_writer(context: TableContext, job: WriteJob) -> AppendingWriter | None:
+def _appending_writer(context: TableContext, job: WriteJob, snapshot: Snapshot) -> AppendingWriter | None:
     """Return a writer whose tasks append their rows to log files; None if the table does not allow this.
 
     Tasks can append only in a merge-on-read table with a bucket index, where a row's key determines its file group.
@@ -282,14 +283,13 @@ def _appending_writer(context: TableContext, job: WriteJob) -> AppendingWriter |
     if not (job.config.takes_logs and job.index_settings.has_buckets):
         return None
     session = WriteSession(context, job)
+    places = find_bucket_places(context.storage, job, snapshot)
+    if places is None:
+        return None
+    schema = job.final_schema(snapshot)
     with session.transaction.hold_lock():
-        snapshot = context.snapshot()
-        places = find_bucket_places(context.storage, job, snapshot)
-        if places is None:
-            return None
-        schema = job.final_schema(snapshot)
         commit = session.transaction.begin(snapshot.timeline.commit_times, claim_kind="heartbeat")
-        return AppendingWriter(context, job, commit, schema, places)
+    return AppendingWriter(context, job, commit, schema, places)
 
 
 class AppendingWriter(DataSourceArrowWriter):

@@ -27,7 +27,6 @@ from lakeformat.arrow.conform import conform
 from lakeformat.arrow.gather import gather, gather_column
 from lakeformat.arrow.row_bytes import split_rows
 from lakeformat.codec.java import FieldRule
-from lakeformat.errors import WriteConflictError
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.index.bucket import bucket_ids, bucket_of
 from lakeformat.index.stored_keys import flag_deleted_pairs, select_one_place
@@ -52,7 +51,6 @@ __all__ = [
     "BucketPlaces",
     "BucketSettings",
     "append_in_task",
-    "check_places",
     "may_append_in_tasks",
     "route_rows",
     "routed_schema",
@@ -397,33 +395,6 @@ def _split_by_bucket(
         file_id, place = known or (opened, LogPlace())
         base = place.file_slice.base if place.file_slice is not None else None
         yield Bucket(path, file_id, base, at, len(at) if known else 0, log_place=place), place
-
-
-def check_places(written: Iterable[WrittenFile], planned: BucketPlaces, current: BucketPlaces) -> None:
-    """Refuse to publish log files if a file group has got a new slice since the write began.
-
-    In timeline layout 1, the name of a log file assigns it to a slice, here to the old one. If a compaction was planned
-    meanwhile, its plan does not list these log files, so their rows would be lost when the compaction completes.
-
-    Args:
-        written: the log files that tasks have written.
-        planned: the log files to write, as determined when the write began.
-        current: the log files to write, as determined now.
-
-    Raises:
-        WriteConflictError: if a file group has a new slice. A retry starts from the table's state at that time.
-    """
-    for stat in (file.stat for file in written):
-        key = (stat.partition_path, bucket_of(stat.file_id) or 0)
-        before, after = planned.groups.get(key), current.groups.get(key)
-        if (before and _log_version(before[1])) != (after and _log_version(after[1])):
-            raise WriteConflictError(
-                f"file group {stat.file_id} has another slice since the write began; run the write again"
-            )
-
-
-def _log_version(place: LogPlace) -> tuple[str | None, int]:
-    return place.named_after, place.version
 
 
 def task_folder(job: WriteJob) -> str:

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from lakeformat.arrow.conform import conform, reader_schema
 from lakeformat.config.resolve import Options
-from lakeformat.errors import InvalidInputError, SchemaMismatchError, UnsupportedTableError
+from lakeformat.errors import InvalidInputError, SchemaMismatchError, UnsupportedTableError, WriteConflictError
 from lakeformat.file_system_view.context import TableContext
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.files.base_file import ROW_GROUP_ROWS, stamp_rows
@@ -240,7 +240,9 @@ def merge_into(
         InvalidInputError: if a function returns values that its column cannot hold. Nothing was published.
         WriteConflictError, LockTimeoutError: if another writer interfered. A retry is safe.
     """
-    return session.transaction.retry(lambda: _attempt(session, plan, rows, input_rows, source_snapshot))
+    if source_snapshot is not None:  # A retry would start from the same rows, and meet the same conflict.
+        return _attempt(session, plan, rows, input_rows, source_snapshot)
+    return session.transaction.retry(lambda: _attempt(session, plan, rows, input_rows, None))
 
 
 def _attempt(
@@ -255,8 +257,14 @@ def _attempt(
         return skipped
     check_columns(snapshot, plan.schema)
     job: WriteJob = session.job
-    base = (source_snapshot or snapshot).timeline
-    with session.transaction.run_unlocked(base.commit_times, base) as begun:
+    known = (source_snapshot or snapshot).timeline.commit_times
+    undone = [time for time in known if not snapshot.timeline.is_committed(time)]
+    if undone:
+        raise WriteConflictError(
+            f"commit {min(undone)} of {session.storage.location} was undone after the rows had been computed from it; "
+            "run the statement again"
+        )
+    with session.transaction.run_unlocked(known, snapshot.timeline) as begun:
         session.transaction.report.rows["incoming"] = input_rows
         plan_of_buckets = plan_buckets(
             session.storage,
