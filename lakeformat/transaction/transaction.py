@@ -472,7 +472,6 @@ class Transaction:
 
         bases = (stat.prev_commit or "" for stat in metadata.all_stats() if stat.is_base)
         newest = max((time for time in bases if time.isdigit()), default="")
-
         batches: dict[str, str] = {}
         is_shared, has_checked = self.settings.lock.is_shared, False
 

@@ -405,7 +405,9 @@ def _move_to_places(
         if now is None and before is None:
             moved.append(file)
             continue
-        is_changed = before is None and takes_deletes
+        # In timeline layout 1 readers skip blocks that are older than the slice in the log file's name.
+        is_too_new = now is not None and (now[1].named_after or "") > commit.time
+        is_changed = is_too_new or (before is None and takes_deletes)
         if now is None or name is None or is_changed or (stat.partition_path, now[0]) in deleting:
             raise WriteConflictError(
                 f"other writers have changed file group {stat.file_id} since the write began; run the write again"

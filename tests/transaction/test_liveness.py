@@ -95,7 +95,7 @@ def test_without_locks_living_writers_are_spared_and_dead_ones_rolled_back(
 ) -> None:
     """A writer is dead if it has not beaten for two minutes. Until then the message says that it may be alive."""
     storage = Unlocked(copy_of(template[0], tmp_path).root)
-    dying = FaultyStorage(storage, Fault(lambda _, call: ".marker." in call.path, Mode.AFTER))
+    dying = FaultyStorage(storage, Fault(lambda _, call: call.path.endswith("/MARKERS0"), Mode.AFTER))
     with pytest.raises(Crash):
         WAYS[way](open_at(dying, "dead"))
     (pending,) = TimelineStore(storage).load().pending

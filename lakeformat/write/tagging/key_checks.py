@@ -77,8 +77,8 @@ def make_commit_check(storage: Storage, job: WriteJob, plan: BucketPlan) -> NewK
 def make_bucket_check(opened_groups: Iterable[FileGroupId]) -> NewKeyCheck:
     """Return a function that raises `WriteConflictError` if another commit has opened one of the same buckets.
 
-    The buckets are those of ``opened_groups``, the file groups that this write opens. It is no conflict if the other
-    commit has opened the same file group, because both ids are fixed (`lakeformat.index.bucket.FIXED_FILE_ID`).
+    The buckets are those of ``opened_groups``, the file groups that this write opens. The other commit may
+    open the same file group, because both ids are fixed (`lakeformat.index.bucket.FIXED_FILE_ID`).
 
     Source: Hudi's ``BucketIndexConcurrentFileWritesConflictResolutionStrategy``.
     """

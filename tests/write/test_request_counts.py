@@ -1,0 +1,104 @@
+"""The requests of an upsert on an object store."""
+
+from __future__ import annotations
+
+import urllib.parse
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import lakeformat
+from tests.helpers.s3_server import BUCKET, Network, s3_server
+
+FILES, ROWS = 3, 300
+OPTIONS: dict[str, Any] = {"hoodie.write.table.version": 9, "hoodie.metadata.enable": False}
+#: The limits: requests of a commit, and of each file that it writes.
+COMMIT_REQUESTS, FILE_REQUESTS = 30, 2
+
+
+@dataclass(frozen=True)
+class Request:
+    """One request: its method, ``LIST`` for a listing, and the path of the object or folder inside the table."""
+
+    method: str
+    path: str
+
+    @property
+    def is_data(self) -> bool:
+        """Tell whether the object is a data file."""
+        return self.path.endswith(".parquet") and not self.path.startswith(".hoodie/")
+
+
+class Recorder(Network):
+    """A network that records the requests."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.requests: list[Request] = []
+
+    def __call__(self, environ: Any, start_response: Any) -> Iterable[bytes]:
+        """Record a request, and pass it on."""
+        query = urllib.parse.parse_qs(environ["QUERY_STRING"])
+        is_listing = "list-type" in query
+        name = query.get("prefix", [""])[0] if is_listing else environ["PATH_INFO"].removeprefix(f"/{BUCKET}/")
+        method = "LIST" if is_listing else environ["REQUEST_METHOD"]
+        self.requests.append(Request(method, name.partition("/")[2]))
+        return super().__call__(environ, start_response)
+
+
+def rows(seed: int) -> pa.Table:
+    """Return a value for each key; the keys are the same for every seed."""
+    ids = range(ROWS)
+    return pa.table({"id": [*ids], "part": [f"p{key % FILES}" for key in ids], "v": [float(key * seed) for key in ids]})
+
+
+@pytest.fixture(scope="module")
+def requests() -> Iterator[list[Request]]:
+    """Yield the requests of an upsert that changes every file of a table, which was written to before."""
+    recorder = Recorder()
+    with s3_server(recorder) as options:
+        url = f"s3://{BUCKET}/request-counts"
+        table = lakeformat.create(
+            url, rows(0).schema, record_key="id", partition_by="part", storage_options=dict(options), **OPTIONS
+        )
+        table.upsert(rows(1))
+        table.upsert(rows(2))
+        recorder.requests.clear()
+        table.upsert(rows(3))
+        found = [*recorder.requests]
+        assert table.read().to_arrow().sort_by("id").column("v").to_pylist() == rows(3).column("v").to_pylist()
+        yield found
+
+
+def test_upsert_stays_within_the_limit_of_requests(requests: list[Request]) -> None:
+    assert len(requests) <= COMMIT_REQUESTS + FILE_REQUESTS * FILES
+
+
+def test_each_data_file_is_written_by_one_request(requests: list[Request]) -> None:
+    writes = Counter(each.path for each in requests if each.is_data and each.method in {"PUT", "POST"})
+    assert len(writes) == FILES
+    assert set(writes.values()) == {1}
+
+
+def test_only_the_file_of_the_planning_is_read_twice(requests: list[Request]) -> None:
+    reads = Counter(each.path for each in requests if each.is_data and each.method == "GET")
+    assert len(reads) == FILES
+    assert reads.total() <= FILES + 1
+
+
+def test_no_request_asks_for_the_size_of_a_file_or_for_a_known_partition(requests: list[Request]) -> None:
+    assert [each.path for each in requests if each.method == "HEAD"] == []
+
+
+def test_markers_of_all_files_are_two_objects(requests: list[Request]) -> None:
+    """Without markers, Hudi's rollback of the write would find none of its files."""
+    marked = [each for each in requests if each.path.startswith(".hoodie/.temp/")]
+    assert Counter(each.method for each in marked) == {"PUT": 2, "LIST": 1}
+
+
+def test_write_that_stages_nothing_asks_for_no_stage_folder(requests: list[Request]) -> None:
+    assert [each for each in requests if each.path.startswith(".hoodie/.lakeformat/stage")] == []
