@@ -286,15 +286,17 @@ def release(storage: Storage, instant_time: str) -> None:
     storage.delete(claim_path(instant_time))
 
 
-def forget_heartbeats(storage: Storage, timeline: Timeline, clock: Clock) -> None:
-    """Remove the heartbeats whose instants are not pending, if they are older than `DEAD_AFTER_MS`.
+def forget_heartbeats(storage: Storage, state: DecisionState, timeline: Timeline, clock: Clock) -> None:
+    """Remove the heartbeats of instants that are completed or undone, and old ones of instants that are not pending.
 
     A late request may create a heartbeat again after its instant has completed.
     """
     pending = {instant.time for instant in timeline.pending}
+    over = {instant.time for instant in timeline.instants} - pending
     for entry in storage.list(HEARTBEATS):
+        is_over = entry.name in over or state.lists_undone(entry.name)
         is_old = clock.now_ms() - entry.modified_ms >= DEAD_AFTER_MS
-        if is_old and not entry.is_folder and entry.name not in pending:
+        if not entry.is_folder and entry.name not in pending and (is_over or is_old):
             storage.delete(entry.path)
 
 

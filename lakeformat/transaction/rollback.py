@@ -121,7 +121,7 @@ def recover(
     if store.storage.location not in _CLEARED:
         _CLEARED.add(store.storage.location)
         _clear_old_files(store, clock)
-        claims.forget_heartbeats(store.storage, timeline, clock)
+        claims.forget_heartbeats(store.storage, state, timeline, clock)
     return state, timeline
 
 

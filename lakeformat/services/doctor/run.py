@@ -30,7 +30,9 @@ from lakeformat.services.doctor.file_checks import check_partition
 from lakeformat.services.doctor.findings import Finding, Findings, Kind
 from lakeformat.storage.port import own_path
 from lakeformat.timeline.timeline import Timeline
+from lakeformat.transaction import claims
 from lakeformat.transaction.commit_listeners import drop_metadata_table
+from lakeformat.transaction.decisions import settle
 from lakeformat.transaction.lost_writes import LostWrite
 from lakeformat.transaction.markers import prepare_partition
 from lakeformat.transaction.rollback import recover
@@ -109,6 +111,8 @@ class DoctorSession:
                 self._repair_finding(finding, aside, keep=keep)
             if not keep:
                 self.storage.delete_folder(REMOVED)
+            state, _, timeline = settle(self.store)
+            claims.forget_heartbeats(self.storage, state, timeline, self.context.clock)
         _LOG.info("%s: mended %s findings", self.storage.location, len(mended))
         return Findings(mended, "mended")
 
