@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Final
@@ -26,7 +26,7 @@ from lakeformat.concurrency import every
 from lakeformat.errors import LakeformatError
 from lakeformat.model.instant import Action, Instant, State, next_instant_time
 from lakeformat.model.table_config import TableConfig
-from lakeformat.storage.port import HOODIE, Clock, Ids, RandomIds, Storage, VersionChangedError, own_path
+from lakeformat.storage.port import HOODIE, Clock, FileInfo, Ids, RandomIds, Storage, VersionChangedError, own_path
 from lakeformat.timeline.store import TimelineStore, put_once
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.transaction.decisions import DecisionState, settle
@@ -41,6 +41,7 @@ __all__ = [
     "HeartbeatThread",
     "advise_on_plan",
     "advise_to_wait",
+    "choose_stale_claims",
     "claim_instant",
     "claim_path",
     "claim_plan",
@@ -50,7 +51,7 @@ __all__ = [
     "has_process_lock",
     "is_alive",
     "keep_alive",
-    "list_stale_claims",
+    "list_claims",
     "read_claim",
     "release",
     "remove_heartbeat",
@@ -300,7 +301,14 @@ def forget_heartbeats(storage: Storage, state: DecisionState, timeline: Timeline
             storage.delete(entry.path)
 
 
-def list_stale_claims(storage: Storage, timeline: Timeline, clock: Clock) -> dict[str, Claim]:
+def list_claims(storage: Storage) -> Sequence[FileInfo]:
+    """List the claim files. List them before the timeline is loaded from which `choose_stale_claims` chooses."""
+    return [entry for entry in storage.list(own_path("pending")) if not entry.is_folder]
+
+
+def choose_stale_claims(
+    storage: Storage, listed: Sequence[FileInfo], timeline: Timeline, clock: Clock
+) -> dict[str, Claim]:
     """Return a mapping of instant time to claim for the claims whose instant is not pending.
 
     Their writers died before they created the requested file, or after they completed the instant. If the instant is
@@ -310,8 +318,8 @@ def list_stale_claims(storage: Storage, timeline: Timeline, clock: Clock) -> dic
     stale: dict[str, Claim] = {}
     pending = {instant.time for instant in timeline.pending}
     completed = {instant.time for instant in timeline.instants} - pending
-    for entry in storage.list(own_path("pending")):
-        if entry.is_folder or entry.name in pending:
+    for entry in listed:
+        if entry.name in pending:
             continue
         claim = read_claim(storage, entry.name)
         if claim is None:

@@ -94,6 +94,7 @@ def recover(
         WriteConflictError: a restore or the rollback of a completed commit is running or is another program's, or the
             table is being moved to another version. A write would read commits that go.
     """
+    claimed = claims.list_claims(store.storage)
     try:
         state, _, timeline = settle(store)  # This lists the whole timeline, so load it again only after changes.
     except OvertakenError:
@@ -114,7 +115,7 @@ def recover(
         _settle_dead_write(store, config, clock, instant, is_wanted=instant.time == kept_plan)
     _remove_dead_savepoints(store, timeline, clock)
     timeline = store.load() if any_dead else timeline
-    for time, claim in claims.list_stale_claims(store.storage, timeline, clock).items():
+    for time, claim in claims.choose_stale_claims(store.storage, claimed, timeline, clock).items():
         remove_markers(store.storage, time)
         _delete_stage(store, claim)
         claims.release(store.storage, time)

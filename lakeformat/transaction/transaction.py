@@ -19,7 +19,13 @@ from lakeformat.codec.timeline_files.service_plans import (
     encode_requested_replace,
 )
 from lakeformat.concurrency import run_all, sleep
-from lakeformat.errors import CommitStateUnknownError, LakeformatError, StorageError, WriteConflictError
+from lakeformat.errors import (
+    CommitStateUnknownError,
+    LakeformatError,
+    StorageError,
+    TableNotFoundError,
+    WriteConflictError,
+)
 from lakeformat.file_system_view.context import TableContext
 from lakeformat.file_system_view.file_index.load import undone_times
 from lakeformat.file_system_view.snapshot import Snapshot
@@ -71,6 +77,14 @@ class BatchWrittenError(WriteConflictError):
 
 class _StaleBaseError(WriteConflictError):
     """The snapshot that the write has read contains a write that was undone since."""
+
+
+def _make_conflict(location: str, error: Exception) -> Exception:
+    if isinstance(error, WriteConflictError):
+        return error
+    if isinstance(error, LakeformatError):
+        return WriteConflictError(str(error))
+    return WriteConflictError(f"a file of {location} was deleted by another process meanwhile ({error}); run it again")
 
 
 class Transaction:
@@ -141,7 +155,7 @@ class Transaction:
     def retry(self, attempt: Callable[[], _Result]) -> _Result:
         """Run an attempt. After a conflict run it again, up to the number of retries in the settings.
 
-        If other writers have replaced, and a clean has deleted, a file that the attempt reads, that is a conflict, too.
+        If a file that the attempt reads was deleted meanwhile, that is a conflict, too.
         On storage with locks the last attempt holds the lock throughout, so no other writer of lakeformat can conflict.
 
         Raises:
@@ -158,9 +172,11 @@ class Transaction:
                 return attempt()
             except (BatchWrittenError, _StaleBaseError):
                 tries += 1  # The next attempt skips the batch, or reads the table after the undo.
-            except (WriteConflictError, CleanedFileError) as error:
+            except (WriteConflictError, CleanedFileError, FileNotFoundError) as error:
+                if isinstance(error, TableNotFoundError):
+                    raise
                 if not tries:
-                    raise error if isinstance(error, WriteConflictError) else WriteConflictError(str(error)) from None
+                    raise _make_conflict(self.storage.location, error) from None
                 _LOG.warning("%s; trying again, %d tries left", error, tries)
                 share = int(self.context.ids.token()[:8], 16) / (1 << 32)
                 sleep(share * _RETRY_SECONDS * 2 ** (self.settings.retries - tries))

@@ -43,6 +43,7 @@ class Faults:
         refused: the store answers 503 and does nothing.
         killed: the client ends.
         stopped: the client stops for 12 to 200 seconds.
+        stopped_at: the only path before whose requests a client stops; "" for all paths.
         jump: the client's clock jumps by up to 10 minutes.
     """
 
@@ -52,6 +53,7 @@ class Faults:
     refused: float = 0.0
     killed: float = 0.0
     stopped: float = 0.0
+    stopped_at: str = ""
     jump: float = 0.0
 
 
@@ -155,20 +157,20 @@ class SimStorage:
         if scheduler.client.is_dead:
             raise Killed
         if self.client.has_faults:
-            self._trouble_client(scheduler, faults)
+            self._trouble_client(scheduler, faults, path)
         scheduler.pause(scheduler.random.expovariate(1 / self.bucket.latency))
         if self.client.has_faults and faults.refused and scheduler.random.random() < faults.refused:
             self.bucket.note(verb, path, "refused")
             raise StorageError(f"cannot {verb} {path}: 503")
 
-    def _trouble_client(self, scheduler: Scheduler, faults: Faults) -> None:
+    def _trouble_client(self, scheduler: Scheduler, faults: Faults, path: str) -> None:
         draw = scheduler.random.random()
         if draw < faults.killed:
             self.client.is_dead = True
             self.bucket.note("kill", "", self.client.name)
             raise Killed
         draw -= faults.killed
-        if draw < faults.stopped:
+        if draw < faults.stopped and faults.stopped_at in {"", path}:
             self.client.stopped_until = scheduler.now + scheduler.random.uniform(12, 200)
             self.bucket.note("stop", "", self.client.name)
             return

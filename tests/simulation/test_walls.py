@@ -63,7 +63,8 @@ def _decided_undo(patch: pytest.MonkeyPatch) -> Mapping[str, Any]:
         return decision
 
     patch.setattr(rollback, "decide", create_only)
-    return {"verbs": {"append": 3, "upsert": 1}, "faults": Faults(lost=0.02, stopped=0.02), "rounds": 5}
+    faults = Faults(stopped=0.3, stopped_at=decisions.STATE_PATH)
+    return {"verbs": {"append": 1, "archive": 2}, "faults": faults, "rounds": 6}
 
 
 def _barrier(patch: pytest.MonkeyPatch) -> Mapping[str, Any]:
@@ -74,7 +75,7 @@ def _barrier(patch: pytest.MonkeyPatch) -> Mapping[str, Any]:
 
 def _archived_age(patch: pytest.MonkeyPatch) -> Mapping[str, Any]:
     patch.setattr(archive, "LATEST_REQUEST_MS", 0)
-    return {"verbs": {"append": 6, "archive": 2}, "faults": Faults(lost=0.2, late=0.9), "rounds": 6}
+    return {"verbs": {"append": 3, "archive": 2}, "faults": Faults(lost=0.2, late=0.9, late_seconds=300)}
 
 
 def _undone_age(patch: pytest.MonkeyPatch) -> Mapping[str, Any]:

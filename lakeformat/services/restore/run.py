@@ -219,6 +219,10 @@ class RestoreSession:
 
         def check(state: DecisionState, timeline: Timeline) -> Decision:
             self._check_unchanged(state, target, before, timeline)
+            if claims.read_claim(self.storage, restore.time) is None:
+                raise WriteConflictError(
+                    f"another process took restore {restore.time} of {self.storage.location} for dead; run it again"
+                )
             plans = list_clustering_plans(self.store, timeline)
             undone = self._list_undone(timeline, target, plans)
             if frozenset(instant.time for instant in undone) != plan.times:
