@@ -68,7 +68,8 @@ _PLAN_ACTIONS: Final = REPLACE_ACTIONS | {Action.COMPACTION}
 _STAGE_LIFETIME_MS: Final = 24 * 3600 * 1000
 #: Maximum number of pending instants whose claims and heartbeats are read at once.
 _THREADS: Final = 8
-#: Locations of the tables from which this process has removed old temporary files.
+#: Locations of the tables from which this process has removed old temporary files. Without locks it is done once,
+#: because a listing is a request.
 _CLEARED: Final[set[str]] = set()
 
 
@@ -119,7 +120,7 @@ def recover(
         remove_markers(store.storage, time)
         _delete_stage(store, claim)
         claims.release(store.storage, time)
-    if store.storage.location not in _CLEARED:
+    if store.storage.has_lock or store.storage.location not in _CLEARED:
         _CLEARED.add(store.storage.location)
         _clear_old_files(store, clock)
         claims.forget_heartbeats(store.storage, state, timeline, clock)

@@ -183,11 +183,16 @@ class Transaction:
                 self.report = Report(self.context.clock, self.settings.operation.value)
 
     def skip_known_batch(self, snapshot: Snapshot) -> WriteResult | None:
-        """Return a skipped write's result if the batch is in the table already, else None. Call it under the lock."""
+        """Return a skipped write's result if the batch is in the table already, else None.
+
+        Before a write is skipped, the leftovers of dead writers are removed: the batch's own writer may have died.
+        """
         batch = self.settings.batch
         last = read_last_batches(self.store, snapshot.timeline, batch.app).get(batch.app) if batch else None
         if batch is None or last is None or batch.id > last:
             return None
+        with self.hold_lock():
+            pass
         return self.skip(snapshot, f"batch {batch.id} of {batch.app!r} is in the table already, its last one is {last}")
 
     def skip(self, snapshot: Snapshot, why: str) -> WriteResult:

@@ -12,11 +12,8 @@ import pytest
 @pytest.fixture(autouse=True)
 def _settings() -> Iterator[None]:
     threads = pa.cpu_count()
-    logger = logging.getLogger("lakeformat")
-    was_disabled, logger.disabled = logger.disabled, True
     pa.set_cpu_count(1)
     logging.disable(logging.WARNING)
     yield
     logging.disable(logging.NOTSET)
     pa.set_cpu_count(threads)
-    logger.disabled = was_disabled

@@ -13,15 +13,17 @@ import pytest
 import lakeformat
 from lakeformat.config.resolve import resolve
 from lakeformat.errors import WriteConflictError
+from lakeformat.model.operation import Operation
 from lakeformat.storage import LocalStorage
 from lakeformat.transaction.result import WriteResult
 from lakeformat.write.handles.base_file_handles import HandleSettings
 from lakeformat.write.handles.bucket_tasks import BucketPlaces, append_in_task, task_folder
 from lakeformat.write.intake import plan_job
 from lakeformat.write.session import WriteSession
-from lakeformat.write.shuffled_session import find_bucket_places, publish_appended
+from lakeformat.write.shuffled_session import ShuffledSession, find_bucket_places, publish_appended
 from tests.helpers.faulty import Call, FaultyStorage, UnlockedStorage, once
 from tests.helpers.flights import SCHEMA, Model, Write, copy_of, leftovers, make_template, open_at, rows_of
+from tests.helpers.local_shuffle import LocalTaskRunner, write_shuffled
 
 KINDS = [
     (version, table_type, storage)
@@ -161,7 +163,7 @@ def test_disjoint_upserts_at_once_do_not_conflict(kind: Kind, tmp_path: Path) ->
 def test_overlapping_upserts_of_four_writers_lose_nothing(kind: Kind, tmp_path: Path) -> None:
     """Each write changes one shared row, and adds a row of its own."""
     storage, model = table_of(kind, tmp_path)
-    options = resolve({"lakeformat.write.retries": 100})
+    options = resolve({"lakeformat.write.retries": 100, "hoodie.clean.automatic": "false"})
     done: list[tuple[str, Write]] = []
 
     def work(writer: int) -> None:
@@ -283,3 +285,36 @@ def test_log_files_of_tasks_follow_a_bucket_that_changed_meanwhile(
     expected = theirs.applied({} if is_first else first.applied({}))
     assert rows_of(context.storage) == ours.applied(expected)
     assert str(table.check()) == "nothing is wrong"
+
+
+# --- writes whose tasks write the files -------------------------------------------------------------------
+
+
+@every_kind
+def test_shuffled_upsert_is_repeated_from_its_staged_rows(kind: Kind, tmp_path: Path) -> None:
+    storage, before = table_of(kind, tmp_path)
+    ours, theirs = Write("upsert", (1, 3, 4), "ours"), Write("upsert", (3, 7), "theirs")
+    other = once(lambda call: call.name == "open_output" and "/files/" in call.path, run(storage, theirs))
+    table = open_at(FaultyStorage(storage, meanwhile=other), "ours")
+    write_shuffled(table, [ours.rows.slice(0, 1), ours.rows.slice(1)], Operation.UPSERT)
+    assert_whole(storage, ours.applied(theirs.applied(before)))
+
+
+@every_kind
+def test_rows_of_a_direct_write_go_into_new_files_after_a_conflict(kind: Kind, tmp_path: Path) -> None:
+    """The tasks have staged rows that were too few for a file. The driver adds them to a small file, which changes."""
+    storage, before = table_of(kind, tmp_path)
+    ours, theirs = Write("insert", (301, 304), "ours"), Write("upsert", (1, 7), "theirs")
+    other = once(lambda call: call.name == "open_output" and "/files/" in call.path, run(storage, theirs))
+    table = open_at(FaultyStorage(storage, meanwhile=other), "ours", {"hoodie.parquet.small.file.limit": 100_000_000})
+    context, snapshot = table.context, table.snapshot()
+    job = plan_job(context.store, snapshot, table.options.with_values(operation="insert"), SCHEMA, context.ids)
+    runner = LocalTaskRunner(table, job)
+    session = ShuffledSession(context, job, runner)
+    with session.session.transaction.run_unlocked(snapshot.timeline.commit_times) as commit:
+        session.publish(commit, (), runner.stage([ours.rows]), snapshot)
+    assert_whole(storage, ours.applied(theirs.applied(before)))
+
+
+def run(storage: LocalStorage, write: Write) -> Callable[[Call], None]:
+    return lambda _: write.run(open_at(storage, "theirs"))
