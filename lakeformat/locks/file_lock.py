@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 import logging
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
@@ -68,7 +67,6 @@ class FileLock:
         self._owner = f"lakeformat-{(ids or RandomIds()).token()}"
         self._version: Version | None = None
         self._last_ms = 0
-        self._guard = threading.Lock()
         self.lease = TimedLease(f"{storage.location}/{LOCK_PATH}")
 
     @contextmanager
@@ -122,44 +120,45 @@ class FileLock:
         return json.dumps(content, separators=(",", ":")).encode()
 
     def _renew(self) -> bool:
-        """Renew the lock. Return False if it is lost, so that no further renewal is tried."""
-        with self._guard:
-            if self._version is None or not self.lease.remaining():
-                return False
-            try:
-                if self._grant(self._version):
-                    return True
-                content, version = self._read()
-            except StorageError as error:
-                _LOG.warning("renewing the lock of %s failed, trying again: %s", self._storage.location, error)
-                return True
-            if self._is_own(content):  # An earlier renewal was carried out, its answer was lost.
-                self._version = version
-                return True
-            self.lease.end()
-            self._version = None
+        """Renew the lock. Return False if it is lost, so that no further renewal is tried.
+
+        It never runs at the same time as `_release`: the end of the periodic work waits for it.
+        """
+        if self._version is None or not self.lease.remaining():
             return False
+        try:
+            if self._grant(self._version):
+                return True
+            content, version = self._read()
+        except StorageError as error:
+            _LOG.warning("renewing the lock of %s failed, trying again: %s", self._storage.location, error)
+            return True
+        if self._is_own(content):  # An earlier renewal was carried out, its answer was lost.
+            self._version = version
+            return True
+        self.lease.end()
+        self._version = None
+        return False
 
     def _is_own(self, content: dict[str, Any] | None) -> bool:
         return content is not None and content.get("owner") == self._owner and not content.get("expired")
 
     def _release(self) -> None:
         """Mark the lock as expired if it is still held. If that fails, the lock ends by itself."""
-        with self._guard:
-            for number in range(_RELEASE_TRIES):
-                if self._version is None or not self.lease.remaining():
+        for number in range(_RELEASE_TRIES):
+            if self._version is None or not self.lease.remaining():
+                break
+            if number:
+                sleep(_RELEASE_PAUSE)
+            with suppress(StorageError):
+                try:
+                    self._storage.replace_if(LOCK_PATH, self._encode(expired=True), self._version)
                     break
-                if number:
-                    sleep(_RELEASE_PAUSE)
-                with suppress(StorageError):
-                    try:
-                        self._storage.replace_if(LOCK_PATH, self._encode(expired=True), self._version)
-                        break
-                    except VersionChangedError:  # A renewal may have been carried out although its answer was lost.
-                        content, version = self._read()
-                        self._version = version if self._is_own(content) else None
-            self._version = None
-            self.lease.end()
+                except VersionChangedError:  # A renewal may have been carried out although its answer was lost.
+                    content, version = self._read()
+                    self._version = version if self._is_own(content) else None
+        self._version = None
+        self.lease.end()
 
     def _describe(self) -> str:
         lock = f"the lock {self._storage.location}/{LOCK_PATH}"
