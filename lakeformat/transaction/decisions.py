@@ -405,7 +405,10 @@ def _replace_state(
 
 def _was_decided(storage: Storage, nonce: str, number: int, decision: Decision) -> bool:
     """Tell whether a decision is among those in the state file, which was replaced after the decision was sent."""
-    now, _ = read_state(storage)
+    try:
+        now, _ = read_state(storage)
+    except StorageError as error:
+        raise _make_unknown_error(storage, decision, error) from None
     if now.has_decided(nonce):
         return True
     if now.recent and now.recent[0][0] > number:

@@ -278,6 +278,8 @@ class SimStorage:
                 found, now = self.read_versioned(path)
             except FileNotFoundError:
                 found, now = b"", Version("")
+            except StorageError as error:
+                raise OutcomeUnknownError(f"cannot tell whether {path} was written: {error}") from None
             if found != data:
                 raise
             return now

@@ -163,7 +163,7 @@ def test_disjoint_upserts_at_once_do_not_conflict(kind: Kind, tmp_path: Path) ->
 def test_overlapping_upserts_of_four_writers_lose_nothing(kind: Kind, tmp_path: Path) -> None:
     """Each write changes one shared row, and adds a row of its own."""
     storage, model = table_of(kind, tmp_path)
-    options = resolve({"lakeformat.write.retries": 100, "hoodie.clean.automatic": "false"})
+    options = resolve({"lakeformat.write.retries": 100})
     done: list[tuple[str, Write]] = []
 
     def work(writer: int) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
@@ -434,7 +434,8 @@ class CleanSession:
                     f"{self.storage.location}: clean {work.instant.time} could not delete {len(failed)} files, e.g. "
                     f"{path} ({why}); it stays pending, and the next clean continues with it"
                 )
-            with self._lock():
+            # Without locks the completion is decided, so the clean need not wait for the lock again.
+            with self._lock() if self.storage.has_lock else nullcontext():
                 self._complete(work, names_of, started)
         except Exception:
             with suppress(LakeformatError):
