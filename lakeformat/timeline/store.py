@@ -336,6 +336,13 @@ class TimelineStore:
         """Return the path of an instant's file, relative to the table."""
         return self.layout.path(instant)
 
+    def is_on_timeline(self, path: str) -> bool:
+        """Tell whether a file of this path is in the timeline's folder. Read the layout again if it seems not to be."""
+        folder = path.rpartition("/")[0]
+        if folder != self.layout.folder:
+            self.config()
+        return folder == self.layout.folder
+
     def has_file(self, path: str) -> bool:
         """Tell whether the last listing of the timeline's folder contains a file of this path."""
         return path.removeprefix(f"{self.layout.folder}/") in self._stamps

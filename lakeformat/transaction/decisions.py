@@ -302,6 +302,8 @@ def settle(store: TimelineStore) -> tuple[DecisionState, Version | None, Timelin
             if last is not None and last.kind is Kind.COMMIT:
                 store.remember_commit(last.path, last.data)
             return state, version, timeline
+        if not store.is_on_timeline(last.path):  # The table was moved to another version, with all its instants.
+            return state, version, store.load()
         if read_state(store.storage)[1] != version:
             continue
         if _is_overtaken(state, timeline):

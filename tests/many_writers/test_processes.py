@@ -67,7 +67,7 @@ def run_on_server(name: str, fleet: Fleet, rate: float, folder: Path, record_pro
     return result
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_processes_on_s3_with_lost_answers_lose_nothing(tmp_path: Path, record_property: Recorder) -> None:
     disturbances = Disturbances(kills=2, stops=1, stop_seconds=STOP_SECONDS, jump_ms=600_000)
     fleet = Fleet("", 4, 8, options=SHORT_LIVES, disturbances=disturbances, seed=2)
