@@ -32,9 +32,9 @@ from lakeformat.storage.port import (
     FileInfo,
     Lease,
     Version,
-    VersionChangedError,
     check_folder,
     check_path,
+    check_version,
     own_path,
 )
 
@@ -282,10 +282,7 @@ class LocalStorage:
                 found = self.read_versioned(path)[1]
             except FileNotFoundError:
                 found = None
-            if version is None and found is not None:
-                raise FileExistsError(path)
-            if found != version:
-                raise VersionChangedError(f"{path} of {self.root} has changed; read it again")
+            check_version(path, self.root, found, version)
             self.replace(path, data)
             return self.read_versioned(path)[1]
 

@@ -18,9 +18,9 @@ from lakeformat.storage.port import (
     Lease,
     SystemClock,
     Version,
-    VersionChangedError,
     check_folder,
     check_path,
+    check_version,
 )
 
 __all__ = ["MemoryStorage"]
@@ -65,11 +65,8 @@ class MemoryStorage:
     def replace_if(self, path: str, data: bytes, version: Version | None) -> Version:
         """Replace a file if its version has not changed."""
         with self._guard:
-            is_there = check_path(path) in self._files
-            if version is None and is_there:
-                raise FileExistsError(path)
-            if version is not None and (not is_there or self._version(path) != version):
-                raise VersionChangedError(f"{path} of {self.location} has changed; read it again")
+            found = self._version(path) if check_path(path) in self._files else None
+            check_version(path, self.location, found, version)
             self._put(path, data)
             return self._version(path)
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 import time
 import uuid
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -26,6 +26,7 @@ __all__ = [
     "Ids",
     "Lease",
     "Locks",
+    "NoLocks",
     "OutcomeUnknownError",
     "RandomIds",
     "Storage",
@@ -34,6 +35,7 @@ __all__ = [
     "VersionChangedError",
     "check_folder",
     "check_path",
+    "check_version",
     "own_path",
 ]
 
@@ -55,6 +57,23 @@ class Version:
     """The version of a file's content, as the storage names it (on object stores the etag)."""
 
     tag: str
+
+
+def check_version(path: str, location: str, found: Version | None, expected: Version | None) -> None:
+    """Check, for `Storage.replace_if`, that a file has the version that the caller has read.
+
+    Args:
+        found: the file's version now; None if there is no such file.
+        expected: the version that the caller has read; None if there was no such file.
+
+    Raises:
+        FileExistsError: ``expected`` is None, and the file exists.
+        VersionChangedError: the file has another version, or is gone.
+    """
+    if expected is None and found is not None:
+        raise FileExistsError(path)
+    if found != expected:
+        raise VersionChangedError(f"{path} of {location} has changed; read it again")
 
 
 class Lease(Protocol):
@@ -119,6 +138,28 @@ class Locks(Protocol):
     @property
     def has_lock(self) -> bool:
         """Tell whether `lock` and `hold` exclude other processes."""
+
+
+class NoLocks:
+    """The locks of a storage that has none: they do nothing."""
+
+    has_lock = False
+
+    @contextmanager
+    def hold(self, path: str) -> Iterator[None]:
+        """Do nothing except check the path."""
+        check_path(path)
+        yield
+
+    def is_held(self, path: str) -> bool:
+        """Return False."""
+        check_path(path)
+        return False
+
+    @contextmanager
+    def lock(self, timeout_seconds: float) -> Iterator[Lease]:
+        """Do nothing, and yield an endless lease."""
+        yield EndlessLease()
 
 
 class Storage(Locks, Protocol):

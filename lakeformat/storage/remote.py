@@ -27,13 +27,12 @@ from lakeformat.storage.conditional import (
     replace_if_unchanged,
 )
 from lakeformat.storage.port import (
-    EndlessLease,
     FileInfo,
-    Lease,
+    NoLocks,
     OutcomeUnknownError,
     Version,
-    VersionChangedError,
     check_path,
+    check_version,
 )
 
 __all__ = ["ExplainedFile", "Failure", "Kind", "RemoteStorage"]
@@ -72,7 +71,7 @@ _WRITES: Final = frozenset({_CREATE, _REPLACE, "write"})
 
 
 @dataclass(frozen=True)
-class RemoteStorage:
+class RemoteStorage(NoLocks):
     """A folder of a remote file system.
 
     Args:
@@ -147,11 +146,6 @@ class RemoteStorage:
     # --- writes --------------------------------------------------------------------------------------------
 
     @property
-    def has_lock(self) -> bool:
-        """Return False."""
-        return False
-
-    @property
     def has_versions(self) -> bool:
         """Tell whether the store respects conditional writes. If that is not known, the first call tries it out."""
         server = self._probed_server()
@@ -185,10 +179,7 @@ class RemoteStorage:
             found = self.read_versioned(path)[1]
         except FileNotFoundError:
             found = None
-        if version is None and found is not None:
-            raise FileExistsError(path)
-        if found != version:
-            raise VersionChangedError(f"{path} of {self.location} has changed; read it again")
+        check_version(path, self.location, found, version)
         with self.explain_errors(_REPLACE, path):
             self._put(path, data)
         return self.read_versioned(path)[1]
@@ -206,24 +197,6 @@ class RemoteStorage:
     def remove_empty(self, path: str) -> bool:
         """Tell whether the folder has no children. Nothing is removed: folders exist only as parts of object names."""
         return not self.list(path)
-
-    # --- locks ---------------------------------------------------------------------------------------------
-
-    @contextmanager
-    def hold(self, path: str) -> Iterator[None]:
-        """Do nothing except check the path, because the storage has no locks."""
-        check_path(path)
-        yield
-
-    def is_held(self, path: str) -> bool:
-        """Return False, because the storage has no locks."""
-        check_path(path)
-        return False
-
-    @contextmanager
-    def lock(self, timeout_seconds: float) -> Iterator[Lease]:
-        """Do nothing, because the storage has no locks."""
-        yield EndlessLease()
 
     # --- errors --------------------------------------------------------------------------------------------
 

@@ -345,7 +345,10 @@ class TimelineStore:
 
     def has_file(self, path: str) -> bool:
         """Tell whether the last listing of the timeline's folder contains a file of this path."""
-        return path.removeprefix(f"{self.layout.folder}/") in self._stamps
+        return self._name(path) in self._stamps
+
+    def _name(self, path: str) -> str:
+        return path.removeprefix(f"{self.layout.folder}/")
 
     def info(self, instant: Instant) -> FileInfo | None:
         """Return the size and modification time of an instant's file; None if there is no such file."""
@@ -373,7 +376,7 @@ class TimelineStore:
 
     def remember_commit(self, path: str, data: bytes) -> None:
         """Add a commit whose bytes are known to the cache, if the last listing has its file with this size."""
-        file_name = path.removeprefix(f"{self.layout.folder}/")
+        file_name = self._name(path)
         stamp = self._stamps.get(file_name)
         if stamp is not None and stamp[0] == len(data):
             key = CommitKey(self.storage.location, file_name, *stamp)

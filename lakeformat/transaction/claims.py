@@ -23,13 +23,23 @@ from dataclasses import dataclass
 from typing import Final
 
 from lakeformat.concurrency import every
-from lakeformat.errors import LakeformatError
+from lakeformat.errors import LakeformatError, WriteConflictError
 from lakeformat.model.instant import Action, Instant, State, next_instant_time
 from lakeformat.model.table_config import TableConfig
-from lakeformat.storage.port import HOODIE, Clock, FileInfo, Ids, RandomIds, Storage, VersionChangedError, own_path
+from lakeformat.storage.port import (
+    HOODIE,
+    Clock,
+    FileInfo,
+    Ids,
+    Lease,
+    RandomIds,
+    Storage,
+    VersionChangedError,
+    own_path,
+)
 from lakeformat.timeline.store import TimelineStore, put_once
 from lakeformat.timeline.timeline import Timeline
-from lakeformat.transaction.decisions import DecisionState, settle
+from lakeformat.transaction.decisions import Check, DecisionState, decide, settle
 
 __all__ = [
     "DEAD_AFTER_MS",
@@ -45,12 +55,14 @@ __all__ = [
     "claim_instant",
     "claim_path",
     "claim_plan",
+    "decide_claimed",
     "find_newest_time",
     "forget_heartbeats",
     "has_live_heartbeat",
     "has_process_lock",
     "is_alive",
     "keep_alive",
+    "list_claimed_times",
     "list_claims",
     "read_claim",
     "release",
@@ -165,8 +177,7 @@ def find_newest_time(state: DecisionState, timeline: Timeline) -> str | None:
     An instant that was undone is not on the timeline any more. Its time must not be used again, because late requests
     may still create its files.
     """
-    undone = (each.partition("/")[0] for each in state.undone)
-    return max((timeline.last_time or "", state.archived_to, *undone)) or None
+    return max((timeline.last_time or "", state.archived_to, *state.undone_times)) or None
 
 
 def _claim_content(kind: str, token: str, dead_after_ms: int, **flags: bool) -> dict[str, object]:
@@ -175,6 +186,18 @@ def _claim_content(kind: str, token: str, dead_after_ms: int, **flags: bool) -> 
     if dead_after_ms != DEAD_AFTER_MS:
         content["dead_after_ms"] = dead_after_ms
     return {**content, **{name: True for name, is_set in flags.items() if is_set}}
+
+
+def decide_claimed(store: TimelineStore, instant: Instant, check: Check, lease: Lease | None = None) -> None:
+    """Decide a step of an instant that this process has claimed. If that is a conflict, release the claim.
+
+    The arguments are those of `decide`.
+    """
+    try:
+        decide(store, check, lease=lease)
+    except WriteConflictError:
+        release(store.storage, instant.time)
+        raise
 
 
 def claim_plan(storage: Storage, instant_time: str, *, token: str) -> None:
@@ -293,9 +316,9 @@ def forget_heartbeats(storage: Storage, state: DecisionState, timeline: Timeline
     A late request may create a heartbeat again after its instant has completed.
     """
     pending = {instant.time for instant in timeline.pending}
-    over = {instant.time for instant in timeline.instants} - pending
+    over = state.undone_times.union(instant.time for instant in timeline.instants) - pending
     for entry in storage.list(HEARTBEATS):
-        is_over = entry.name in over or state.lists_undone(entry.name)
+        is_over = entry.name in over
         is_old = clock.now_ms() - entry.modified_ms >= DEAD_AFTER_MS
         if not entry.is_folder and entry.name not in pending and (is_over or is_old):
             storage.delete(entry.path)
@@ -304,6 +327,11 @@ def forget_heartbeats(storage: Storage, state: DecisionState, timeline: Timeline
 def list_claims(storage: Storage) -> Sequence[FileInfo]:
     """List the claim files. List them before the timeline is loaded from which `choose_stale_claims` chooses."""
     return [entry for entry in storage.list(own_path("pending")) if not entry.is_folder]
+
+
+def list_claimed_times(storage: Storage) -> frozenset[str]:
+    """Return the times of the instants that writers of lakeformat have claimed."""
+    return frozenset(entry.name for entry in list_claims(storage))
 
 
 def choose_stale_claims(

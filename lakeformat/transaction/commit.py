@@ -98,7 +98,7 @@ def put_completed(
         )
 
     try:
-        decide(store, make_decision, lease=lease, is_shared=lease is not None)
+        decide(store, make_decision, lease=lease)
     except FileExistsError:
         return _read_own_or_refuse(store, commit)
     except OutcomeUnknownError as error:

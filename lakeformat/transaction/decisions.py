@@ -179,9 +179,10 @@ class DecisionState:
         """Tell whether the decision with this nonce is among the newest ones."""
         return any(each == nonce for _, each in self.recent)
 
-    def lists_undone(self, instant_time: str) -> bool:
-        """Tell whether a write of this instant was undone: any run of it."""
-        return any(each.partition("/")[0] == instant_time for each in self.undone)
+    @property
+    def undone_times(self) -> frozenset[str]:
+        """Return the times of the instants of which a run was undone."""
+        return frozenset(each.partition("/")[0] for each in self.undone)
 
     def has_undone(self, instant_time: str, write_id: str) -> bool:
         """Tell whether this write of an instant was undone."""
@@ -322,15 +323,12 @@ def _is_overtaken(state: DecisionState, timeline: Timeline) -> bool:
     return state.is_shared and last is not None and last.kind is Kind.COMMIT and fingerprint(timeline) != last.seen
 
 
-def decide(
-    store: TimelineStore, check: Check, *, lease: Lease | None = None, is_shared: bool = False
-) -> Decision | None:
+def decide(store: TimelineStore, check: Check, *, lease: Lease | None = None) -> Decision | None:
     """Decide a step and carry it out. On storage with locks, call it under the table's lock.
 
     Args:
         check: makes the decision; it is called again after each decision of another writer.
-        lease: the lease of the lock that other programs respect, too; None if there is none.
-        is_shared: whether Hudi writes to the table, too.
+        lease: the lease of the lock that Hudi's writers respect, too; None if Hudi does not write to the table.
 
     Returns:
         the decision, which is carried out; None if ``check`` returned None.
@@ -360,7 +358,8 @@ def decide(
             lease.check(_LEASE_SECONDS)
         if _is_large(decision):
             storage.replace(_aside_path(nonce), decision.data)
-        is_decided = _replace_state(storage, state.add(decision, nonce, is_shared=is_shared), version, nonce, decision)
+        added = state.add(decision, nonce, is_shared=lease is not None)
+        is_decided = _replace_state(storage, added, version, nonce, decision)
         if is_decided and decision.path:
             _carry_out(storage, decision)
         if _is_large(decision):
@@ -398,8 +397,6 @@ def _replace_state(
             return _was_decided(storage, nonce, state.number, decision)
         except OutcomeUnknownError as error:
             reason = error
-        except StorageError:
-            raise
         else:
             return True
     raise _make_unknown_error(storage, decision, reason)
@@ -421,8 +418,6 @@ def _was_decided(storage: Storage, nonce: str, number: int, decision: Decision) 
 def _carry_out(storage: Storage, decision: Decision) -> None:
     try:
         put_once(storage, decision.path, decision.data)
-    except FileExistsError:
-        raise
     except FileNotFoundError:  # Others have carried it out, and the file is archived since.
         return
     except StorageError as error:

@@ -12,7 +12,7 @@ from lakeformat.concurrency import sleep
 from lakeformat.errors import WriteConflictError
 from lakeformat.model.files import FileGroupId
 from lakeformat.model.instant import COMMIT_ACTIONS, Action, Instant, State
-from lakeformat.storage.port import Clock, own_path
+from lakeformat.storage.port import Clock
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.transaction import claims
@@ -79,7 +79,7 @@ def wait_for_begun_writes(
     ]
     if not begun or not touched:
         return False
-    claimed = _list_claimed(store)
+    claimed = claims.list_claimed_times(store.storage)
     foreign = [instant for instant in begun if instant.time not in claimed]
     for instant in foreign:
         for _ in range(_BEGIN_MS // _POLL_MS):
@@ -90,11 +90,6 @@ def wait_for_begun_writes(
                 break
             sleep(_POLL_MS / 1000)
     return bool(foreign)
-
-
-def _list_claimed(store: TimelineStore) -> frozenset[str]:
-    """Return the times of the instants that writers of lakeformat have claimed."""
-    return frozenset(entry.name for entry in store.storage.list(own_path("pending")))
 
 
 def check_foreign_writes(
@@ -120,7 +115,7 @@ def check_foreign_writes(
     ]
     if not others:
         return
-    claimed = _list_claimed(store)
+    claimed = claims.list_claimed_times(store.storage)
     for instant in others:
         if instant.time in claimed:
             continue

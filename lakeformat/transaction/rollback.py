@@ -157,7 +157,7 @@ def _erase_late_files(store: TimelineStore, state: DecisionState, timeline: Time
     late = [
         instant
         for instant in timeline.pending
-        if state.lists_undone(instant.time) and claims.read_claim(store.storage, instant.time) is None
+        if instant.time in state.undone_times and claims.read_claim(store.storage, instant.time) is None
     ]
     for instant in late:
         if instant.time in state.undone or not _has_requested_plan(store, instant):

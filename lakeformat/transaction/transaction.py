@@ -50,7 +50,7 @@ from lakeformat.transaction.commit_listeners import (
     PublishedCommit,
 )
 from lakeformat.transaction.conflict import check_conflicts, check_opened_slices, check_plans, reduce_compactions
-from lakeformat.transaction.decisions import Decision, DecisionState, Kind, decide, warn_of_single_writer
+from lakeformat.transaction.decisions import Decision, DecisionState, Kind, warn_of_single_writer
 from lakeformat.transaction.foreign_writes import check_foreign_writes, wait_for_begun_writes
 from lakeformat.transaction.hooks import CommitMessage, Hooks
 from lakeformat.transaction.markers import remove_markers
@@ -256,11 +256,7 @@ class Transaction:
             check_plans(groups, planned, partial(advise_on_plan, self.store))
             return Decision(kind=Kind.PLAN, instant_time=instant.time, path=path, data=plan)
 
-        try:
-            decide(self.store, check, lease=self._lease, is_shared=self._lease is not None)
-        except WriteConflictError:
-            claims.release(self.storage, instant.time)
-            raise
+        claims.decide_claimed(self.store, instant, check, self._lease)
 
     def move_to_inflight(
         self,

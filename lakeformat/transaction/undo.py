@@ -53,7 +53,6 @@ from lakeformat.transaction.decisions import (
     Decision,
     DecisionState,
     Kind,
-    decide,
     encode_void_commit,
     prepare_removal,
 )
@@ -161,11 +160,7 @@ class CommitUndo:
                 check(state, timeline)
             return decision
 
-        try:
-            decide(self.store, check_and_decide)
-        except WriteConflictError:
-            claims.release(self.store.storage, rollback.time)
-            raise
+        claims.decide_claimed(self.store, rollback, check_and_decide)
         return rollback
 
     def roll_back(self, rollback: Instant) -> RollbackMetadata:

@@ -17,7 +17,7 @@ import pytest
 
 from lakeformat.errors import StorageError
 from lakeformat.storage import FileInfo, LocalStorage
-from lakeformat.storage.port import OWN, EndlessLease, Lease, OutcomeUnknownError, Version, VersionChangedError
+from lakeformat.storage.port import OWN, Lease, NoLocks, OutcomeUnknownError, Version, VersionChangedError
 
 __all__ = [
     "MODES",
@@ -265,21 +265,8 @@ class FaultyStorage:
             yield lease
 
 
-class UnlockedStorage(LocalStorage):
+class UnlockedStorage(NoLocks, LocalStorage):
     """A storage whose lock excludes no other process, like an object store."""
-
-    has_lock = False
-
-    @contextmanager
-    def lock(self, timeout_seconds: float) -> Iterator[Lease]:
-        yield EndlessLease()
-
-    @contextmanager
-    def hold(self, path: str) -> Iterator[None]:
-        yield
-
-    def is_held(self, path: str) -> bool:
-        return False
 
 
 class HoldingStorage(FaultyStorage):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from collections import defaultdict
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ from lakeformat.write.intake import create_table
 from lakeformat.write.workload.buckets import derive_file_id
 from tests.helpers import hudi_rs
 from tests.helpers.examples import examples
-from tests.helpers.faulty import Call, FaultyStorage
+from tests.helpers.faulty import Call, FaultyStorage, UnlockedStorage
 from tests.helpers.fixture_tables import unpack
 from tests.helpers.flights import open_at
 from tests.helpers.tables import a_schema
@@ -264,15 +263,6 @@ def test_a_merge_keeps_every_key_in_its_bucket(tmp_path: Path) -> None:
     assert_one_file_a_bucket(table, 2)
 
 
-class Unlocked(LocalStorage):
-    """A storage whose lock excludes no process, like an object store. Heartbeats show that writers are alive."""
-
-    has_lock = False
-
-    def lock(self, timeout_seconds: float) -> AbstractContextManager[None]:
-        return nullcontext()
-
-
 def test_two_writers_do_not_open_one_bucket_twice(tmp_path: Path) -> None:
     bucketed(tmp_path / "t", 1)
     asked = resolve(
@@ -283,9 +273,9 @@ def test_two_writers_do_not_open_one_bucket_twice(tmp_path: Path) -> None:
     def another(call: Call) -> None:
         if waiting and call.name == "open_output":
             waiting.clear()
-            Table(Unlocked(str(tmp_path / "t")), asked).insert(rows(theirs))
+            Table(UnlockedStorage(str(tmp_path / "t")), asked).insert(rows(theirs))
 
-    ours = Table(FaultyStorage(Unlocked(str(tmp_path / "t")), meanwhile=another), asked)
+    ours = Table(FaultyStorage(UnlockedStorage(str(tmp_path / "t")), meanwhile=another), asked)
     with pytest.raises(WriteConflictError, match=r"opened the same bucket.*run the write again"):
         ours.upsert(rows({("p", "ours"): 1}))
     assert not waiting

@@ -14,14 +14,14 @@ import pyarrow as pa
 from lakeformat.errors import StorageError
 from lakeformat.storage.port import (
     HOODIE,
-    EndlessLease,
     FileInfo,
-    Lease,
+    NoLocks,
     OutcomeUnknownError,
     Version,
     VersionChangedError,
     check_folder,
     check_path,
+    check_version,
 )
 from tests.simulation.scheduler import Client, Killed, Scheduler
 
@@ -133,10 +133,9 @@ class Bucket:
         return True
 
 
-class SimStorage:
+class SimStorage(NoLocks):
     """The storage adapter of one client: each request gives up the turn, and may meet a fault."""
 
-    has_lock = False
     has_versions = True
 
     def __init__(self, bucket: Bucket, client: Client) -> None:
@@ -263,10 +262,7 @@ class SimStorage:
         def apply(is_late: bool) -> Version:
             found = self.bucket.objects.get(path)
             if "if-match" not in self.bucket.walls:
-                if version is None and found is not None:
-                    raise FileExistsError(path)
-                if version is not None and (found is None or found.tag != version.tag):
-                    raise VersionChangedError(f"{path} has changed")
+                check_version(path, self.location, Version(found.tag) if found else None, version)
             return Version(self.bucket.put(path, data, self.client.name, is_late=is_late))
 
         try:
@@ -359,24 +355,6 @@ class SimStorage:
     def remove_empty(self, path: str) -> bool:
         """Tell whether the folder has no files."""
         return not self.list(path)
-
-    # --- locks, which object stores do not have -------------------------------------------------------
-
-    @contextmanager
-    def hold(self, path: str) -> Iterator[None]:
-        """Do nothing."""
-        check_path(path)
-        yield
-
-    def is_held(self, path: str) -> bool:
-        """Return False."""
-        check_path(path)
-        return False
-
-    @contextmanager
-    def lock(self, timeout_seconds: float) -> Iterator[Lease]:
-        """Do nothing, and yield an endless lease."""
-        yield EndlessLease()
 
 
 class SimClock:

@@ -6,7 +6,6 @@ import itertools
 import os
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import pytest
@@ -22,7 +21,7 @@ from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline_layout import LAYOUT_1
 from lakeformat.transaction.claims import DEAD_AFTER_MS, FOREIGN_GRACE_MS, claim_instant
 from lakeformat.transaction.rollback import roll_back
-from tests.helpers.faulty import Call, FaultyStorage, SteppingClock, once
+from tests.helpers.faulty import Call, FaultyStorage, SteppingClock, UnlockedStorage, once
 from tests.helpers.flights import NEXT, SCHEMA, WRITES, Model, Write, copy_of, leftovers, open_at, rows_of
 
 UPSERT = WRITES[0]
@@ -325,15 +324,6 @@ def test_two_overwrites_from_one_snapshot_conflict(template: tuple[Path, Model],
     assert leftovers(storage) == []
 
 
-class Unlocked(LocalStorage):
-    """A storage without our lock, as for a program that does not know it."""
-
-    has_lock = False
-
-    def lock(self, timeout_seconds: float) -> AbstractContextManager[None]:
-        return nullcontext()
-
-
 @pytest.mark.parametrize("operation", ["update", "delete where", "merge"])
 def test_foreign_commit_between_planning_and_claim_is_a_conflict(
     operation: str, template: tuple[Path, Model], tmp_path: Path
@@ -344,7 +334,7 @@ def test_foreign_commit_between_planning_and_claim_is_a_conflict(
     (write,) = (write for write in WRITES if write.operation == operation)
     foreign = once(
         lambda call: call.changes and f"{OWN}/pending/" in call.path,
-        lambda _: NEXT.run(lakeformat.Table(Unlocked(storage.root))),
+        lambda _: NEXT.run(lakeformat.Table(UnlockedStorage(storage.root))),
     )
     with pytest.raises(WriteConflictError, match="overlaps commit"):
         write.run(open_at(FaultyStorage(storage, meanwhile=foreign), "writer", ALONE))
@@ -364,7 +354,7 @@ def test_foreign_commit_at_any_listing_loses_no_row(
     looks, landed = itertools.count(1), []
 
     def land(_: Call) -> None:
-        theirs = lakeformat.Table(Unlocked(storage.root))
+        theirs = lakeformat.Table(UnlockedStorage(storage.root))
         landed.append(len(theirs.snapshot().timeline.commits))
         NEXT.run(theirs)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from threading import Event
 
@@ -15,26 +14,13 @@ from lakeformat.errors import WriteConflictError
 from lakeformat.model.files import BaseFileName
 from lakeformat.model.instant import Action
 from lakeformat.model.operation import Operation
-from lakeformat.storage import LocalStorage
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.transaction.claims import PROCESS, HeartbeatThread, claim_instant, read_claim, release
-from tests.helpers.faulty import Call, Crash, Fault, FaultyStorage, Mode
+from tests.helpers.faulty import Call, Crash, Fault, FaultyStorage, Mode, UnlockedStorage
 from tests.helpers.flights import NEXT, WRITES, Model, copy_of, grow_old, leftovers, open_at, rows_of
 from tests.helpers.local_shuffle import write_shuffled
 
 LONG = 60.0
-
-
-class Unlocked(LocalStorage):
-    """A storage without locks, like an object store: processes see only files."""
-
-    has_lock = False
-
-    def lock(self, timeout_seconds: float) -> AbstractContextManager[None]:
-        return nullcontext()
-
-    def hold(self, path: str) -> AbstractContextManager[None]:
-        return nullcontext()
 
 
 def is_beating(instant_time: str) -> bool:
@@ -75,7 +61,7 @@ def test_every_write_keeps_its_heartbeat_while_it_writes_files(
 ) -> None:
     """Every way of writing also keeps its claim, if the storage has locks."""
     copied = copy_of(template[0], tmp_path)
-    storage = copied if has_lock else Unlocked(copied.root)
+    storage = copied if has_lock else UnlockedStorage(copied.root)
     seen: list[tuple[bool, bool]] = []
 
     def look(call: Call) -> None:
@@ -94,7 +80,7 @@ def test_without_locks_living_writers_are_spared_and_dead_ones_rolled_back(
     way: str, template: tuple[Path, Model], tmp_path: Path
 ) -> None:
     """A writer is dead if it has not beaten for two minutes. Until then the message says that it may be alive."""
-    storage = Unlocked(copy_of(template[0], tmp_path).root)
+    storage = UnlockedStorage(copy_of(template[0], tmp_path).root)
     dying = FaultyStorage(storage, Fault(lambda _, call: call.path.endswith("/MARKERS0"), Mode.AFTER))
     with pytest.raises(Crash):
         WAYS[way](open_at(dying, "dead"))

@@ -20,7 +20,6 @@ The other operations are in test_seed_write_operations.py, the index in tests/in
 from __future__ import annotations
 
 import json
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import pyarrow as pa
@@ -32,10 +31,9 @@ from lakeformat import InvalidOptionError, Table, ValidationFailedError, WriteCo
 from lakeformat.config.resolve import resolve
 from lakeformat.files.footers import read_key_footer
 from lakeformat.storage import LocalStorage
-from lakeformat.storage.port import EndlessLease, Lease
 from lakeformat.transaction.hooks import ProposedWrite
 from tests.helpers import hudi_rs
-from tests.helpers.faulty import Call, Fault, FaultyStorage, Mode
+from tests.helpers.faulty import Call, Fault, FaultyStorage, Mode, UnlockedStorage
 from tests.helpers.flights import leftovers
 from tests.helpers.flow_table import (
     NO_PACKING,
@@ -251,21 +249,15 @@ def test_commit_changes_runs_pre_commit_validators_before_readers_see_the_write(
 def test_commit_changes_checks_for_conflicts_with_concurrent_writers(tmp_path: Path) -> None:
     """Another writer changes the same file group during our write, on a storage without locks."""
 
-    class Unlocked(LocalStorage):
-        has_lock = False
-
-        def lock(self, timeout_seconds: float) -> AbstractContextManager[Lease]:
-            return nullcontext(EndlessLease())
-
     table = new_table(tmp_path, {("x", "a"): 1})
     theirs = iter([rows({("x", "a"): 2})])
 
     def another_writer(call: Call) -> None:
         if call.name == "open_output" and (batch := next(theirs, None)) is not None:
-            Table(Unlocked(str(tmp_path / "t"))).upsert(batch)
+            Table(UnlockedStorage(str(tmp_path / "t"))).upsert(batch)
 
     once = resolve({"lakeformat.write.retries": 0})
-    live = Table(FaultyStorage(Unlocked(str(tmp_path / "t")), meanwhile=another_writer), once)
+    live = Table(FaultyStorage(UnlockedStorage(str(tmp_path / "t")), meanwhile=another_writer), once)
     with pytest.raises(WriteConflictError, match=r"overlaps commit \d+ in 1 file group"):
         live.upsert(rows({("x", "a"): 3}))
     assert stored(table) == [("x", "a", 2)]

@@ -33,7 +33,7 @@ from lakeformat.services.archive.plan import ArchiveLimits, archive_limits, choo
 from lakeformat.services.clean.plan import choose_retention, find_earliest_to_retain
 from lakeformat.services.clean.run import read_last_clean
 from lakeformat.services.cluster.run import write_clustering_note
-from lakeformat.storage.port import FileInfo, Lease, own_path
+from lakeformat.storage.port import FileInfo, Lease
 from lakeformat.timeline.archive_writer import (
     HistorySettings,
     compact_history,
@@ -42,6 +42,7 @@ from lakeformat.timeline.archive_writer import (
     write_history,
 )
 from lakeformat.timeline.timeline import Timeline
+from lakeformat.transaction import claims
 from lakeformat.transaction.decisions import LATEST_REQUEST_MS, Decision, DecisionState, Kind, decide
 from lakeformat.transaction.rollback import delete_files_of
 
@@ -121,7 +122,7 @@ class ArchiveSession:
         self, config: TableConfig, timeline: Timeline, requested: tuple[int | None, int | None]
     ) -> tuple[Instant, ...]:
         limits = self._limits(config, timeline, requested)
-        claimed = frozenset(entry.name for entry in self.storage.list(own_path("pending")) if not entry.is_folder)
+        claimed = claims.list_claimed_times(self.storage)
         return choose_instants(
             timeline,
             limits,
@@ -220,7 +221,7 @@ class ArchiveSession:
             is_changed = not timeline.commit_times.issuperset(i.time for i in chosen if i.action in COMMIT_ACTIONS)
             if is_blocked or has_older or is_changed or timeline.of_action(Action.SAVEPOINT) != saved:
                 return None
-            undone.update(time for each in state.undone if (time := each.partition("/")[0]) <= newest)
+            undone.update(time for time in state.undone_times if time <= newest)
             undone.difference_update(timeline.commit_times)
             return Decision(kind=Kind.ARCHIVE, instant_time=newest, archived_to=newest)
 

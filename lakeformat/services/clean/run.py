@@ -189,7 +189,7 @@ class CleanSession:
         """
         config = self.store.config()
         config.check_readable(self.storage.location)
-        while self._has_pending_clean():
+        while _has_pending_clean(self.store.load()):
             with self._plan_and_keep_alive(lambda: self._claim_dead_clean(config)) as work:
                 if work is not None:
                     _LOG.warning("%s: finishing clean %s, whose process died", self.storage.location, work.instant.time)
@@ -231,7 +231,7 @@ class CleanSession:
 
     def may_be_due(self, retention: Retention, timeline: Timeline) -> bool:
         """Tell, from a timeline alone, whether there may be files to delete."""
-        if any(clean.state is not State.COMPLETED for clean in timeline.of_action(Action.CLEAN)):
+        if _has_pending_clean(timeline):
             return True
         config, now_ms = self.store.known_config, self.context.clock.now_ms()
         if retention.policy is Policy.VERSIONS:
@@ -248,9 +248,6 @@ class CleanSession:
         return _make_result(search, retention, "")
 
     # --- planning, under the lock ---------------------------------------------------------------------
-
-    def _has_pending_clean(self) -> bool:
-        return any(clean.state is not State.COMPLETED for clean in self.store.load().of_action(Action.CLEAN))
 
     @contextmanager
     def _plan_and_keep_alive(self, plan: Callable[[], _Work | None]) -> Iterator[_Work | None]:
@@ -396,11 +393,7 @@ class CleanSession:
             data = encode_clean_plan(plan, self.storage.location)
             return Decision(kind=Kind.PLAN, instant_time=clean.time, path=self.store.path(clean), data=data)
 
-        try:
-            decide(self.store, check)
-        except WriteConflictError:
-            claims.release(self.storage, clean.time)
-            raise
+        claims.decide_claimed(self.store, clean, check)
 
     def _start(self, clean: Instant, plan: CleanPlan) -> Instant:
         """Make the clean inflight. Drop Hudi's metadata table first, because it would list the deleted files."""
@@ -489,6 +482,10 @@ class CleanSession:
         while path and self.storage.remove_empty(path):
             path = path.rpartition("/")[0]
         return True
+
+
+def _has_pending_clean(timeline: Timeline) -> bool:
+    return any(clean.state is not State.COMPLETED for clean in timeline.of_action(Action.CLEAN))
 
 
 def _choose_deletable(path: str, names: Sequence[str], kept_paths: frozenset[str]) -> list[str]:

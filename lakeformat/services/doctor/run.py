@@ -179,7 +179,7 @@ class DoctorSession:
         """
         if not any(each.kind in _LEFTOVERS for each in findings):
             return list(findings)
-        claimed = {entry.name for entry in self.storage.list(own_path("pending"))}
+        claimed = claims.list_claimed_times(self.storage)
         now = self.store.load()
         new = claimed.union(i.time for i in now.pending) | (now.commit_times - before.commit_times)
         return [each for each in findings if each.kind not in _LEFTOVERS or _instant_of(each.path) not in new]

@@ -30,7 +30,7 @@ from lakeformat.timeline.timeline import Timeline
 from lakeformat.transaction import claims
 from lakeformat.transaction.claims import keep_alive
 from lakeformat.transaction.commit_listeners import drop_metadata_table
-from lakeformat.transaction.decisions import VOID_KEY, Decision, DecisionState, Kind, decide
+from lakeformat.transaction.decisions import VOID_KEY, Decision, DecisionState, Kind
 from lakeformat.transaction.rollback import recover
 from lakeformat.transaction.undo import CommitUndo, files_to_undo, list_remaining_logs
 
@@ -236,11 +236,7 @@ class RestoreSession:
                 is_barrier=True,
             )
 
-        try:
-            decide(self.store, check)
-        except WriteConflictError:
-            claims.release(self.storage, restore.time)
-            raise
+        claims.decide_claimed(self.store, restore, check)
 
     def _config(self) -> TableConfig:
         config = self.store.config()

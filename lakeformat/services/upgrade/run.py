@@ -34,12 +34,13 @@ from lakeformat.model.instant import COMMIT_ACTIONS, Action, Instant, State, for
 from lakeformat.model.table_config import PROPERTIES_PATH, TIMELINE_PATH, TableConfig
 from lakeformat.public import OneLine, public
 from lakeformat.services.upgrade.plan import convert_properties, list_moves, make_completion_times
-from lakeformat.storage.port import Lease, OutcomeUnknownError, Version, own_path
+from lakeformat.storage.port import Lease, OutcomeUnknownError, Version
 from lakeformat.timeline.archive import read_archive_logs, read_lsm_history
 from lakeformat.timeline.archive_writer import write_archive_log, write_history
 from lakeformat.timeline.store import MOVED
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.timeline.timeline_layout import LAYOUT_1, LAYOUT_2, TimelineLayout, layout_of
+from lakeformat.transaction import claims
 from lakeformat.transaction.commit_listeners import drop_metadata_table, write_properties
 from lakeformat.transaction.decisions import Decision, DecisionState, Kind, decide, prepare_removal, read_state
 from lakeformat.transaction.rollback import delete_files_of, recover
@@ -192,7 +193,7 @@ class VersionSession:
         if not self.storage.has_lock:
             # The instants of these writes may be on the timeline that is removed, so no writer would undo them. A
             # completed write may have a claim, too, for a moment.
-            claimed = {claim.name for claim in self.storage.list(own_path("pending"))}
+            claimed = claims.list_claimed_times(self.storage)
             timeline = self.store.load()
             begun = frozenset(time for time in claimed if not timeline.is_committed(time))
             for instant_time in sorted(begun):
