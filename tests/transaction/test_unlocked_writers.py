@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 
 import lakeformat
+from lakeformat.config.resolve import resolve
 from lakeformat.errors import WriteConflictError
 from lakeformat.transaction.decisions import STATE_PATH, read_state
 from tests.helpers.faulty import Call, FaultyStorage, UnlockedStorage, once
 from tests.helpers.flights import NEXT, Model, Write, copy_of, leftovers, make_template, open_at, rows_of
+from tests.helpers.tables import a_batch, a_schema
 
 KINDS = [("6", "COPY_ON_WRITE"), ("8", "COPY_ON_WRITE"), ("9", "COPY_ON_WRITE")]
 LOGGED = [("6", "MERGE_ON_READ"), ("8", "MERGE_ON_READ"), ("9", "MERGE_ON_READ")]
@@ -108,6 +110,33 @@ def test_writer_that_was_undone_cannot_publish(kind: tuple[str, str], tmp_path: 
 def age(file: Path) -> None:
     """Set a file's modification time to the year 2000."""
     os.utime(file, (946_684_800, 946_684_800))
+
+
+def test_late_file_of_an_undone_write_stays_hidden_after_an_archiving(tmp_path: Path) -> None:
+    """Readers take a file for committed if its instant is older than the oldest commit of the timeline."""
+    path = tmp_path / "t"
+    table = lakeformat.create(path, a_schema(id="int64", p="string"), record_key="id", partition_by="p")
+    for number in range(5):
+        table.upsert(a_batch(id=[number], p=["b"]))
+    for file in Path(path, ".hoodie").glob("*.commit"):
+        age(file)
+    late: dict[Path, bytes] = {}
+
+    def undo(_: Call) -> None:
+        late.update((file, file.read_bytes()) for file in Path(path, "a").glob("*.parquet"))
+        for heartbeat in Path(path, ".hoodie", ".heartbeat").iterdir():
+            age(heartbeat)
+        lakeformat.Table(UnlockedStorage(path)).upsert(a_batch(id=[5], p=["b"]))
+
+    storage = FaultyStorage(UnlockedStorage(path), meanwhile=once(is_decided, undo))
+    with pytest.raises(WriteConflictError, match="rolled back by another writer"):
+        lakeformat.Table(storage, resolve(ONCE)).upsert(a_batch(id=[6], p=["a"]))
+    assert late
+    last = lakeformat.Table(UnlockedStorage(path), resolve({"hoodie.clean.automatic": False}))
+    assert len(last.archive(min_commits=1, max_commits=2).instants) == 4
+    for file, data in late.items():
+        file.write_bytes(data)
+    assert sorted(last.to_arrow()["id"].to_pylist()) == list(range(6))
 
 
 def test_state_counts_the_decisions(tmp_path: Path) -> None:

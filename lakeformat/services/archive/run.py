@@ -166,7 +166,7 @@ class ArchiveSession:
             return (), "the table has a metadata table, whose compactions decide what may be archived"
         chosen = self._choose_due(config, before, requested)
         entries = {entry.name: entry for entry in self.storage.list(self.store.layout.folder) if not entry.is_folder}
-        chosen = self._keep_young(chosen, entries)
+        chosen = self._keep_young(chosen, before, entries)
         if not chosen:
             return (), "nothing is old enough to archive"
         if not self._decide(chosen, before):
@@ -182,11 +182,19 @@ class ArchiveSession:
         carry_over(self.store, config, manifest, chosen)
         return chosen, ""
 
-    def _keep_young(self, chosen: Sequence[Instant], entries: Mapping[str, FileInfo]) -> tuple[Instant, ...]:
-        """Return the instants before the first one that must stay, because late requests may still create its files.
+    def _keep_young(
+        self, chosen: Sequence[Instant], before: Timeline, entries: Mapping[str, FileInfo]
+    ) -> tuple[Instant, ...]:
+        """Return the instants before the first one that must stay, because late requests may still create files.
 
-        Otherwise an archived commit could come back. Ages are measured by the storage's clock: between two files of one
-        listing. On storage with locks, all may be archived.
+        A young commit stays: it could come back. The newest commit before an instant that was rolled back a short time
+        ago stays, too: without it, readers would take late files of that instant for files of an archived commit. Ages
+        are measured by the storage's clock: between two files of one listing. On storage with locks, all may be
+        archived.
+
+        Args:
+            before: the timeline from which the instants were chosen.
+            entries: maps the file names of the timeline's folder to its files.
         """
         if self.storage.has_lock:
             return tuple(chosen)
@@ -196,7 +204,13 @@ class ArchiveSession:
             entry = entries.get(self.store.layout.file_name(instant))
             return entry is not None and now - entry.modified_ms >= LATEST_REQUEST_MS
 
-        return tuple(takewhile(is_old, chosen))
+        rollbacks = [i for i in before.of_action(Action.ROLLBACK) if not is_old(i)]
+        plans = [self.store.read_rollback_plan(rollback) for rollback in rollbacks]
+        undone = min((plan.instant_time for plan in plans if plan is not None), default="~")
+        saved = {instant.time for instant in before.of_action(Action.SAVEPOINT)}
+        starts = [commit.time for commit in before.commits if commit.time < undone and commit.time not in saved]
+        stop = max(starts, default="") if plans else "~"
+        return tuple(takewhile(lambda instant: is_old(instant) and instant.time < stop, chosen))
 
     def _decide(self, chosen: Sequence[Instant], before: Timeline) -> bool:
         """Decide that these instants are archived: no older write may be published any more.
@@ -213,6 +227,8 @@ class ArchiveSession:
         """
         newest = max((instant.time for instant in chosen if instant.action in COMMIT_ACTIONS), default="")
         saved = before.of_action(Action.SAVEPOINT)
+        gone = {instant.time for instant in (*chosen, *saved)}
+        first = min((commit.time for commit in before.commits if commit.time not in gone), default="~")
         undone: set[str] = set()
 
         def check(state: DecisionState, timeline: Timeline) -> Decision | None:
@@ -221,7 +237,7 @@ class ArchiveSession:
             is_changed = not timeline.commit_times.issuperset(i.time for i in chosen if i.action in COMMIT_ACTIONS)
             if is_blocked or has_older or is_changed or timeline.of_action(Action.SAVEPOINT) != saved:
                 return None
-            undone.update(time for time in state.undone_times if time <= newest)
+            undone.update(time for time in state.undone_times if time < first)
             undone.difference_update(timeline.commit_times)
             return Decision(kind=Kind.ARCHIVE, instant_time=newest, archived_to=newest)
 
