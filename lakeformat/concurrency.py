@@ -14,10 +14,11 @@ from contextlib import AbstractContextManager, contextmanager
 from threading import Event, Thread
 from typing import Protocol, TypeVar
 
-__all__ = ["Backend", "every", "monotonic", "run_all", "sleep", "thread_pool", "use_backend"]
+__all__ = ["Backend", "every", "monotonic", "run_all", "run_both", "sleep", "thread_pool", "use_backend"]
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
+_Other = TypeVar("_Other")
 
 
 class Backend(Protocol):
@@ -89,6 +90,28 @@ def run_all(function: Callable[[_Item], _Result], items: Iterable[_Item], *, thr
     """
     with thread_pool(threads) as pool:
         return list(pool.map(function, items))
+
+
+def run_both(
+    first: Callable[[], _Result], second: Callable[[], _Other], *, at_once: bool = True
+) -> tuple[_Result, _Other]:
+    """Call two functions and return both results. Neither may need what the other one does.
+
+    Args:
+        at_once: False to call the second function after the first one.
+
+    Raises:
+        Exception: the error of the first function, or else of the second.
+    """
+    if not at_once:
+        return first(), second()
+    with thread_pool(1) as pool:
+        running = pool.submit(first)
+        try:
+            found = second()
+        finally:
+            result = running.result()
+        return result, found
 
 
 def every(seconds: float, action: Callable[[], bool], *, name: str) -> AbstractContextManager[None]:

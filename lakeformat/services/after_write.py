@@ -157,9 +157,12 @@ class Executors:
 
 
 def run_due_services(
-    context: TableContext, options: Options, executors: Executors | None = None
+    context: TableContext, options: Options, executors: Executors | None = None, *, since: str = "~"
 ) -> dict[str, Any] | None:
     """Run the services that are due: compaction, clustering, expiry of partitions, cleaning, archiving, in this order.
+
+    Args:
+        since: instant time of the write; "~" if it is not known.
 
     Returns:
         A mapping of service name to a text that says what the service did, for the write's report; None if no service
@@ -187,7 +190,7 @@ def run_due_services(
     if expires_inline(options):
         services.append(("expiry", lambda: _expire(context, options)))
     if options[CLEANS]:
-        services.append(("clean", lambda: _clean(context, options, executors.deleter, newest)))
+        services.append(("clean", lambda: _clean(context, options, executors.deleter, newest(), since)))
     if options[ARCHIVES]:
         services.append(("archive", lambda: _archive(context, options, newest)))
     for name, run in services:
@@ -212,12 +215,12 @@ def _expire(context: TableContext, options: Options) -> str | None:
 
 
 def _clean(
-    context: TableContext, options: Options, deleter: Deleter | None, newest: Callable[[], Timeline]
+    context: TableContext, options: Options, deleter: Deleter | None, newest: Timeline, since: str
 ) -> str | None:
     session, retention = CleanSession(context, options, deleter), choose_retention(options)
-    if not session.may_be_due(retention, newest()):
+    if not session.may_be_due(retention, newest, since):
         return None
-    result = session.clean(retention, only_if_due=True)
+    result = session.clean(retention, only_if_due=True, newest=newest)
     return None if result.skipped else str(result)
 
 
@@ -271,7 +274,7 @@ def _compact_outgrown(
     If other programs have commits on the timeline, nothing is compacted, because these programs may have their own
     rules for compaction.
     """
-    if context.store.config().table_type is not TableType.MERGE_ON_READ:
+    if context.store.known_config.table_type is not TableType.MERGE_ON_READ:
         return None
     store, timeline = context.store, context.store.load()
     deltas = [one for one in timeline.commits if one.action is Action.DELTA_COMMIT]
@@ -292,7 +295,7 @@ def run_services_after_write(
     result: WriteResult, context: TableContext, options: Options, executors: Executors | None = None
 ) -> WriteResult:
     """Run the services that are due after a write. Return the write's result, with ``services`` added to its report."""
-    done = None if result.skipped else run_due_services(context, options, executors)
+    done = None if result.skipped else run_due_services(context, options, executors, since=result.instant_time)
     if done is None:
         return result
     return WriteResult(result.instant_time, result.operation, {**result.report, "services": done})

@@ -20,7 +20,7 @@ from typing import Final, Protocol
 
 from lakeformat.concurrency import sleep
 from lakeformat.errors import StorageError
-from lakeformat.storage.port import OutcomeUnknownError, Version, check_version, own_path
+from lakeformat.storage.port import OutcomeUnknownError, Version, VersionChangedError, check_version, own_path
 
 __all__ = [
     "ConditionFailedError",
@@ -107,7 +107,11 @@ def replace_if_unchanged(store: ConditionalStore, path: str, data: bytes, versio
         found = _read_back(store, path)
         if found is not None and found[0] == data:
             return found[1]
-        check_version(path, store.location, found[1] if found is not None else None, version)
+        try:
+            check_version(path, store.location, found[1] if found is not None else None, version)
+        except VersionChangedError as error:
+            error.found = found
+            raise
         _wait(store, path, answer, pause)
     raise AssertionError("unreachable")
 

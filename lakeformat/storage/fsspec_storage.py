@@ -41,6 +41,11 @@ class FsspecStorage(RemoteStorage):
         """Return False, because fsspec has no conditional writes."""
         return False
 
+    @property
+    def has_folders(self) -> bool:
+        """Return True, because some of fsspec's file systems have folders."""
+        return True
+
     @cached_property
     def _fs(self) -> Any:
         import fsspec
@@ -209,6 +214,11 @@ class GcsStorage(FsspecStorage):
     def has_versions(self) -> bool:
         """Tell whether the server respects conditional writes. Google's does."""
         return super(FsspecStorage, self).has_versions
+
+    @property
+    def has_folders(self) -> bool:
+        """Return False."""
+        return False
 
     def _find_class(self, fsspec: Any) -> Any:
         """Return gcsfs's class for the JSON API, which sends no gRPC requests: other servers do not know them."""

@@ -177,6 +177,7 @@ class LocalStorage:
     sync: bool = False
     has_lock: bool = field(default=EXCLUDES, init=False)
     has_versions: bool = field(default=EXCLUDES, init=False)
+    has_folders: bool = field(default=True, init=False)
 
     @property
     def location(self) -> str:
@@ -366,6 +367,11 @@ class LocalStorage:
             with suppress(FileNotFoundError, NotADirectoryError):
                 os.unlink(real)
             _drop_checksum(real)
+
+    def delete_all(self, paths: Sequence[str]) -> None:
+        """Remove files, if they are there."""
+        for path in paths:
+            self.delete(path)
 
     def delete_folder(self, path: str) -> None:
         """Remove a folder of ``.hoodie``."""

@@ -33,6 +33,7 @@ class MemoryStorage:
 
     has_lock = True
     has_versions = True
+    has_folders = False
 
     def __init__(self, clock: Clock | None = None) -> None:
         self._files: dict[str, tuple[bytes, int]] = {}
@@ -140,6 +141,11 @@ class MemoryStorage:
         """Remove a file, if there is one."""
         with self._guard:
             self._files.pop(check_path(path), None)
+
+    def delete_all(self, paths: Sequence[str]) -> None:
+        """Remove files, if they are there."""
+        for path in paths:
+            self.delete(path)
 
     def delete_folder(self, path: str) -> None:
         """Remove a folder of ``.hoodie``."""

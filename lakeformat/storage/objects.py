@@ -43,6 +43,8 @@ _SMALL_BYTES: Final = 1 << 20
 #: A file up to this size is read by one request.
 _WHOLE_BYTES: Final = 16 << 20
 _DELETE_TRIES: Final = 3
+#: Maximum number of objects that one request deletes.
+_DELETED_AT_ONCE: Final = 1000
 
 
 @dataclass(frozen=True, repr=False)
@@ -202,6 +204,19 @@ class ObjectStorage(RemoteStorage):
         with suppress(FileNotFoundError), self.explain_errors("delete", path):
             obstore.delete(self._store, key)
 
+    def delete_all(self, paths: Sequence[str]) -> None:
+        """Remove objects, if they are there, many by one request."""
+        import obstore
+
+        for start in range(0, len(paths), _DELETED_AT_ONCE):
+            some = paths[start : start + _DELETED_AT_ONCE]
+            keys = [self._resolve(path) for path in some]
+            try:
+                with self.explain_errors("delete", some[0]):
+                    obstore.delete(self._store, keys)
+            except FileNotFoundError:  # Azure: one of them is missing, and others may be there.
+                super().delete_all(some)
+
     def delete_folder(self, path: str) -> None:
         """Remove the objects of a folder of ``.hoodie``, many by one request."""
         import obstore
@@ -210,7 +225,7 @@ class ObjectStorage(RemoteStorage):
         for _ in range(_DELETE_TRIES):
             # Azure reports an error if another process has deleted an object meanwhile.
             with suppress(FileNotFoundError), self.explain_errors("delete", path):
-                for batch in obstore.list(self._store, key, chunk_size=1000):
+                for batch in obstore.list(self._store, key, chunk_size=_DELETED_AT_ONCE):
                     obstore.delete(self._store, [entry["path"] for entry in batch])
                 return
 

@@ -49,7 +49,15 @@ class OutcomeUnknownError(StorageError):
 
 
 class VersionChangedError(StorageError):
-    """A file was not replaced, because its content is no longer the version that the caller has read."""
+    """A file was not replaced, because its content is no longer the version that the caller has read.
+
+    Attributes:
+        found: the content and the version that were read after that; None if they are not known.
+    """
+
+    def __init__(self, message: str, found: tuple[bytes, Version] | None = None) -> None:
+        super().__init__(message)
+        self.found = found
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +181,10 @@ class Storage(Locks, Protocol):
     def location(self) -> str:
         """Return the folder's path or URL, for messages and cache keys. It never contains a secret."""
 
+    @property
+    def has_folders(self) -> bool:
+        """Tell whether a folder stays when its last file is deleted. On object stores folders are parts of names."""
+
     def create(self, path: str, data: bytes) -> None:
         """Create a file. If several callers create the same file, only one succeeds.
 
@@ -238,6 +250,9 @@ class Storage(Locks, Protocol):
 
     def delete(self, path: str) -> None:
         """Remove a file, if there is one, and never a folder."""
+
+    def delete_all(self, paths: Sequence[str]) -> None:
+        """Remove files, if they are there, in any order and by few requests. If it fails, some may be removed."""
 
     def delete_folder(self, path: str) -> None:
         """Remove a folder inside ``.hoodie`` with its contents. Symbolic links are removed, not followed."""

@@ -18,6 +18,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from lakeformat.concurrency import run_all
 from lakeformat.errors import LakeformatError, StorageError
 from lakeformat.storage.conditional import (
     ConditionFailedError,
@@ -68,6 +69,8 @@ _CREATE: Final = "create"
 _REPLACE: Final = "replace"
 #: The calls for which a missing object is not expected.
 _WRITES: Final = frozenset({_CREATE, _REPLACE, "write"})
+#: Maximum number of objects that are deleted at once.
+_DELETE_THREADS: Final = 16
 
 
 @dataclass(frozen=True)
@@ -145,11 +148,20 @@ class RemoteStorage(NoLocks):
 
     # --- writes --------------------------------------------------------------------------------------------
 
+    def delete_all(self, paths: Sequence[str]) -> None:
+        """Remove objects, if they are there, several at once."""
+        run_all(self.delete, paths, threads=_DELETE_THREADS)
+
     @property
     def has_versions(self) -> bool:
         """Tell whether the store respects conditional writes. If that is not known, the first call tries it out."""
         server = self._probed_server()
         return server is None or find_versions(self, server)
+
+    @property
+    def has_folders(self) -> bool:
+        """Return False, because folders are parts of object names."""
+        return False
 
     def put_if(self, path: str, data: bytes, version: Version | None) -> Version:
         """Write an object on a condition, see `ConditionalStore`."""

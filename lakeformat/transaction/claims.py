@@ -20,9 +20,10 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
-from lakeformat.concurrency import every
+from lakeformat.concurrency import every, run_both
 from lakeformat.errors import LakeformatError, WriteConflictError
 from lakeformat.model.instant import Action, Instant, State, next_instant_time
 from lakeformat.model.table_config import TableConfig
@@ -64,6 +65,7 @@ __all__ = [
     "keep_alive",
     "list_claimed_times",
     "list_claims",
+    "list_fresh_heartbeats",
     "read_claim",
     "release",
     "remove_heartbeat",
@@ -80,6 +82,8 @@ HEARTBEATS: Final = f"{HOODIE}/.heartbeat"
 HEARTBEAT_MS: Final = 60_000
 #: Age of the last heartbeat at which a writer counts as dead (hoodie.client.heartbeat.tolerable.misses).
 DEAD_AFTER_MS: Final = 2 * HEARTBEAT_MS
+#: Age of a heartbeat at which its writer is alive, whatever its claim says.
+_FRESH_MS: Final = 5_000
 #: Age at which another program's pending instant without a heartbeat counts as dead.
 FOREIGN_GRACE_MS: Final = 600_000
 
@@ -151,13 +155,16 @@ def claim_instant(
         claim = json.dumps(content).encode()
         if not _create_if_absent(store.storage, claim_path(instant.time), claim):
             continue
-        if not store.storage.has_lock and _is_used(current := store.load(), instant.time):
-            # Another writer had claimed the same time, and has completed its instant and released the claim since.
-            store.storage.delete(claim_path(instant.time))
-            newest = max(newest, current.last_time or "")
-            continue
         # Hudi counts an instant without a heartbeat as dead, so the heartbeat comes before the requested file.
-        renew_heartbeat(store.storage, instant.time)
+        if store.storage.has_lock:
+            renew_heartbeat(store.storage, instant.time)
+        else:
+            _, current = run_both(partial(renew_heartbeat, store.storage, instant.time), store.load)
+            if _is_used(current, instant.time):
+                # Another writer had claimed the same time, and has completed its instant and released the claim since.
+                release(store.storage, instant.time)
+                newest = max(newest, current.last_time or "")
+                continue
         try:
             if data is not None:
                 store.request(instant, data)
@@ -288,6 +295,12 @@ def is_alive(store: TimelineStore, instant: Instant, claim: Claim, clock: Clock)
     return has_live_heartbeat(store, instant, clock, grace_ms=limit, dead_after_ms=limit)
 
 
+def list_fresh_heartbeats(storage: Storage, clock: Clock) -> frozenset[str]:
+    """Return the times of the instants whose writers are alive for certain: their heartbeats are very recent."""
+    oldest = clock.now_ms() - _FRESH_MS
+    return frozenset(entry.name for entry in storage.list(HEARTBEATS) if entry.modified_ms > oldest)
+
+
 def has_live_heartbeat(
     store: TimelineStore, instant: Instant, clock: Clock, *, grace_ms: int, dead_after_ms: int = DEAD_AFTER_MS
 ) -> bool:
@@ -304,9 +317,14 @@ def has_live_heartbeat(
     return instant_info is not None and clock.now_ms() - instant_info.modified_ms < grace_ms
 
 
-def release(storage: Storage, instant_time: str) -> None:
-    """Remove the claim and the heartbeat of an instant. Call it after the commit or rollback."""
-    remove_heartbeat(storage, instant_time)
+def release(storage: Storage, instant_time: str, others: Sequence[str] = ()) -> None:
+    """Remove the claim and the heartbeat of an instant. Call it after the commit or rollback.
+
+    Args:
+        others: other files of the instant, which are removed first. As long as the claim is there, the next writer
+            removes what is left of them.
+    """
+    storage.delete_all([*others, _heartbeat_path(instant_time)])
     storage.delete(claim_path(instant_time))
 
 

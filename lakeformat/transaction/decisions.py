@@ -85,7 +85,9 @@ _INSIDE_BYTES: Final = 1 << 20
 _TRIES: Final = 4
 #: Seconds that a lease must still last before a request that must not be carried out after its end.
 _LEASE_SECONDS: Final = 60.0
-#: Maximum wait in seconds after the first lost turn, and after any.
+#: Number of lost turns after which a writer tries again at once.
+_FREE_TURNS: Final = 2
+#: Maximum wait in seconds after the first lost turn with a wait, and after any.
 _LEAST_WAIT: Final = 0.05
 _MOST_WAIT: Final = 1.0
 _IDS: Ids = RandomIds()
@@ -282,11 +284,21 @@ def read_state(storage: Storage) -> tuple[DecisionState, Version | None]:
     return DecisionState(), None
 
 
+#: The state, and the version of its file.
+_Read = tuple[DecisionState, "Version | None"]
+
+
 # --- the loop ---------------------------------------------------------------------------------------------
 
 
-def settle(store: TimelineStore) -> tuple[DecisionState, Version | None, Timeline]:
+def settle(store: TimelineStore, read: _Read | None = None) -> tuple[DecisionState, Version | None, Timeline]:
     """Read the state, and carry out the last decision if its file is missing.
+
+    The timeline is listed after the state was read. Then it contains all decisions before the last one, because each
+    was carried out before the next one was made.
+
+    Args:
+        read: the result of `read_state` if the caller has read the state a moment ago.
 
     Returns:
         the state, the version of its file, and a timeline that contains all decisions of the state.
@@ -296,7 +308,8 @@ def settle(store: TimelineStore) -> tuple[DecisionState, Version | None, Timelin
             The next recovery undoes that decision.
     """
     while True:
-        state, version = read_state(store.storage)
+        state, version = read or read_state(store.storage)
+        read = None
         timeline = store.load()
         last = state.last
         if last is None or not last.path or store.has_file(last.path):
@@ -346,8 +359,9 @@ def decide(store: TimelineStore, check: Check, *, lease: Lease | None = None) ->
         if decision is not None and decision.path:
             put_once(storage, decision.path, decision.data)
         return decision
+    read: _Read | None = None
     for turn in count():
-        state, version, timeline = settle(store)
+        state, version, timeline = settle(store, read)
         decision = check(state, timeline)
         if decision is None:
             return None
@@ -359,16 +373,19 @@ def decide(store: TimelineStore, check: Check, *, lease: Lease | None = None) ->
         if _is_large(decision):
             storage.replace(_aside_path(nonce), decision.data)
         added = state.add(decision, nonce, is_shared=lease is not None)
-        is_decided = _replace_state(storage, added, version, nonce, decision)
-        if is_decided and decision.path:
+        read = _replace_state(storage, added, version, nonce, decision)
+        if read is None and decision.path:
             _carry_out(storage, decision)
         if _is_large(decision):
             with suppress(StorageError):  # Not essential: repair() removes it, too.
                 storage.delete(_aside_path(nonce))
-        if is_decided:
+        if read is None:
             return decision
-        # Writers that lost the same turn wait for different times, so that they do not meet again at once.
-        sleep(min(_MOST_WAIT, _LEAST_WAIT * 2**turn) * (int(nonce[:8], 16) / (1 << 32)))
+        # After the first lost turns a writer tries again at once, with the state that was read after its request. Then
+        # the writers wait for different times, so that they do not meet again.
+        if turn >= _FREE_TURNS:
+            sleep(min(_MOST_WAIT, _LEAST_WAIT * 2 ** (turn - _FREE_TURNS)) * (int(nonce[:8], 16) / (1 << 32)))
+            read = None
     raise AssertionError("unreachable")
 
 
@@ -382,8 +399,8 @@ def make_moving_error(location: str) -> WriteConflictError:
 
 def _replace_state(
     storage: Storage, state: DecisionState, version: Version | None, nonce: str, decision: Decision
-) -> bool:
-    """Replace the state file. Return False if another writer has replaced it first.
+) -> _Read | None:
+    """Replace the state file. If another writer has replaced it first, return what it contains now, else None.
 
     Raises:
         CommitStateUnknownError: the storage does not respond.
@@ -393,21 +410,30 @@ def _replace_state(
     for _ in range(_TRIES):
         try:
             storage.replace_if(STATE_PATH, data, version)
-        except (FileExistsError, VersionChangedError):
-            return _was_decided(storage, nonce, state.number, decision)
+        except (FileExistsError, VersionChangedError) as error:
+            try:
+                now = _decode_found(storage, error) or read_state(storage)
+            except StorageError as failure:
+                raise _make_unknown_error(storage, decision, failure) from None
+            return None if _was_decided(storage, now[0], nonce, state.number, decision) else now
         except OutcomeUnknownError as error:
             reason = error
         else:
-            return True
+            return None
     raise _make_unknown_error(storage, decision, reason)
 
 
-def _was_decided(storage: Storage, nonce: str, number: int, decision: Decision) -> bool:
-    """Tell whether a decision is among those in the state file, which was replaced after the decision was sent."""
-    try:
-        now, _ = read_state(storage)
-    except StorageError as error:
-        raise _make_unknown_error(storage, decision, error) from None
+def _decode_found(storage: Storage, error: Exception) -> _Read | None:
+    """Decode the state that was read after a lost turn. Return None if the state must be read again."""
+    if not isinstance(error, VersionChangedError) or error.found is None:
+        return None
+    with suppress(FileNotFoundError):
+        return _decode(storage, error.found[0]), error.found[1]
+    return None
+
+
+def _was_decided(storage: Storage, now: DecisionState, nonce: str, number: int, decision: Decision) -> bool:
+    """Tell whether a decision is among those of the state, which was read after the decision was sent."""
     if now.has_decided(nonce):
         return True
     if now.recent and now.recent[0][0] > number:

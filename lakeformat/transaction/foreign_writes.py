@@ -6,6 +6,7 @@ work beside a live writer of another program: what it completes meanwhile is che
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from lakeformat.concurrency import sleep
@@ -17,7 +18,14 @@ from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.transaction import claims
 
-__all__ = ["ADVICE", "check_foreign_writes", "is_foreign_and_alive", "is_left_alone", "wait_for_begun_writes"]
+__all__ = [
+    "ADVICE",
+    "check_foreign_writes",
+    "find_running_writes",
+    "is_foreign_and_alive",
+    "is_left_alone",
+    "wait_for_begun_writes",
+]
 
 #: The end of a conflict's message: how to let other programs write to a table at the same time.
 ADVICE: Final = (
@@ -92,20 +100,13 @@ def wait_for_begun_writes(
     return bool(foreign)
 
 
-def check_foreign_writes(
-    store: TimelineStore, timeline: Timeline, ours: str, touched: frozenset[FileGroupId], clock: Clock
-) -> None:
-    """Check that no live writer of another program changes the same file groups. Call it if there is no common lock.
+def find_running_writes(store: TimelineStore, timeline: Timeline, ours: str) -> Sequence[Instant]:
+    """Return the inflight writes of other programs whose files could hide ours, whether their writers live or not.
 
-    Without a common lock, that writer may not see our commit, and its files would hide ours. Its inflight file names
-    the file groups. In timeline layout 2 the log files of a deltacommit hide nothing, so it is not checked.
+    In timeline layout 2 the log files of a deltacommit hide nothing, so it is not among them.
 
     Args:
         ours: our instant time.
-        touched: the file groups that our write changes or hides.
-
-    Raises:
-        WriteConflictError: a writer changes one of them; the message names its instant.
     """
     harmless = {Action.COMPACTION, *([Action.DELTA_COMMIT] if store.layout.has_completion_times else [])}
     others = [
@@ -113,12 +114,26 @@ def check_foreign_writes(
         for instant in timeline.pending_writes
         if instant.time != ours and instant.state is State.INFLIGHT and instant.action not in harmless
     ]
-    if not others:
-        return
-    claimed = claims.list_claimed_times(store.storage)
-    for instant in others:
-        if instant.time in claimed:
-            continue
+    claimed = claims.list_claimed_times(store.storage) if others else frozenset()
+    return [instant for instant in others if instant.time not in claimed]
+
+
+def check_foreign_writes(
+    store: TimelineStore, running: Sequence[Instant], touched: frozenset[FileGroupId], clock: Clock
+) -> None:
+    """Check that no live writer of another program changes the same file groups. Call it if there is no common lock.
+
+    Without a common lock, that writer may not see our commit, and its files would hide ours. Its inflight file names
+    the file groups.
+
+    Args:
+        running: the result of `find_running_writes`.
+        touched: the file groups that our write changes or hides.
+
+    Raises:
+        WriteConflictError: a writer changes one of them; the message names its instant.
+    """
+    for instant in running:
         if not claims.has_live_heartbeat(store, instant, clock, grace_ms=claims.FOREIGN_GRACE_MS):
             continue
         if shared := touched & _read_planned_groups(store, instant):

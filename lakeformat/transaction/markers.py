@@ -10,7 +10,7 @@ The module also creates the partition metadata file, which marks a folder as a p
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
 from typing import Final
 
@@ -51,8 +51,8 @@ def marker_kind(path: str, layout: TimelineLayout, *, merges: bool) -> MarkerKin
     return MarkerKind.MERGE if merges and log is None else MarkerKind.CREATE
 
 
-def put_markers(storage: Storage, instant_time: str, kinds: Mapping[str, MarkerKind], number: int) -> None:
-    """Create the markers of data files before the files are written.
+def put_markers(storage: Storage, instant_time: str, kinds: Mapping[str, MarkerKind], number: int) -> Sequence[str]:
+    """Create the markers of data files before the files are written. Return the paths of the created files.
 
     Args:
         kinds: maps the path of each data file, relative to the table, to the kind of its marker.
@@ -61,12 +61,16 @@ def put_markers(storage: Storage, instant_time: str, kinds: Mapping[str, MarkerK
     folder = _marker_folder(instant_time)
     names = [f"{path}.marker.{kind.value}" for path, kind in kinds.items()]
     if storage.has_lock:
-        for name in names:
-            storage.touch(f"{folder}/{name}")
-    elif names:
-        # Without the type file Hudi would take the other file for a marker.
-        storage.replace(f"{folder}/{_LINES_TYPE}", b"TIMELINE_SERVER_BASED")
-        storage.replace(f"{folder}/{_LINES}{number}", "".join(f"{name}\n" for name in names).encode())
+        paths = [f"{folder}/{name}" for name in names]
+        for path in paths:
+            storage.touch(path)
+        return paths
+    if not names:
+        return ()
+    # Without the type file Hudi would take the other file for a marker.
+    storage.replace(f"{folder}/{_LINES_TYPE}", b"TIMELINE_SERVER_BASED")
+    storage.replace(f"{folder}/{_LINES}{number}", "".join(f"{name}\n" for name in names).encode())
+    return (f"{folder}/{_LINES}{number}", f"{folder}/{_LINES_TYPE}")
 
 
 def list_marked_logs(storage: Storage, instant_time: str) -> Iterator[str]:

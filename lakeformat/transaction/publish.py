@@ -4,25 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Final
 
 import pyarrow as pa
 
 from lakeformat.codec.avro.schema import to_avro
+from lakeformat.concurrency import run_all, run_both
 from lakeformat.file_system_view.context import TableContext
 from lakeformat.file_system_view.log_file_stats import earlier_log_facts
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.model.commit import FILES_SCHEMA, CommitMetadata, WriteStat
 from lakeformat.model.files import FileGroupId
+from lakeformat.model.instant import Instant
 from lakeformat.model.operation import Operation
 from lakeformat.read.run.view import TableView
+from lakeformat.timeline.store import TimelineStore
+from lakeformat.timeline.timeline import Timeline
 from lakeformat.timeline.write_report import REPORT_KEY, Report
 from lakeformat.transaction.commit import NewKeyCheck, OpenCommit
+from lakeformat.transaction.foreign_writes import find_running_writes
 from lakeformat.transaction.hooks import Hooks, ProposedWrite, make_proposed_snapshot, run_validators
 from lakeformat.transaction.nested_partitions import check_nesting, make_off_folder_entry
 from lakeformat.transaction.settings import TransactionSettings
 from lakeformat.transaction.written_file import WrittenFile
 
-__all__ = ["Outcome", "count_rows", "make_commit_metadata", "make_publish_check", "validate_write"]
+__all__ = ["Outcome", "count_rows", "make_commit_metadata", "make_publish_check", "read_other_writes", "validate_write"]
+
+#: Maximum number of commits of other writers that are read at once.
+_READ_THREADS: Final = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,6 +164,32 @@ def count_rows(
         replaced=sum(map(len, replaced.values())),
         bytes=sum(stat.size_bytes for stat in stats),
     )
+
+
+def read_other_writes(
+    store: TimelineStore, timeline: Timeline, ours: OpenCommit, *, looks_for_running: bool
+) -> tuple[list[tuple[str, CommitMetadata]], Sequence[Instant]]:
+    """Read the commits that have completed since ours began, and find other programs' running writes.
+
+    Without locks both is done at once: if another writer decides meanwhile, our turn is lost.
+
+    Args:
+        looks_for_running: whether to look for running writes.
+
+    Returns:
+        (instant time, metadata) of the commits, archived ones included; and the result of `find_running_writes`.
+    """
+
+    def read_commits() -> list[tuple[str, CommitMetadata]]:
+        others = timeline.completed_since(ours.known)
+        read = run_all(store.read_commit, others, threads=_READ_THREADS)
+        found = [(instant.time, metadata) for instant, metadata in zip(others, read, strict=True)]
+        return found + store.read_unseen_archived(timeline, ours.known)
+
+    if not looks_for_running:
+        return read_commits(), ()
+    find = partial(find_running_writes, store, timeline, ours.time)
+    return run_both(read_commits, find, at_once=not store.storage.has_lock)
 
 
 def make_publish_check(outcome: Outcome, opened: frozenset[str]) -> NewKeyCheck:

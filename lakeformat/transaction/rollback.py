@@ -29,7 +29,7 @@ from lakeformat.file_system_view.file_groups import list_files
 from lakeformat.model.files import join_path
 from lakeformat.model.instant import COMMIT_ACTIONS, REPLACE_ACTIONS, Action, Instant, State
 from lakeformat.model.table_config import TableConfig
-from lakeformat.storage.port import Clock, check_path, own_path
+from lakeformat.storage.port import Clock, FileInfo, check_path, own_path
 from lakeformat.timeline.store import TimelineStore, put_once
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.transaction import claims
@@ -80,6 +80,7 @@ def recover(
     *,
     kept_plan: str | None = None,
     restore_target: str | None = None,
+    claimed: Sequence[FileInfo] | None = None,
 ) -> tuple[DecisionState, Timeline]:
     """Finish pending restores and rollbacks, undo the writes of dead writers, and remove leftover files.
 
@@ -90,12 +91,13 @@ def recover(
             stays on the timeline.
         restore_target: the instant to which the caller wants to restore. A pending restore of another program to this
             instant is finished, too.
+        claimed: the result of `claims.list_claims`; None to call it.
 
     Raises:
         WriteConflictError: a restore or the rollback of a completed commit is running or is another program's, or the
             table is being moved to another version. A write would read commits that go.
     """
-    claimed = claims.list_claims(store.storage)
+    claimed = claims.list_claims(store.storage) if claimed is None else claimed
     try:
         state, _, timeline = settle(store)  # This lists the whole timeline, so load it again only after changes.
     except OvertakenError:
@@ -110,7 +112,7 @@ def recover(
         timeline = store.load()
     timeline = _finish_rollbacks(store, config, clock, timeline)
     undoable = [instant for instant in timeline.pending if instant.action in _UNDOABLE_ACTIONS]
-    are_dead = run_all(lambda instant: _is_dead(store, instant, clock), undoable, threads=_THREADS)
+    are_dead = _find_dead(store, undoable, clock)
     any_dead = any(are_dead)
     for instant in compress(undoable, are_dead):
         _settle_dead_write(store, config, clock, instant, is_wanted=instant.time == kept_plan)
@@ -258,6 +260,19 @@ def _delete_stage(store: TimelineStore, claim: claims.Claim | None) -> None:
     """Remove the stage folder of a dead write. Call it before the claim, which has the folder's name, is removed."""
     if claim is not None and claim.write_id is not None:
         store.storage.delete_folder(stage_folder(claim.write_id))
+
+
+def _find_dead(store: TimelineStore, instants: Sequence[Instant], clock: Clock) -> Sequence[bool]:
+    """Tell of each pending instant whether its writer is dead.
+
+    Without locks, one listing of the heartbeats shows most writers to be alive, and saves two requests for each.
+    """
+    alive: frozenset[str] = frozenset()
+    if instants and not store.storage.has_lock:
+        alive = claims.list_fresh_heartbeats(store.storage, clock)
+    return run_all(
+        lambda instant: instant.time not in alive and _is_dead(store, instant, clock), instants, threads=_THREADS
+    )
 
 
 def _is_dead(store: TimelineStore, instant: Instant, clock: Clock) -> bool:

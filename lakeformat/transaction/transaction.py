@@ -7,7 +7,7 @@ time. If a writer dies, the next writer rolls it back.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -18,7 +18,7 @@ from lakeformat.codec.timeline_files.service_plans import (
     decode_requested_replace,
     encode_requested_replace,
 )
-from lakeformat.concurrency import run_all, sleep
+from lakeformat.concurrency import run_both, sleep
 from lakeformat.errors import (
     CommitStateUnknownError,
     LakeformatError,
@@ -54,7 +54,14 @@ from lakeformat.transaction.decisions import Decision, DecisionState, Kind, warn
 from lakeformat.transaction.foreign_writes import check_foreign_writes, wait_for_begun_writes
 from lakeformat.transaction.hooks import CommitMessage, Hooks
 from lakeformat.transaction.markers import remove_markers
-from lakeformat.transaction.publish import Outcome, count_rows, make_commit_metadata, make_publish_check, validate_write
+from lakeformat.transaction.publish import (
+    Outcome,
+    count_rows,
+    make_commit_metadata,
+    make_publish_check,
+    read_other_writes,
+    validate_write,
+)
 from lakeformat.transaction.result import WriteResult
 from lakeformat.transaction.rollback import recover, roll_back
 from lakeformat.transaction.settings import TransactionSettings
@@ -65,8 +72,6 @@ __all__ = ["BatchWrittenError", "Transaction"]
 _LOG: Final = logging.getLogger("lakeformat.write")
 _Result = TypeVar("_Result")
 _UNDOS: Final = frozenset({Action.ROLLBACK, Action.RESTORE})
-#: Maximum number of commits of other writers that are read at once.
-_READ_THREADS: Final = 8
 #: Maximum wait in seconds before the second attempt after a conflict. It doubles with each further attempt.
 _RETRY_SECONDS: Final = 0.05
 
@@ -125,10 +130,13 @@ class Transaction:
         warn_of_single_writer(self.storage)
         with lock_table(self.storage, self.settings.lock, clock=self.context.clock) as lease:
             self._lease = lease if self.settings.lock.is_shared and not self.storage.has_lock else None
-            if not self._has_begun or self.storage.has_lock or self._lease is not None:
-                self._check_version()  # Without locks, a change of the version is a barrier for writes that have begun.
             if not self._has_begun:
-                self._seen = recover(self.store, self.settings.config, self.context.clock, kept_plan=kept_plan)
+                config, at_once = self.settings.config, not self.storage.has_lock
+                list_claims = partial(claims.list_claims, self.storage)
+                _, claimed = run_both(self._check_version, list_claims, at_once=at_once)
+                self._seen = recover(self.store, config, self.context.clock, kept_plan=kept_plan, claimed=claimed)
+            elif self.storage.has_lock or self._lease is not None:
+                self._check_version()  # Without locks, a change of the version is a barrier for writes that have begun.
             self._is_locked = True
             try:
                 yield
@@ -503,16 +511,16 @@ class Transaction:
                 self.store, timeline, commit.time, touched, self.context.clock
             ):
                 timeline = self.store.load()
-            completed = self._read_commits_since(timeline, commit.known)
+            checks_foreign = not is_shared and not has_checked
+            has_checked = True  # Once: without a common lock it cannot be made sure anyway.
+            completed, running = read_other_writes(self.store, timeline, commit, looks_for_running=checks_foreign)
             by_name = not self.store.layout.has_completion_times
             others = reduce_compactions(commit.time, metadata, completed, by_name=by_name)
             check_conflicts(commit.time, touched - outcome.appended, others, outcome.overwritten)
             self.check_plans(timeline, touched, ours=commit.time)
             if by_name:
                 check_opened_slices(metadata.all_stats(), self.store.read_compaction_groups(timeline))
-            if not is_shared and not has_checked:
-                has_checked = True  # Once: without a common lock it cannot be made sure anyway.
-                check_foreign_writes(self.store, timeline, commit.time, touched, self.context.clock)
+            check_foreign_writes(self.store, running, touched, self.context.clock)
             if others:
                 check_new_keys(others)
             batches.update(self._make_batches_entry(timeline))
@@ -532,13 +540,6 @@ class Transaction:
         )
         return instant, batches
 
-    def _read_commits_since(self, timeline: Timeline, known: frozenset[str]) -> list[tuple[str, CommitMetadata]]:
-        """Return (instant time, metadata) of the commits that have completed since, archived ones included."""
-        others = timeline.completed_since(known)
-        read = run_all(self.store.read_commit, others, threads=_READ_THREADS)
-        found = [(instant.time, metadata) for instant, metadata in zip(others, read, strict=True)]
-        return found + self.store.read_unseen_archived(timeline, known)
-
     def _make_batches_entry(self, timeline: Timeline) -> Mapping[str, str]:
         """Return the entry with the last batch id of each app, this write's included.
 
@@ -554,24 +555,27 @@ class Transaction:
             )
         return make_batches_entry(last, batch)
 
-    def close(self, commit: OpenCommit, *, has_stage: bool = True) -> WriteResult:
+    def close(self, commit: OpenCommit, *, has_stage: bool = True, markers: Sequence[str] | None = None) -> WriteResult:
         """Remove the leftovers of the commit. Return the result of the write, and log it.
 
         Args:
             has_stage: whether this write may have a stage folder that its caller does not remove.
+            markers: the paths of the markers; None if they are not known.
         """
-        self._tidy(commit, has_stage=has_stage)
+        self._tidy(commit, has_stage=has_stage, markers=markers)
         result = WriteResult(commit.time, self.settings.operation.value, self.report.as_dict())
         _LOG.info("%s: %s", self.storage.location, result)
         return result
 
-    def _tidy(self, commit: OpenCommit, *, has_stage: bool = True) -> None:
+    def _tidy(self, commit: OpenCommit, *, has_stage: bool = True, markers: Sequence[str] | None = None) -> None:
         """Remove markers, stage folder and claim after the commit. If storage fails, the next writer removes them."""
         try:
-            remove_markers(self.storage, commit.time)
+            if markers is None or self.storage.has_folders:
+                remove_markers(self.storage, commit.time)
+                markers = ()
             if has_stage:
                 self.storage.delete_folder(stage_folder(commit.token))
-            claims.release(self.storage, commit.time)
+            claims.release(self.storage, commit.time, markers)
         except StorageError as error:
             _LOG.warning(
                 "leftovers of commit %s in %s stay until the next write: %s", commit.time, self.storage.location, error

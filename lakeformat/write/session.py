@@ -85,6 +85,7 @@ class WriteSession:
         )
         self._threads = max(1, pa.cpu_count())
         self._marker_numbers = count()
+        self._markers: Sequence[str] = ()
         self._made_ms = context.clock.now_ms()
 
     def run_staged(
@@ -177,7 +178,7 @@ class WriteSession:
             known = snapshot.timeline.commit_times
         with self.transaction.run_unlocked(known, snapshot.timeline) as begun:
             self.transaction.report.rows["incoming"] = input_rows
-            storage = keep_small_files(self.storage, snapshot)
+            storage = keep_small_files(self.storage)
             plan = plan_buckets(storage, self.job, rows, snapshot, schema, self.transaction.report)
             overwritten = self.transaction.list_overwritten(plan.rows, snapshot)
             profile = workload_profile(self.job.operation, plan.buckets, ())
@@ -199,7 +200,7 @@ class WriteSession:
             )
             self.transaction.publish(commit, outcome)
         plans.append((plan, snapshot))
-        return self.transaction.close(commit, has_stage=False)
+        return self.transaction.close(commit, has_stage=False, markers=self._markers)
 
     def _is_fresh(self, planned_snapshot: Snapshot | None) -> bool:
         """Tell whether the snapshot was loaded a moment ago, so that reading the timeline again would find the same.
@@ -224,7 +225,7 @@ class WriteSession:
         kinds: dict[str, MarkerKind] = {}
         for at, bucket in enumerate(plan.buckets):
             kinds |= self._marker_kinds(bucket, first_task + at, handles)
-        put_markers(self.storage, handles.instant_time, kinds, next(self._marker_numbers))
+        self._markers = put_markers(self.storage, handles.instant_time, kinds, next(self._marker_numbers))
 
         def write_bucket(at: int) -> WrittenFile | None:
             bucket, task = plan.buckets[at], first_task + at

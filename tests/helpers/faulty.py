@@ -129,6 +129,10 @@ class FaultyStorage:
     def has_versions(self) -> bool:
         return self.inner.has_versions
 
+    @property
+    def has_folders(self) -> bool:
+        return self.inner.has_folders
+
     def _enter(self, name: str, path: str, changes: bool) -> Mode | None:
         """Record the call. Return the mode if the call fails after doing something, else None."""
         with self._guard:
@@ -196,6 +200,10 @@ class FaultyStorage:
 
     def delete(self, path: str) -> None:
         self._change("delete", path, lambda: self.inner.delete(path))
+
+    def delete_all(self, paths: Sequence[str]) -> None:
+        for path in paths:
+            self.delete(path)
 
     def delete_folder(self, path: str) -> None:
         def half() -> None:

@@ -293,6 +293,13 @@ class StorageContract:
             storage.delete("a")
         assert names(storage, "a") == ["x", "y"]
 
+    def test_delete_all_takes_the_files_that_are_there(self, storage: Storage) -> None:
+        for name in ("1", "2", "3"):
+            storage.create(f"a/{name}", b"x")
+        storage.delete_all([])
+        storage.delete_all(["a/3", "a/none", "a/1"])
+        assert names(storage, "a") == ["2"]
+
     def test_delete_folder_takes_all_below(self, storage: Storage) -> None:
         for path in (".hoodie/t/1", ".hoodie/t/in/2", ".hoodie/t2/3"):
             storage.create(path, b"x")

@@ -137,6 +137,7 @@ class SimStorage(NoLocks):
     """The storage adapter of one client: each request gives up the turn, and may meet a fault."""
 
     has_versions = True
+    has_folders = False
 
     def __init__(self, bucket: Bucket, client: Client) -> None:
         self.bucket, self.client = bucket, client
@@ -267,16 +268,18 @@ class SimStorage(NoLocks):
 
         try:
             result: Version = self._write("put-if", path, apply)
-        except (OutcomeUnknownError, FileExistsError, VersionChangedError):
+        except (OutcomeUnknownError, FileExistsError, VersionChangedError) as error:
             if "read-back" in self.bucket.walls:
                 raise
             try:
                 found, now = self.read_versioned(path)
             except FileNotFoundError:
                 found, now = b"", Version("")
-            except StorageError as error:
-                raise OutcomeUnknownError(f"cannot tell whether {path} was written: {error}") from None
+            except StorageError as failure:
+                raise OutcomeUnknownError(f"cannot tell whether {path} was written: {failure}") from None
             if found != data:
+                if isinstance(error, VersionChangedError) and now.tag:
+                    error.found = found, now
                 raise
             return now
         return result
@@ -344,6 +347,11 @@ class SimStorage(NoLocks):
         check_path(path)
         result: bool = self._again("delete", path, lambda _: self.bucket.remove(path, self.client.name))
         return result
+
+    def delete_all(self, paths: Sequence[str]) -> None:
+        """Remove files, if they are there."""
+        for path in paths:
+            self.delete(path)
 
     def delete_folder(self, path: str) -> None:
         """Remove a folder of ``.hoodie``, file by file."""

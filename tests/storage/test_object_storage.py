@@ -213,8 +213,9 @@ def test_write_after_another_writers_is_a_definite_no(spoilt: ObjectStorage, pro
     first = spoilt.replace_if("state", b"1", None)
     spoilt.replace_if("state", b"2", first)
     spoil_first(proxy, "state", Fault.BUSY_BEFORE)
-    with pytest.raises(VersionChangedError):
+    with pytest.raises(VersionChangedError) as refused:
         spoilt.replace_if("state", b"3", first)
+    assert refused.value.found == spoilt.read_versioned("state")
     spoil_first(proxy, "state", Fault.BUSY_BEFORE)
     with pytest.raises(FileExistsError):
         spoilt.replace_if("state", b"4", None)

@@ -12,6 +12,10 @@ import pytest
 import lakeformat
 from lakeformat.config.resolve import resolve
 from lakeformat.errors import WriteConflictError
+from lakeformat.model.instant import Action
+from lakeformat.storage.port import OWN
+from lakeformat.timeline.store import TimelineStore
+from lakeformat.transaction.claims import HEARTBEATS
 from lakeformat.transaction.decisions import STATE_PATH, read_state
 from tests.helpers.faulty import Call, FaultyStorage, UnlockedStorage, once
 from tests.helpers.flights import NEXT, Model, Write, copy_of, leftovers, make_template, open_at, rows_of
@@ -203,3 +207,38 @@ def test_locked_storage_has_no_state_file(template: tuple[Path, Model], tmp_path
     storage = FaultyStorage(copy_of(template[0], tmp_path))
     OURS.run(open_at(storage, "writer"))
     assert {call.name for call in storage.calls if call.path == STATE_PATH} == set()
+
+
+def test_cleaning_is_left_to_the_next_write_if_another_has_cleaned(tmp_path: Path) -> None:
+    """With many writers, each commit would otherwise search the partitions that the others have just cleaned."""
+    storage, before = table_of(("9", "COPY_ON_WRITE"), tmp_path)
+    options = {"hoodie.clean.commits.retained": 1}
+
+    def is_over(call: Call) -> bool:
+        return call.name == "delete" and f"{OWN}/pending/" in call.path
+
+    def count_cleans() -> int:
+        return len(TimelineStore(storage).load().of_action(Action.CLEAN))
+
+    other = once(is_over, lambda _: THEIRS.run(open_at(storage, "theirs", options)))
+    OURS.run(open_at(FaultyStorage(storage, meanwhile=other), "ours", options))
+    assert count_cleans() == 1
+    NEXT.run(open_at(storage, "next", options))
+    assert count_cleans() == 2
+    assert_whole(storage, NEXT.applied(THEIRS.applied(OURS.applied(before))))
+
+
+def test_write_beside_live_writers_reads_no_claims(tmp_path: Path) -> None:
+    """One listing of the heartbeats shows that they are alive."""
+    storage, before = table_of(("9", "COPY_ON_WRITE"), tmp_path)
+    calls: list[Call] = []
+
+    def write_between(_: Call) -> None:
+        recorder = FaultyStorage(storage, meanwhile=calls.append)
+        Write("insert", (90,), "new").run(open_at(recorder, "between"))
+
+    OURS.run(open_at(FaultyStorage(storage, meanwhile=once(is_decided, write_between)), "ours"))
+    assert rows_of(storage) == OURS.applied(Write("insert", (90,), "new").applied(before))
+    assert [call.name for call in calls if call.path == HEARTBEATS] == ["list"]
+    looks = [call for call in calls if call.name in {"read", "info"}]
+    assert not [call for call in looks if call.path.startswith((HEARTBEATS, f"{OWN}/pending/"))]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import urllib.parse
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,12 +12,15 @@ import pyarrow as pa
 import pytest
 
 import lakeformat
+from lakeformat.storage import open_storage
+from lakeformat.timeline.store import TimelineStore
+from lakeformat.transaction.decisions import STATE_PATH, Decision, Kind, decide, read_state
 from tests.helpers.s3_server import BUCKET, Network, s3_server
 
 FILES, ROWS = 3, 300
 OPTIONS: dict[str, Any] = {"hoodie.write.table.version": 9, "hoodie.metadata.enable": False}
 #: The limits: requests of a commit, and of each file that it writes.
-COMMIT_REQUESTS, FILE_REQUESTS = 30, 2
+COMMIT_REQUESTS, FILE_REQUESTS = 26, 2
 
 
 @dataclass(frozen=True)
@@ -57,21 +60,28 @@ def rows(seed: int) -> pa.Table:
 
 
 @pytest.fixture(scope="module")
-def requests() -> Iterator[list[Request]]:
-    """Yield the requests of an upsert that changes every file of a table, which was written to before."""
+def server() -> Iterator[tuple[Recorder, dict[str, str]]]:
+    """Run a server. Yield the record of its requests, and the options of a client."""
     recorder = Recorder()
     with s3_server(recorder) as options:
-        url = f"s3://{BUCKET}/request-counts"
-        table = lakeformat.create(
-            url, rows(0).schema, record_key="id", partition_by="part", storage_options=dict(options), **OPTIONS
-        )
-        table.upsert(rows(1))
-        table.upsert(rows(2))
-        recorder.requests.clear()
-        table.upsert(rows(3))
-        found = [*recorder.requests]
-        assert table.read().to_arrow().sort_by("id").column("v").to_pylist() == rows(3).column("v").to_pylist()
-        yield found
+        yield recorder, dict(options)
+
+
+@pytest.fixture(scope="module")
+def requests(server: tuple[Recorder, dict[str, str]]) -> list[Request]:
+    """Return the requests of an upsert that changes every file of a table, which was written to before."""
+    recorder, options = server
+    url = f"s3://{BUCKET}/request-counts"
+    table = lakeformat.create(
+        url, rows(0).schema, record_key="id", partition_by="part", storage_options=options, **OPTIONS
+    )
+    table.upsert(rows(1))
+    table.upsert(rows(2))
+    recorder.requests.clear()
+    table.upsert(rows(3))
+    found = [*recorder.requests]
+    assert table.read().to_arrow().sort_by("id").column("v").to_pylist() == rows(3).column("v").to_pylist()
+    return found
 
 
 def test_upsert_stays_within_the_limit_of_requests(requests: list[Request]) -> None:
@@ -97,7 +107,35 @@ def test_no_request_asks_for_the_size_of_a_file_or_for_a_known_partition(request
 def test_markers_of_all_files_are_two_objects(requests: list[Request]) -> None:
     """Without markers, Hudi's rollback of the write would find none of its files."""
     marked = [each for each in requests if each.path.startswith(".hoodie/.temp/")]
-    assert Counter(each.method for each in marked) == {"PUT": 2, "LIST": 1}
+    assert Counter(each.method for each in marked) == {"PUT": 2}
+
+
+def test_markers_claim_and_heartbeat_are_removed_by_two_requests(requests: list[Request]) -> None:
+    """The claim goes last: as long as it is there, the next writer removes the others."""
+    assert [each.method for each in requests if each.method in {"DELETE", "POST"}] == ["POST", "POST"]
+
+
+def test_writer_that_loses_a_turn_reads_the_state_once_more(server: tuple[Recorder, dict[str, str]]) -> None:
+    recorder, options = server
+    url = f"s3://{BUCKET}/lost-turn"
+    lakeformat.create(url, rows(0).schema, record_key="id", storage_options=options, **OPTIONS)
+    stores = [TimelineStore(open_storage(url, **options)) for _ in range(2)]
+    turns = iter((True, False))
+
+    def make(name: str, meanwhile: Callable[[], object] = lambda: None) -> Decision:
+        meanwhile()
+        return Decision(kind=Kind.PLAN, instant_time=name, path=f".hoodie/timeline/{name}.clean.requested", data=b"x")
+
+    def lose_first() -> None:
+        if next(turns):
+            decide(stores[1], lambda *_: make("1"))
+            recorder.requests.clear()
+
+    decide(stores[0], lambda *_: make("0"))
+    decide(stores[0], lambda *_: make("2", lose_first))
+    state = [each.method for each in recorder.requests if each.path == STATE_PATH]
+    assert state == ["PUT", "GET", "PUT"]
+    assert read_state(stores[1].storage)[0].number == 3
 
 
 def test_write_that_stages_nothing_asks_for_no_stage_folder(requests: list[Request]) -> None:

@@ -9,6 +9,7 @@ from typing import Final
 import pyarrow as pa
 
 from lakeformat.codec.internal_schema import LATEST_SCHEMA
+from lakeformat.concurrency import run_all
 from lakeformat.errors import CorruptTableError, InstantNotAvailableError, StorageError
 from lakeformat.file_system_view.file_index.replay import (
     IndexChanges,
@@ -47,6 +48,8 @@ __all__ = [
 ]
 
 _LOG: Final = logging.getLogger("lakeformat.file_index")
+#: Maximum number of deltas that are read at once.
+_THREADS: Final = 8
 #: Names of the actions whose instants never complete after a rollback. Compactions and clusterings are not among them:
 #: after a rollback their plan may run again and complete.
 _UNDONE_FOR_GOOD: Final = frozenset({Action.COMMIT.value, Action.DELTA_COMMIT.value})
@@ -296,9 +299,11 @@ def load_index_changes(
         info = store.storage.info(path)
         return info.size_bytes if info else None
 
-    for instant in missing:
+    def read(instant: Instant) -> tuple[pa.Table, frozenset[FileGroupId]] | None:
         paths = () if instant.time in undone else deltas.get(instant.time, ())
-        found = next((d for path in paths if (d := read_delta(store.storage, path))), None)
+        return next((delta for path in paths if (delta := read_delta(store.storage, path))), None)
+
+    for instant, found in zip(missing, run_all(read, missing, threads=_THREADS), strict=True):
         if found is not None:
             tables.append(found[0])
             replaced |= found[1]

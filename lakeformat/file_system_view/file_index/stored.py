@@ -184,6 +184,8 @@ def write_file(storage: Storage, kind: str, instant_time: str, table: pa.Table, 
     path = f"{FOLDER}/{kind}-{instant_time}-{digest}.parquet" if instant_time else f"{FOLDER}/{kind}-{digest}.parquet"
     with storage.open_output(path) as out:
         out.write(data)
+    if kind == "delta":  # The next write of this process reads it.
+        _CACHE.put((storage.location, path, ""), pq.ParquetFile(pa.BufferReader(data)).read(use_threads=False))
     return FileInfo(path, data.size, 0)
 
 
@@ -212,8 +214,7 @@ def _read_facts(schema: pa.Schema) -> dict[str, Any] | None:
 
 def remove_files(storage: Storage, paths: Collection[str]) -> None:
     """Delete files of the index that no snapshot needs any more."""
-    for path in paths:
-        storage.delete(path)
+    storage.delete_all(sorted(paths))
     _CACHE.forget(storage.location, paths)
 
 

@@ -146,6 +146,9 @@ class IndexWriter:
     ) -> None:
         """Write a new snapshot of the index: the files of `base`, this commit, and all other commits since `base`."""
         entries = self._storage.list(FOLDER)
+        if isinstance(base.live, IndexedFiles) and base.live.is_whole and _has_newer(entries, base.live.manifest):
+            self._write_delta(instant, table, replaced)  # Another writer has just written one.
+            return
         timeline = self.store.load(base.config.archive_folder)
         missing = find_replayed_commits(self.store, cover_timeline(base.timeline), timeline)
         if not base.timeline.commits:
@@ -288,6 +291,13 @@ def write_manifest(storage: Storage, shards: Sequence[pa.Table], covered: Covere
     whole = pa.concat_tables([_SHARDS.empty_table(), *shards], promote_options="permissive")
     facts = {"commits": sorted(covered.commits), "pending": sorted(covered.pending), "archive": covered.archive}
     return write_file(storage, "manifest", max(covered.commits), whole, facts).path
+
+
+def _has_newer(entries: Sequence[FileInfo], manifest: IndexManifest) -> bool:
+    """Tell whether the index has a snapshot with newer commits than those of a manifest."""
+    names = (IndexName.parse(entry.name) for entry in entries)
+    times = (name.instant_time for name in names if name is not None and name.kind == "manifest")
+    return max(times, default="") > max(manifest.covered.commits)
 
 
 def _convert_row(row: pa.Table, schema: pa.Schema) -> pa.Table:

@@ -85,7 +85,13 @@ class ArchiveSession:
 
     def may_be_due(self, timeline: Timeline) -> bool:
         """Tell, from a timeline alone, whether there may be instants to archive."""
-        return len(timeline.instants) > archive_limits(self.options).most
+        if len(timeline.instants) <= archive_limits(self.options).most:
+            return False
+        if self.storage.has_lock:
+            return True
+        done = (instant.time for instant in timeline.instants if instant.state is State.COMPLETED)
+        old = format_instant_time(self.context.clock.now_ms() - LATEST_REQUEST_MS, self.store.known_config.zone)
+        return min(done, default="~") <= old
 
     def archive(
         self, least: int | None = None, most: int | None = None, *, checks_first: bool = False

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from lakeformat.codec.timeline_files.clean import CleanMetadata
 from lakeformat.codec.timeline_files.recovery import decode_savepoint
+from lakeformat.concurrency import run_all
 from lakeformat.file_system_view.file_groups import is_partition
 from lakeformat.model.files import PARTITION_MARKER, BaseFileName, FileGroupId, LogFileName
 from lakeformat.model.instant import Action, Instant, State
@@ -36,6 +37,8 @@ __all__ = [
 ]
 
 _PATH: Final = own_path("cleaned")
+#: Maximum number of folders that are listed at once.
+_LIST_THREADS: Final = 16
 #: Hudi's key in a clean's ``extraMetadata``. Its value lists the savepoints that existed when the clean was planned.
 SAVEPOINTS: Final = "savepointed_timestamps"
 
@@ -188,17 +191,20 @@ def list_partition_files(
 ) -> Iterator[PartitionFiles]:
     """Yield the contents of the given partitions; of all partitions if ``partitions`` is None.
 
-    Each folder is listed once. Memory: a folder's entries.
+    Each folder is listed once. Memory: the entries of `_LIST_THREADS` folders.
     """
     slice_rule = _Layout2Rule(store, timeline) if timeline.layout.has_completion_times else _make_layout1_rule(timeline)
     sort = _SliceSorter(timeline, _cache_written_names(store, timeline), slice_rule)
-    if partitions is None:
-        listed = _walk_folders(store, "")
-    else:
-        listed = ((path, store.storage.list(path)) for path in sorted(partitions))
+    listed = _walk_folders(store, "") if partitions is None else _list_folders(store, sorted(partitions))
     for path, entries in listed:
         if is_partition(path, entries):
             yield sort.sort_folder(path, entries)
+
+
+def _list_folders(store: TimelineStore, folders: Sequence[str]) -> Iterator[tuple[str, Sequence[FileInfo]]]:
+    for start in range(0, len(folders), _LIST_THREADS):
+        some = folders[start : start + _LIST_THREADS]
+        yield from zip(some, run_all(store.storage.list, some, threads=_LIST_THREADS), strict=True)
 
 
 def _walk_folders(store: TimelineStore, folder: str) -> Iterator[tuple[str, Sequence[FileInfo]]]:

@@ -108,6 +108,10 @@ class CleanResult(OneLine):
 def delete_in_process(storage: Storage, paths: Sequence[str]) -> Mapping[str, str]:
     """Delete files with threads of this process. Return a mapping of path to error text for those that failed."""
     failed: dict[str, str] = {}
+    if not storage.has_lock:  # Many by one request. If that fails, each by one of its own, which says what failed.
+        with suppress(StorageError):
+            storage.delete_all(paths)
+            return failed
 
     def delete(path: str) -> None:
         try:
@@ -129,6 +133,22 @@ def read_last_clean(context: TableContext, timeline: Timeline) -> CleanMetadata 
 
 class _PlanOvertakenError(WriteConflictError):
     """The plan of a clean was not decided, because another process was first."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Scope:
+    """The partitions in which a clean may find files to delete.
+
+    Attributes:
+        seen: the state of the decisions, and the timeline, from which the scope was found.
+        partitions: the partitions to search; None for all.
+        known_earliest: `LastSearch.earliest` of the last search.
+    """
+
+    seen: tuple[DecisionState, Timeline]
+    earliest: Instant | None
+    partitions: frozenset[str] | None
+    known_earliest: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,30 +195,33 @@ class CleanSession:
         self.context, self.options, self._deleter = context, options, deleter or delete_in_process
         self.store, self.storage = context.store, context.storage
 
-    def clean(self, retention: Retention, *, only_if_due: bool = False) -> CleanResult:
+    def clean(self, retention: Retention, *, only_if_due: bool = False, newest: Timeline | None = None) -> CleanResult:
         """Finish cleans whose process died. Then delete the files that ``retention`` does not keep.
 
         Args:
             retention: the commits, hours or versions to keep.
             only_if_due: whether to do nothing if too few commits have completed since the last clean.
+            newest: the timeline, if the caller has loaded it and the properties a moment ago.
 
         Raises:
             CorruptTableError: the files to keep cannot be determined; nothing was deleted.
             StorageError: files could not be deleted; the clean stays pending, and the next one continues with it.
             LockTimeoutError: another writer held the lock for too long.
         """
-        config = self.store.config()
+        config = self.store.config() if newest is None else self.store.known_config
         config.check_readable(self.storage.location)
-        while _has_pending_clean(self.store.load()):
+        while self._has_dead_clean(newest or self.store.load()):
+            newest = None
             with self._plan_and_keep_alive(lambda: self._claim_dead_clean(config)) as work:
                 if work is not None:
                     _LOG.warning("%s: finishing clean %s, whose process died", self.storage.location, work.instant.time)
                     self._carry_out(work)
                     continue
             break
-        # Most cleans have nothing to delete. That is found without the lock, for which other processes would wait.
-        first, why = self._search(config, retention, only_if_due)
-        if first is None or not first.files:
+        # Most cleans have nothing to delete. That is found without the lock, for which other processes would wait. On
+        # storage without locks, folders are listed only under the service's lock: another process may be listing them.
+        first, why = self._find_scope(config, retention, only_if_due)
+        if first is None or (self._is_cheap(first) and not self._search(first, retention).files):
             return CleanResult("", retention.policy.value, None, skipped=why or "nothing to delete")
         tries = 1 + self.options.retries
         while True:
@@ -206,8 +229,11 @@ class CleanSession:
             search: _Search | None = None
 
             def plan_clean() -> _Work | None:
-                nonlocal result, search
-                search, why = self._search(config, retention, only_if_due)
+                nonlocal result, search, first
+                scope, first, why = first, None, ""
+                if scope is None or self.storage.has_lock:
+                    scope, why = self._find_scope(config, retention, only_if_due)
+                search = self._search(scope, retention) if scope is not None else None
                 if search is None or not search.files:
                     result = replace(result, skipped=why or "nothing to delete")
                     return None
@@ -229,8 +255,15 @@ class CleanSession:
             if search.is_all:
                 return done
 
-    def may_be_due(self, retention: Retention, timeline: Timeline) -> bool:
-        """Tell, from a timeline alone, whether there may be files to delete."""
+    def may_be_due(self, retention: Retention, timeline: Timeline, since: str = "~") -> bool:
+        """Tell, from a timeline alone, whether there may be files to delete.
+
+        Args:
+            since: instant time of a write. If several writers commit without locks, each clean costs all of them, so
+                none is due if one has been planned since this write began. The next write will find the rest.
+        """
+        if not self.storage.has_lock and any(clean.time > since for clean in timeline.of_action(Action.CLEAN)):
+            return False
         if _has_pending_clean(timeline):
             return True
         config, now_ms = self.store.known_config, self.context.clock.now_ms()
@@ -242,7 +275,8 @@ class CleanSession:
         """Return what `clean` would delete now. Changes nothing and does not take the lock."""
         config = self.store.config()
         config.check_readable(self.storage.location)
-        search, why = self._search(config, retention, False, writes_note=False)
+        scope, why = self._find_scope(config, retention, False)
+        search = self._search(scope, retention, writes_note=False) if scope is not None else None
         if search is None or not search.files:
             return CleanResult("", retention.policy.value, None, skipped=why or "nothing to delete")
         return _make_result(search, retention, "")
@@ -261,6 +295,11 @@ class CleanSession:
 
     def _lock(self) -> AbstractContextManager[Lease]:
         return lock_table(self.storage, self.options.lock, service=True, clock=self.context.clock)
+
+    def _has_dead_clean(self, timeline: Timeline) -> bool:
+        """Tell whether there is a pending clean whose process may be dead. Only the lock makes it certain."""
+        pending = [clean for clean in timeline.of_action(Action.CLEAN) if clean.state is not State.COMPLETED]
+        return any(self.storage.has_lock or not self._is_alive(clean) for clean in pending)
 
     def _claim_dead_clean(self, config: TableConfig) -> _Work | None:
         """Claim a pending clean whose process is dead. Return None if there is no such clean."""
@@ -301,10 +340,12 @@ class CleanSession:
             return claims.is_alive(self.store, clean, claim, self.context.clock)
         return claims.has_live_heartbeat(self.store, clean, self.context.clock, grace_ms=claims.FOREIGN_GRACE_MS)
 
-    def _search(
-        self, config: TableConfig, retention: Retention, only_if_due: bool, *, writes_note: bool = True
-    ) -> tuple[_Search | None, str]:
-        """Search for files to delete. Return the result and "", or None and the reason why nothing was searched."""
+    def _is_cheap(self, scope: _Scope) -> bool:
+        """Tell whether the search may be done without the table's lock."""
+        return self.storage.has_lock or scope.partitions == frozenset()
+
+    def _find_scope(self, config: TableConfig, retention: Retention, only_if_due: bool) -> tuple[_Scope | None, str]:
+        """Find the partitions to search. Return the result and "", or None and the reason why there is none."""
         state, _, timeline = settle(self.store)
         pending = next((i for i in timeline.pending if i.action in _BLOCKING_ACTIONS), None)
         if pending is not None:
@@ -323,16 +364,21 @@ class CleanSession:
         time = earliest.time if earliest else None
         incremental = self.options[CLEAN_INCREMENTALLY]
         partitions = find_changed_partitions(self.store, timeline, time, known) if incremental else None
-        to_delete, is_all = self._choose_files(timeline, retention, time, partitions)
+        return _Scope((state, timeline), earliest, partitions, known.earliest), ""
+
+    def _search(self, scope: _Scope, retention: Retention, *, writes_note: bool = True) -> _Search:
+        """Search for files to delete."""
+        timeline, time = scope.seen[1], scope.earliest.time if scope.earliest else None
+        to_delete, is_all = self._choose_files(timeline, retention, time, scope.partitions)
         saved = frozenset(instant.time for instant in list_savepoints(timeline))
         if not self.storage.has_lock:
             # Another process may be about to write the first files into an empty partition, whose marker must stay.
             to_delete = tuple(replace(each, is_whole=False) for each in to_delete)
-        last_search = LastSearch(time or known.earliest, timeline.commit_times, saved)
-        search = _Search((state, timeline), earliest, to_delete, last_search, is_all)
+        last_search = LastSearch(time or scope.known_earliest, timeline.commit_times, saved)
+        search = _Search(scope.seen, scope.earliest, to_delete, last_search, is_all)
         if writes_note and not to_delete:
             write_search_note(self.storage, search.last_search, retention)
-        return search, ""
+        return search
 
     def _choose_files(
         self, timeline: Timeline, retention: Retention, earliest: str | None, partitions: frozenset[str] | None
@@ -374,15 +420,17 @@ class CleanSession:
         """Decide the plan: create its requested file.
 
         Commits that completed since the search need no check: they make no old slice newest. A restore or rollback
-        does, and a compaction plan or savepoint needs old slices.
+        does, and a compaction plan or savepoint needs old slices. Another clean may have deleted the same files.
 
         Raises:
-            _PlanOvertakenError: a restore, rollback, savepoint or compaction plan was made since the search.
+            _PlanOvertakenError: a clean, restore, rollback, savepoint or compaction plan was made since the search.
         """
         before, seen = search.seen
+        cleans = {each.time for each in seen.of_action(Action.CLEAN)} | {clean.time}
 
         def check(state: DecisionState, timeline: Timeline) -> Decision:
             is_blocked = any(i.action in _BLOCKING_ACTIONS and i.time != clean.time for i in timeline.pending)
+            is_blocked |= any(each.time not in cleans for each in timeline.of_action(Action.CLEAN))
             saved = frozenset(instant.time for instant in list_savepoints(timeline))
             plans = frozenset(i for i in timeline.pending if i.action in _COMPACTIONS) - frozenset(seen.pending)
             if is_blocked or plans or saved != search.last_search.savepoints or before.number < state.barrier:
