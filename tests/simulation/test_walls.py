@@ -38,8 +38,8 @@ def _own_nonce(patch: pytest.MonkeyPatch) -> Mapping[str, Any]:
 
 
 def _carrying_on(patch: pytest.MonkeyPatch) -> Mapping[str, Any]:
-    def settle(store: Any) -> Any:
-        return *decisions.read_state(store.storage), store.load()
+    def settle(store: Any, read: Any = None) -> Any:
+        return *(read or decisions.read_state(store.storage)), store.load()
 
     patch.setattr(decisions, "settle", settle)
     return {}
