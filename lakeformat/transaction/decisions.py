@@ -34,7 +34,13 @@ from typing import Final
 
 from lakeformat.codec.timeline_files.commit import decode_commit
 from lakeformat.concurrency import sleep
-from lakeformat.errors import CommitStateUnknownError, CorruptTableError, StorageError, WriteConflictError
+from lakeformat.errors import (
+    CommitStateUnknownError,
+    CorruptTableError,
+    LockLostError,
+    StorageError,
+    WriteConflictError,
+)
 from lakeformat.model.instant import Action
 from lakeformat.storage.port import (
     Ids,
@@ -341,7 +347,8 @@ def decide(store: TimelineStore, check: Check, *, lease: Lease | None = None) ->
 
     Args:
         check: makes the decision; it is called again after each decision of another writer.
-        lease: the lease of the lock that Hudi's writers respect, too; None if Hudi does not write to the table.
+        lease: the lease of the lock that Hudi's writers respect, too; None if Hudi does not write to the table. It is
+            checked before each request that decides.
 
     Returns:
         the decision, which is carried out; None if ``check`` returned None.
@@ -357,6 +364,8 @@ def decide(store: TimelineStore, check: Check, *, lease: Lease | None = None) ->
     if storage.has_lock:
         decision = check(DecisionState(), store.load())
         if decision is not None and decision.path:
+            if lease is not None:
+                lease.check(_LEASE_SECONDS)
             put_once(storage, decision.path, decision.data)
         return decision
     read: _Read | None = None
@@ -368,17 +377,17 @@ def decide(store: TimelineStore, check: Check, *, lease: Lease | None = None) ->
         if state.moving and decision.moving is None:
             raise make_moving_error(storage.location)
         nonce = _IDS.token()
-        if lease is not None:
-            lease.check(_LEASE_SECONDS)
         if _is_large(decision):
             storage.replace(_aside_path(nonce), decision.data)
         added = state.add(decision, nonce, is_shared=lease is not None)
-        read = _replace_state(storage, added, version, nonce, decision)
+        try:
+            read = _replace_state(storage, added, version, nonce, decision, lease)
+        except LockLostError:
+            _remove_aside(storage, decision, nonce)
+            raise
         if read is None and decision.path:
             _carry_out(storage, decision)
-        if _is_large(decision):
-            with suppress(StorageError):  # Not essential: repair() removes it, too.
-                storage.delete(_aside_path(nonce))
+        _remove_aside(storage, decision, nonce)
         if read is None:
             return decision
         # After the first lost turns a writer tries again at once, with the state that was read after its request. Then
@@ -387,6 +396,12 @@ def decide(store: TimelineStore, check: Check, *, lease: Lease | None = None) ->
             sleep(min(_MOST_WAIT, _LEAST_WAIT * 2 ** (turn - _FREE_TURNS)) * (int(nonce[:8], 16) / (1 << 32)))
             read = None
     raise AssertionError("unreachable")
+
+
+def _remove_aside(storage: Storage, decision: Decision, nonce: str) -> None:
+    if _is_large(decision):
+        with suppress(StorageError):  # Not essential: repair() removes it, too.
+            storage.delete(_aside_path(nonce))
 
 
 def make_moving_error(location: str) -> WriteConflictError:
@@ -398,16 +413,29 @@ def make_moving_error(location: str) -> WriteConflictError:
 
 
 def _replace_state(
-    storage: Storage, state: DecisionState, version: Version | None, nonce: str, decision: Decision
+    storage: Storage,
+    state: DecisionState,
+    version: Version | None,
+    nonce: str,
+    decision: Decision,
+    lease: Lease | None,
 ) -> _Read | None:
     """Replace the state file. If another writer has replaced it first, return what it contains now, else None.
 
     Raises:
-        CommitStateUnknownError: the storage does not respond.
+        CommitStateUnknownError: the storage does not respond, also if the lease ends before the next try.
+        LockLostError: the lease ends too soon for the first try. Nothing was decided.
     """
     data = _encode(state)
     reason: Exception | None = None
     for _ in range(_TRIES):
+        try:
+            if lease is not None:
+                lease.check(_LEASE_SECONDS)
+        except LockLostError:
+            if reason is None:
+                raise
+            break
         try:
             storage.replace_if(STATE_PATH, data, version)
         except (FileExistsError, VersionChangedError) as error:

@@ -129,13 +129,13 @@ class Transaction:
             return
         warn_of_single_writer(self.storage)
         with lock_table(self.storage, self.settings.lock, clock=self.context.clock) as lease:
-            self._lease = lease if self.settings.lock.is_shared and not self.storage.has_lock else None
+            self._lease = lease if self.settings.lock.is_shared or self.storage.has_lock else None
             if not self._has_begun:
                 config, at_once = self.settings.config, not self.storage.has_lock
                 list_claims = partial(claims.list_claims, self.storage)
                 _, claimed = run_both(self._check_version, list_claims, at_once=at_once)
                 self._seen = recover(self.store, config, self.context.clock, kept_plan=kept_plan, claimed=claimed)
-            elif self.storage.has_lock or self._lease is not None:
+            elif self._lease is not None:
                 self._check_version()  # Without locks, a change of the version is a barrier for writes that have begun.
             self._is_locked = True
             try:

@@ -14,6 +14,7 @@ import pytest
 
 import lakeformat
 from lakeformat import CorruptTableError, LakeformatError, Table, TableNotFoundError, UnsupportedTableError
+from lakeformat.codec.timeline_files.commit import CHECKSUM_KEY
 from lakeformat.files.footers import BLOOM, MIN_KEY
 from tests.helpers.refusal import ROWS, check_message, new_table, tree
 
@@ -63,14 +64,28 @@ COMMITS: dict[str, tuple[Damage, str]] = {
     "nested by the thousand": (lambda _: b"[" * 100_000, "JSON"),
     "a list": (lambda _: b"[]", "no JSON object"),
     "no file id": (lambda _: b'{"partitionToWriteStats": {"x": [{"path": "y"}]}}', "fileId"),
-    "stats are a list": (lambda _: b'{"partitionToWriteStats": [1]}', "not commit metadata"),
+    "no stats": (lambda _: b'{"extraMetadata": {}}', "has no partitionToWriteStats"),
+    "no path": (lambda _: b'{"partitionToWriteStats": {"x": [{"fileId": "y"}]}}', "a write stat has no path"),
+    "stats are a list": (lambda _: b'{"partitionToWriteStats": [1]}', "is damaged"),
     "counts are texts": (
-        lambda _: b'{"partitionToWriteStats": {"x": [{"fileId": "f", "numWrites": "many"}]}}',
+        lambda _: (
+            b'{"partitionToWriteStats": {"x": [{"fileId": "f", "path": "", "partitionPath": "x", '
+            b'"numWrites": "many"}]}}'
+        ),
         "'many'",
     ),
-    "replaced are a number": (lambda _: b'{"partitionToReplaceFileIds": {"x": 5}}', "not commit metadata"),
-    "schema is no JSON": (lambda _: b'{"extraMetadata": {"schema": "{"}}', "Avro schema"),
-    "schema is no record": (lambda _: b'{"extraMetadata": {"schema": "\\"int\\""}}', "not a record"),
+    "replaced are a number": (
+        lambda _: b'{"partitionToWriteStats": {}, "partitionToReplaceFileIds": {"x": 5}}',
+        "not commit metadata",
+    ),
+    "schema is no JSON": (
+        lambda _: b'{"partitionToWriteStats": {}, "extraMetadata": {"schema": "{"}}',
+        "Avro schema",
+    ),
+    "schema is no record": (
+        lambda _: b'{"partitionToWriteStats": {}, "extraMetadata": {"schema": "\\"int\\""}}',
+        "not a record",
+    ),
 }
 
 
@@ -301,6 +316,7 @@ def rewrite_footer(base: Path, change: dict[bytes, bytes | None]) -> None:
         for stat in stats:
             if stat["path"].endswith(base.name):
                 stat["fileSizeInBytes"] = base.stat().st_size
+    del document["extraMetadata"][CHECKSUM_KEY]
     commit.write_text(json.dumps(document))
 
 
@@ -352,17 +368,18 @@ def test_paths_in_a_commit_never_lead_out_of_the_table(place: str, path: str, tm
             document["partitionToReplaceFileIds"] = {path: ["f-0"]}
         case _:
             document["partitionToReplaceFileIds"] = {"x": [f"{path}/f-0"]}
+    del document["extraMetadata"][CHECKSUM_KEY]
     commit.write_text(json.dumps(document))
     before = tree(tmp_path / "table")
     for call in ask(tmp_path / "table").values():
-        if place == "partition":
+        if place in {"path", "partition"}:
             with pytest.raises(LakeformatError) as caught:
                 call()
             check_message(caught, CorruptTableError, "restore")
             assert tree(tmp_path / "table") == before
         else:
             call()
-    if place != "partition":
+    if place not in {"path", "partition"}:
         assert rows.num_rows == 2
         assert table.to_arrow().num_rows == 0  # All rows were found and deleted.
     assert victim.read_bytes() == content

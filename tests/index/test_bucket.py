@@ -24,6 +24,7 @@ from lakeformat.storage import LocalStorage, MemoryStorage
 from lakeformat.write.intake import create_table
 from lakeformat.write.workload.buckets import derive_file_id
 from tests.helpers import hudi_rs
+from tests.helpers.commit_files import edit_commit
 from tests.helpers.examples import examples
 from tests.helpers.faulty import Call, FaultyStorage, UnlockedStorage
 from tests.helpers.fixture_tables import unpack
@@ -151,7 +152,7 @@ def test_bucket_index_on_other_file_names_or_a_doubled_bucket_is_refused(tmp_pat
     (file,) = table.snapshot().files
     odd = file.name.file_id.replace("0" * 8, "c" * 8, 1)
     (commit,) = (tmp_path / "t/.hoodie").glob("*.commit")
-    commit.write_text(commit.read_text().replace(file.name.file_id, odd))
+    edit_commit(commit, lambda text: text.replace(file.name.file_id, odd))
     path = tmp_path / "t" / file.path
     path.rename(path.with_name(path.name.replace(file.name.file_id, odd)))
     shutil.rmtree(tmp_path / "t/.hoodie/.lakeformat/index")

@@ -15,6 +15,7 @@ from lakeformat.file_system_view.context import open_context
 from lakeformat.file_system_view.file_index.shards import IndexedFiles
 from lakeformat.model.instant import Action
 from tests.helpers import hudi_rs
+from tests.helpers.commit_files import edit_commit
 from tests.helpers.fixture_tables import FIXTURES, read_expectations, unpack
 from tests.helpers.tables import a_batch, a_schema, a_table
 
@@ -97,7 +98,7 @@ def test_batch_id_is_known_after_others_archived_its_commit(tmp_path: Path) -> N
     for number in range(8):
         plain.upsert(rows(number))
         newest = sorted((tmp_path / "t/.hoodie").glob("*.commit"))[-1]
-        newest.write_text(newest.read_text().replace("lakeformat.batches", "somebody.else"))
+        edit_commit(newest, lambda text: text.replace("lakeformat.batches", "somebody.else"))
     assert table.upsert(rows(91)).skipped
     assert not lakeformat.open(tmp_path / "t", **SHORT, **{**batch, "lakeformat.batch.id": 8}).upsert(rows(92)).skipped
     assert table.upsert(rows(91)).skipped

@@ -16,6 +16,7 @@ import pytest
 
 import lakeformat
 from lakeformat.codec.bloom import BloomFilter
+from lakeformat.codec.timeline_files.commit import CHECKSUM_KEY
 from lakeformat.errors import LakeformatError
 from lakeformat.file_system_view.file_index.stored import FOLDER, write_file
 from lakeformat.files.footers import BLOOM, MAX_KEY
@@ -93,6 +94,7 @@ def wrong_in_commit(sick: Sick, count: str, by: int, at: int = -1) -> None:
     said = json.loads(path.read_text())
     for stats in said["partitionToWriteStats"].values():
         stats[0][count] += by
+    del said["extraMetadata"][CHECKSUM_KEY]
     path.write_text(json.dumps(said))
 
 

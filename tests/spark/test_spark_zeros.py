@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession, functions
 
 import lakeformat
 from lakeformat.spark import LakehouseTable, read
+from tests.helpers.commit_files import edit_commit
 from tests.helpers.tables import a_schema
 
 pytestmark = pytest.mark.spark
@@ -47,7 +48,8 @@ def path(request: pytest.FixtureRequest, tmp_path: Path) -> str:
             (commit,) = (tmp_path / "t" / ".hoodie").glob(f"{file.stem.rpartition('_')[2]}.commit")
             size, stored = file.stat().st_size, pq.read_table(file)
             pq.write_table(stored, file, write_page_index=True, bloom_filter_options=blooms)
-            commit.write_text(commit.read_text().replace(str(size), str(file.stat().st_size)))
+            old, new = str(size), str(file.stat().st_size)
+            edit_commit(commit, lambda text, old=old, new=new: text.replace(old, new))
         shutil.rmtree(tmp_path / "t" / ".hoodie" / ".lakeformat" / "index")
     return str(tmp_path / "t")
 

@@ -21,6 +21,7 @@ from lakeformat.codec.timeline_files.commit import (
 )
 from lakeformat.codec.timeline_files.recovery import RollbackMetadata
 from lakeformat.model.commit import CommitMetadata, WriteStat
+from lakeformat.model.files import join_path
 from lakeformat.model.instant import Action, Instant, State
 from lakeformat.storage import MemoryStorage
 from lakeformat.timeline.store import TimelineStore
@@ -139,9 +140,9 @@ TEXT = st.text(max_size=8)
 COUNT = st.integers(0, 2**40)
 STATS = st.builds(
     WriteStat,
-    file_id=TEXT.filter(bool),
-    path=st.sampled_from(["", "p/f-0_0-0-0_20240101000000001.parquet", "p/.f-0_20240101000000001.log.3_1-0-1"]),
-    partition_path=st.sampled_from(["", "p", "q/r"]),
+    file_id=st.sampled_from(["f-0", "g-1"]),
+    path=st.sampled_from(["", "{}_0-0-0_20240101000000001.parquet", ".{}_20240101000000001.log.3_1-0-1"]),
+    partition_path=st.just(""),
     prev_commit=st.sampled_from([None, "20240101000000001"]),
     num_writes=COUNT,
     num_deletes=COUNT,
@@ -157,7 +158,12 @@ COMMITS = st.builds(
     extra=st.dictionaries(TEXT, TEXT, max_size=3),
     replaced=st.dictionaries(TEXT, st.lists(TEXT, max_size=3).map(tuple), max_size=2),
     compacted=st.booleans(),
-)
+).map(lambda metadata: replace(metadata, stats={p: tuple(_in(p, s) for s in of) for p, of in metadata.stats.items()}))
+
+
+def _in(partition: str, stat: WriteStat) -> WriteStat:
+    path = join_path(partition, stat.path.format(stat.file_id)) if stat.path else ""
+    return replace(stat, partition_path=partition, path=path)
 
 
 @given(COMMITS)

@@ -11,6 +11,7 @@ import pytest
 
 import lakeformat
 from tests.helpers import hudi_rs
+from tests.helpers.commit_files import edit_commit
 
 INNER = pa.struct([pa.field("a", pa.int64(), nullable=False), pa.field("b", pa.string())])
 OUTER = pa.struct([pa.field("in", INNER, nullable=False)])
@@ -81,9 +82,7 @@ def test_a_table_whose_fields_are_required_takes_null_structs(tmp_path: Path) ->
     table = lakeformat.create(tmp_path / "t", rows(0, 1).schema, record_key="id")
     table.insert(rows(1, 2))
     commit = next((tmp_path / "t" / ".hoodie").glob("*.commit"))
-    text = commit.read_text().replace('[\\"null\\",\\"long\\"],\\"default\\":null}', '\\"long\\"}')
-    assert text != commit.read_text()
-    commit.write_text(text)
+    edit_commit(commit, lambda text: text.replace('[\\"null\\",\\"long\\"],\\"default\\":null}', '\\"long\\"}'))
     assert has_required(table.snapshot().columns("t").field("s").type)
     table.update({"s": None}, where="id = 2")
     assert read_rows(table)[2]["s"] is None

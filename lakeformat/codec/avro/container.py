@@ -16,7 +16,7 @@ import hashlib
 import io
 import json
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import fastavro
@@ -24,6 +24,7 @@ import pyarrow as pa
 from fastavro.read import SchemaResolutionError
 from fastavro.schema import SchemaParseException
 
+from lakeformat.codec.field_names import check_names
 from lakeformat.errors import CorruptTableError
 
 __all__ = [
@@ -161,7 +162,9 @@ class RecordReader:
     """
 
     def __init__(self, written: Any, schema: Mapping[str, Any]) -> None:
-        self._written = fastavro.parse_schema(_WriterSchema().copy(written))
+        copied = _WriterSchema().copy(written)
+        _check_field_names(copied, schema)
+        self._written = fastavro.parse_schema(copied)
         self._schema = fastavro.parse_schema(dict(schema))
 
     def read(self, data: bytes) -> dict[str, Any]:
@@ -171,6 +174,31 @@ class RecordReader:
         if block.read(1):
             raise ValueError("bytes are left over after the record")
         return dict(record)
+
+
+def _check_field_names(written: Any, schema: Any) -> None:
+    """Refuse a writer's schema in which a field's name seems to be a damaged name of the reader's schema.
+
+    Raises:
+        ValueError: There is such a name.
+    """
+    known = dict(_records(schema))
+    for name, fields in _records(written):
+        check_names(fields, known.get(name, ()))
+
+
+def _records(avro: Any) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield the bare name of each record in a schema, and the names of its fields."""
+    match avro:
+        case list():
+            for branch in avro:
+                yield from _records(branch)
+        case {"type": "record", "name": name, "fields": fields}:
+            yield str(name).rpartition(".")[2], tuple(field["name"] for field in fields)
+            for field in fields:
+                yield from _records(field["type"])
+        case {"type": "array", "items": inner} | {"type": "map", "values": inner}:
+            yield from _records(inner)
 
 
 def _unpack(packed: bytes, codec: str) -> bytes:

@@ -40,6 +40,7 @@ from lakeformat.codec.timeline_files.commit import (
     REPLACE_READER,
     decode_json,
     parse_commit,
+    without_checksum,
 )
 from lakeformat.codec.timeline_files.recovery import ROLLBACK_METADATA
 from lakeformat.codec.timeline_files.service_plans import REQUESTED_REPLACE
@@ -119,7 +120,7 @@ class ArchivedEntry:
     def commit(self) -> CommitMetadata:
         """Return the commit metadata; empty if the entry has none. Raise `CorruptTableError` if it is damaged."""
         found = self.record.get("hoodieReplaceCommitMetadata") or self.record.get("hoodieCommitMetadata")
-        return parse_commit(found or {}, name=f"{self.source} (instant {self.time})")
+        return without_checksum(parse_commit(found or {}, name=f"{self.source} (instant {self.time})"))
 
 
 def read_archive(source: Any, *, name: str, with_commits: bool = False) -> Iterator[ArchivedEntry]:

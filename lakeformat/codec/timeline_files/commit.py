@@ -2,12 +2,19 @@
 
 Timeline layout 1 stores JSON (Hudi: ``HoodieCommitMetadata.toJsonString``), layout 2 stores Avro
 (Hudi: ``CommitMetadataSerDeV2``). The conversion preserves every field that exists in both formats.
+
+Damage must not change rows silently. So a file of lakeformat has a checksum of its values, and a file of any program
+must agree with itself: the path of a write stat lies in its partition, and its file name has its file id.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import zlib
+from collections.abc import Iterable, Mapping
+from dataclasses import replace as replace_fields
+from functools import lru_cache
+from operator import attrgetter, itemgetter
 from typing import Any, Final
 
 from lakeformat.codec.avro.container import (
@@ -23,11 +30,13 @@ from lakeformat.codec.avro.container import (
     nested_record_schema,
     optional_field,
 )
+from lakeformat.codec.field_names import check_names
 from lakeformat.errors import CorruptTableError
 from lakeformat.model.commit import CommitMetadata, LogsMerged, WriteStat
-from lakeformat.model.files import LogFileName
+from lakeformat.model.files import BaseFileName, LogFileName
 
 __all__ = [
+    "CHECKSUM_KEY",
     "COMMIT_METADATA",
     "COMMIT_READER",
     "MAX_BYTES",
@@ -36,6 +45,7 @@ __all__ = [
     "commit_document",
     "commit_to_avro",
     "commit_to_json",
+    "compute_checksum",
     "decode_commit",
     "decode_commit_avro",
     "decode_commit_json",
@@ -43,6 +53,7 @@ __all__ = [
     "encode_commit_avro",
     "encode_commit_json",
     "parse_commit",
+    "without_checksum",
 ]
 
 #: Maximum size in bytes of a timeline file that is parsed. Files of Hudi are far smaller.
@@ -51,7 +62,17 @@ MAX_BYTES: Final = 64 << 20
 #: Advice in errors about a damaged completed file. If the user deletes the file, the commit becomes pending, and the
 #: next write rolls it back, so that its rows are lost.
 _RESTORE_ADVICE: Final = "restore it from a copy, and do not delete it: its commit would be undone, rows and all"
+#: Key of ``extraMetadata`` for the checksum of a commit that lakeformat has written. No `CommitMetadata` contains it.
+CHECKSUM_KEY: Final = "lakeformat.checksum"
+#: A key that Hudi adds to the extra metadata of a commit that it converts (``HoodieRollingStatMetadata``).
+_ROLLING_STATS: Final = "ROLLING_STAT"
 _NULL_COMMIT: Final = "null"
+_STATS: Final = "partitionToWriteStats"
+_REPLACED_FIELD: Final = "partitionToReplaceFileIds"
+#: Ends of the names of base files in formats that are not read.
+_OTHER_FORMATS: Final = (".orc", ".hfile", ".lance")
+#: The fields of a commit.
+_DOCUMENT: Final = (_STATS, "compacted", "extraMetadata", "operationType", _REPLACED_FIELD)
 _NOTHING_MERGED: Final = LogsMerged(0, 0, 0, 0)
 
 
@@ -68,12 +89,39 @@ def commit_document(metadata: CommitMetadata, *, replace: bool) -> dict[str, Any
             partition: [_encode_stat(stat) for stat in stats] for partition, stats in metadata.stats.items()
         },
         "compacted": metadata.compacted,
-        "extraMetadata": dict(metadata.extra),
+        "extraMetadata": {**metadata.extra, CHECKSUM_KEY: compute_checksum(metadata, replace=replace)},
         "operationType": metadata.operation,
     }
     if replace:
         document["partitionToReplaceFileIds"] = {p: list(ids) for p, ids in metadata.replaced.items()}
     return document
+
+
+#: The fields of a write stat that a checksum covers: those that every conversion between JSON and Avro keeps, also
+#: Hudi's in an upgrade or downgrade. It loses the fields that only log files have.
+_CHECKED_FIELDS: Final = attrgetter(
+    *("path", "file_id", "partition_path", "prev_commit", "num_writes", "num_deletes", "num_updates", "num_inserts"),
+    *("size_bytes", "cdc_stats"),
+)
+
+
+def compute_checksum(metadata: CommitMetadata, *, replace: bool = True) -> str:
+    """Return the checksum of a commit's values, which does not depend on its encoding or on the order of its maps.
+
+    Args:
+        metadata: The commit.
+        replace: Whether the file says which file groups the commit replaces.
+    """
+    replaced = metadata.replaced if replace else {}
+    content = [
+        [
+            [path, sorted(map(_CHECKED_FIELDS, stats), key=itemgetter(0))]
+            for path, stats in sorted(metadata.stats.items())
+        ],
+        [[path, sorted(ids)] for path, ids in sorted(replaced.items())],
+        sorted(pair for pair in metadata.extra.items() if pair[0] not in (CHECKSUM_KEY, _ROLLING_STATS)),
+    ]
+    return f"{zlib.crc32(json.dumps(content, separators=(',', ':')).encode()):08x}"
 
 
 def _encode_stat(stat: WriteStat) -> dict[str, Any]:
@@ -110,8 +158,13 @@ def _encode_stat(stat: WriteStat) -> dict[str, Any]:
     }
 
 
-def decode_json(data: bytes, *, name: str) -> dict[str, Any]:
+def decode_json(data: bytes, *, name: str, is_strict: bool = False) -> dict[str, Any]:
     """Parse a timeline file as a JSON object.
+
+    Args:
+        data: The file's bytes.
+        name: The file's path, for messages.
+        is_strict: Whether to refuse an object in which a name occurs twice. It costs time.
 
     Raises:
         CorruptTableError: The file is empty, too large, not JSON, nested too deep or not an object; the message names
@@ -122,12 +175,23 @@ def decode_json(data: bytes, *, name: str) -> dict[str, Any]:
     if len(data) > MAX_BYTES:
         raise CorruptTableError(f"{name} has {len(data)} bytes, more than any timeline file; restore it")
     try:
-        document = json.loads(data, parse_constant=_refuse_constant)
+        document = json.loads(
+            data, parse_constant=_refuse_constant, object_pairs_hook=_make_object if is_strict else None
+        )
     except (ValueError, RecursionError) as error:
         raise CorruptTableError(f"{name} is not readable as JSON ({error}); restore it from a copy") from None
     if not isinstance(document, dict):
         raise CorruptTableError(f"{name} holds no JSON object; restore it from a copy")
     return document
+
+
+def _make_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Make a JSON object. Refuse one with two fields of the same name: damage has made one partition of two."""
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"it has {next(name for name in names if names.count(name) > 1)!r} twice")
+    return made
 
 
 def _refuse_constant(text: str) -> None:
@@ -138,9 +202,41 @@ def decode_commit_json(data: bytes, *, name: str) -> CommitMetadata:
     """Decode a commit's JSON file, written by any Hudi release.
 
     Raises:
-        CorruptTableError: The file is not commit metadata; the message names the file.
+        CorruptTableError: The file is not commit metadata, or is damaged; the message names the file.
     """
-    return parse_commit(decode_json(data, name=name), name=name)
+    document = decode_json(data, name=name, is_strict=CHECKSUM_KEY.encode() not in data)
+    extra = document.get("extraMetadata")
+    if not (isinstance(extra, dict) and CHECKSUM_KEY in extra):
+        _check_document(document, name)
+    return _check(parse_commit(document, name=name), name)
+
+
+def _check_document(document: Mapping[str, Any], name: str) -> None:
+    """Check the names of a commit's fields.
+
+    Raises:
+        CorruptTableError: A field without which a commit is not complete is missing, or a name seems to be damaged.
+    """
+    try:
+        if _STATS not in document:
+            raise ValueError(f"it has no {_STATS}")
+        check_names(document, _DOCUMENT)
+        for stat in (stat for stats in (document[_STATS] or {}).values() for stat in stats):
+            _check_stat_names(tuple(stat))
+    except (AttributeError, TypeError, ValueError) as error:
+        raise _make_damage(name, str(error)) from None
+
+
+@lru_cache(maxsize=256)  # The stats of a commit have one or two sets of fields.
+def _check_stat_names(found: tuple[str, ...]) -> None:
+    check_names(found, _STAT)
+    for needed in ("fileId", "path", "partitionPath"):
+        if needed not in found:
+            raise ValueError(f"a write stat has no {needed}")
+
+
+def _make_damage(name: str, reason: str) -> CorruptTableError:
+    return CorruptTableError(f"{name} is damaged: {reason[:300]}; {_RESTORE_ADVICE}")
 
 
 def parse_commit(document: Mapping[str, Any], *, name: str) -> CommitMetadata:
@@ -152,12 +248,12 @@ def parse_commit(document: Mapping[str, Any], *, name: str) -> CommitMetadata:
     try:
         stats = {
             partition: tuple(_read_stat(partition, stat) for stat in entries)
-            for partition, entries in (document.get("partitionToWriteStats") or {}).items()
+            for partition, entries in (document.get(_STATS) or {}).items()
         }
         extra = {k: str(v) for k, v in (document.get("extraMetadata") or {}).items() if v is not None}
         replaced = {
             partition: tuple(str(file_id) for file_id in ids)
-            for partition, ids in (document.get("partitionToReplaceFileIds") or {}).items()
+            for partition, ids in (document.get(_REPLACED_FIELD) or {}).items()
         }
         operation = str(document.get("operationType") or "UNKNOWN")
         compacted = document.get("compacted") is True
@@ -166,6 +262,58 @@ def parse_commit(document: Mapping[str, Any], *, name: str) -> CommitMetadata:
             f"{name} is not commit metadata ({type(error).__name__}: {error}); restore it from a copy"
         ) from None
     return CommitMetadata(operation, stats, extra, replaced, compacted)
+
+
+def _check(metadata: CommitMetadata, name: str) -> CommitMetadata:
+    """Return the commit without its checksum.
+
+    Raises:
+        CorruptTableError: The commit does not have its checksum; or it has none, and contradicts itself.
+    """
+    checksum = metadata.extra.get(CHECKSUM_KEY)
+    if checksum is not None:
+        if checksum != compute_checksum(metadata):
+            raise _make_damage(name, f"its contents do not have its checksum {checksum!r}")
+        return without_checksum(metadata)
+    try:
+        check_names(metadata.extra, ("schema", CHECKSUM_KEY))
+        for partition, stats in metadata.stats.items():
+            _check_stats(partition, stats)
+    except ValueError as error:
+        raise _make_damage(name, str(error)) from None
+    return metadata
+
+
+def without_checksum(metadata: CommitMetadata) -> CommitMetadata:
+    """Return a commit whose extra metadata does not contain the checksum."""
+    if CHECKSUM_KEY not in metadata.extra:
+        return metadata
+    return replace_fields(metadata, extra={k: v for k, v in metadata.extra.items() if k != CHECKSUM_KEY})
+
+
+def _check_stats(partition: str, stats: Iterable[WriteStat]) -> None:
+    """Check that the write stats of a partition belong to it, and that their paths have their file ids.
+
+    Raises:
+        ValueError: One of them does not.
+    """
+    for stat in stats:
+        if stat.partition_path != partition:
+            raise ValueError(f"a write stat of partition {partition!r} has the partitionPath {stat.partition_path!r}")
+        if not stat.path:  # It belongs to an inflight file.
+            continue
+        folder, _, bare = stat.path.rpartition("/")
+        if folder != partition and _segments(folder) != _segments(partition):
+            raise ValueError(f"{stat.path!r} does not lie in its partition {partition!r}")
+        file_name = BaseFileName.match(bare) or LogFileName.match(bare)
+        if file_name is None and not bare.endswith(_OTHER_FORMATS):
+            raise ValueError(f"{stat.path!r} is neither a base file nor a log file")
+        if file_name is not None and file_name.file_id != stat.file_id:
+            raise ValueError(f"{stat.path!r} has not the fileId {stat.file_id!r}")
+
+
+def _segments(path: str) -> list[str]:
+    return [segment for segment in path.split("/") if segment]
 
 
 def _read_stat(partition: str, stat: Mapping[str, Any]) -> WriteStat:
@@ -261,9 +409,9 @@ def decode_commit_avro(data: bytes, *, name: str) -> CommitMetadata:
     """Decode a commit's Avro file, written by any Hudi release.
 
     Raises:
-        CorruptTableError: The file is not commit metadata; the message names the file.
+        CorruptTableError: The file is not commit metadata, or is damaged; the message names the file.
     """
-    return parse_commit(decode_record(data, COMMIT_READER, REPLACE_READER, name=name), name=name)
+    return _check(parse_commit(decode_record(data, COMMIT_READER, REPLACE_READER, name=name), name=name), name)
 
 
 def decode_commit(data: bytes, *, name: str) -> CommitMetadata:
@@ -277,8 +425,6 @@ def decode_commit(data: bytes, *, name: str) -> CommitMetadata:
     return decode_commit_json(data, name=name)
 
 
-_STATS: Final = "partitionToWriteStats"
-_REPLACED_FIELD: Final = "partitionToReplaceFileIds"
 #: Fields of a write stat that JSON has only for log files.
 _OF_LOGS: Final = frozenset({"logVersion", "logOffset", "baseFile", "logFiles"})
 #: Fields of a write stat that JSON never has.
