@@ -228,9 +228,13 @@ class ScheduledService:
             WriteConflictError: another writer considered this run dead, and has undone it.
         """
         if not self._is_ours(commit):
-            raise WriteConflictError(
-                f"{self.name} {commit.time} was undone by another writer, which took it for dead; run it again"
-            )
+            raise self._make_undone_error(commit)
+
+    def _make_undone_error(self, commit: OpenCommit) -> WriteConflictError:
+        return WriteConflictError(
+            f"{self.name} {commit.time} of {self.transaction.storage.location} was undone by another writer, which "
+            "took it for dead; run it again"
+        )
 
     def _is_ours(self, commit: OpenCommit) -> bool:
         claim = claims.read_claim(self.transaction.storage, commit.time)
@@ -238,15 +242,27 @@ class ScheduledService:
 
     @contextmanager
     def undo_on_failure(self, commit: OpenCommit, *, keeps_plan: bool) -> Iterator[None]:
-        """Undo the run if the block raises an error. Unless ``keeps_plan``, remove the plan too."""
+        """Undo the run if the block raises an error. Unless ``keeps_plan``, remove the plan too.
+
+        Raises:
+            WriteConflictError: a file is missing because another writer has undone this run.
+        """
+        is_ours = True
 
         def undo(error: BaseException) -> None:
-            if self._is_ours(commit):
+            nonlocal is_ours
+            is_ours = self._is_ours(commit)
+            if is_ours:
                 # OverlapError: files of the plan have changed, so it can never be run. Remove it.
                 self._undo(commit, keeps_plan=keeps_plan and not isinstance(error, OverlapError))
 
-        with self.transaction.delete_stage_on_failure(), self.transaction.undo_on_failure(undo):
-            yield
+        try:
+            with self.transaction.delete_stage_on_failure(), self.transaction.undo_on_failure(undo):
+                yield
+        except FileNotFoundError:
+            if not is_ours:
+                raise self._make_undone_error(commit) from None
+            raise
 
     def _undo(self, commit: OpenCommit, *, keeps_plan: bool) -> None:
         if keeps_plan:

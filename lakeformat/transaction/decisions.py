@@ -487,14 +487,24 @@ def _make_unknown_error(storage: Storage, decision: Decision, reason: Exception 
     )
 
 
-def prepare_removal(store: TimelineStore, instant_time: str) -> None:
+def prepare_removal(store: TimelineStore, instant_time: str, check: Callable[[Timeline], None] | None = None) -> None:
     """Decide that an instant's files are removed from the timeline.
 
     Without this, the next writer would create a decided file again, and could not tell a file that a late request
     creates from another program's.
+
+    Args:
+        check: raises an error if the newest timeline does not allow the removal.
     """
-    if not store.storage.has_lock:
-        decide(store, lambda *_: Decision(kind=Kind.REMOVE, instant_time=instant_time, undoes=instant_time))
+    if store.storage.has_lock:
+        return
+
+    def make_decision(_: DecisionState, timeline: Timeline) -> Decision:
+        if check is not None:
+            check(timeline)
+        return Decision(kind=Kind.REMOVE, instant_time=instant_time, undoes=instant_time)
+
+    decide(store, make_decision)
 
 
 # --- empty commits ----------------------------------------------------------------------------------------

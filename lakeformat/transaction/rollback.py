@@ -65,6 +65,7 @@ _LOG: Final = logging.getLogger("lakeformat.write")
 #: Actions that are undone if their writer is dead. A compaction's plan stays; only the files of its run are deleted.
 _UNDOABLE_ACTIONS: Final = COMMIT_ACTIONS | REPLACE_ACTIONS | {Action.COMPACTION}
 _PLAN_ACTIONS: Final = REPLACE_ACTIONS | {Action.COMPACTION}
+_UNDO_ACTIONS: Final = frozenset({Action.ROLLBACK, Action.RESTORE})
 _STAGE_LIFETIME_MS: Final = 24 * 3600 * 1000
 #: Maximum number of pending instants whose claims and heartbeats are read at once.
 _THREADS: Final = 8
@@ -147,19 +148,21 @@ def _finish_rollbacks(store: TimelineStore, config: TableConfig, clock: Clock, t
         if claim is not None and claim.undoes:
             give_up_or_finish(CommitUndo(store, config, clock), instant)
         else:
-            _finish_rollback(store, instant, clock)
+            _finish_rollback(store, instant, clock, deletes_stage=True)
     return store.load() if rollbacks else timeline
 
 
 def _erase_late_files(store: TimelineStore, state: DecisionState, timeline: Timeline) -> Timeline:
     """Erase the pending files of undone instants, which late requests have created again. Return the newest timeline.
 
-    If the instant is a plan that stays on the timeline, only its inflight file is erased.
+    If the instant is a plan that stays on the timeline, only its inflight file is erased. A claim shows that the undo
+    of a write still runs. Rollbacks and restores that were given up are erased with or without one.
     """
     late = [
         instant
         for instant in timeline.pending
-        if instant.time in state.undone_times and claims.read_claim(store.storage, instant.time) is None
+        if instant.time in state.undone_times
+        and (instant.action in _UNDO_ACTIONS or claims.read_claim(store.storage, instant.time) is None)
     ]
     for instant in late:
         if instant.time in state.undone or not _has_requested_plan(store, instant):
@@ -453,8 +456,12 @@ def _list_files_of(store: TimelineStore, instant_time: str, *, logs: bool = Fals
     return found
 
 
-def _finish_rollback(store: TimelineStore, rollback: Instant, clock: Clock) -> None:
-    """Carry out a planned rollback. If an earlier run died, do only the steps that are left."""
+def _finish_rollback(store: TimelineStore, rollback: Instant, clock: Clock, *, deletes_stage: bool = False) -> None:
+    """Carry out a planned rollback. If an earlier run died, do only the steps that are left.
+
+    Args:
+        deletes_stage: whether to delete the staged files of the undone write. If it undoes itself, it needs them again.
+    """
     storage = store.storage
     started = clock.now_ms()
     requested = rollback.at(State.REQUESTED)
@@ -480,6 +487,8 @@ def _finish_rollback(store: TimelineStore, rollback: Instant, clock: Clock) -> N
     _take_step(store, rollback, partial(store.complete, rollback, metadata, clock))
     if victim is not None and victim.state is not State.COMPLETED:
         store.erase(victim)
+    if deletes_stage:
+        _delete_stage(store, claims.read_claim(storage, plan.instant_time))
     claims.release(storage, plan.instant_time)
     claims.release(storage, rollback.time)
 

@@ -8,9 +8,8 @@ Call these functions under the table's lock. The steps of an undo are:
 3. Delete the commit's data files.
 4. Delete the commit's other files on the timeline.
 
-If the process of a rollback dies before step 2, the next writer gives up the rollback; if it dies later, the next
-writer finishes the rollback. If the process of a restore dies while the restore is requested, the next writer gives up
-the restore. If the restore is inflight, the next writer finishes it. While a restore is inflight, lakeformat's readers
+If the process of a rollback or a restore dies while the undo is requested, the next writer gives it up. If the undo is
+inflight, the next writer finishes it. While a restore is inflight, lakeformat's readers
 already see the table as it will be after the restore (`TimelineStore.load`).
 Sources: Hudi's ``CopyOnWriteRollbackActionExecutor`` and ``BaseRestoreActionExecutor``.
 """
@@ -21,6 +20,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import pyarrow as pa
@@ -53,6 +53,7 @@ from lakeformat.transaction.decisions import (
     Decision,
     DecisionState,
     Kind,
+    decide,
     encode_void_commit,
     prepare_removal,
 )
@@ -173,7 +174,7 @@ class CommitUndo:
         store = self.store
         plan = self._plan(rollback)
         if rollback.state is State.REQUESTED:
-            rollback = store.start(rollback)
+            rollback = self._start(rollback)
         for victim in self._instants_at(plan.instant_time):
             if victim.state is State.COMPLETED:
                 self._hide(victim, rollback)
@@ -207,14 +208,42 @@ class CommitUndo:
         else:
             storage.replace(path, encode_void_commit(self.store, path, storage.read(path)))
 
+    def _start(self, undo: Instant) -> Instant:
+        """Decide that a rollback or a restore begins: create its inflight file. From then on it is not given up.
+
+        Raises:
+            WriteConflictError: another process took this one for dead and has given the undo up. Nothing was changed.
+        """
+        if self.store.storage.has_lock:
+            return self.store.start(undo)
+        started = undo.at(State.INFLIGHT)
+
+        def check(state: DecisionState, timeline: Timeline) -> Decision:
+            _check_requested(self.store, undo, timeline)
+            if undo.time in state.undone_times:
+                raise WriteConflictError(
+                    f"another process took {self.store.path(undo)} of {self.store.storage.location} for dead; run it "
+                    "again"
+                )
+            return Decision(kind=Kind.UNDO, instant_time=undo.time, path=self.store.path(started))
+
+        decide(self.store, check)
+        return started
+
     def give_up(self, rollback: Instant) -> None:
-        """Remove from the timeline a rollback that has not deleted any file, and release its claim."""
-        prepare_removal(self.store, rollback.time)
+        """Remove from the timeline a rollback that has not begun, and release its claim.
+
+        Raises:
+            WriteConflictError: its process lives and has moved it to inflight.
+        """
+        prepare_removal(self.store, rollback.time, partial(_check_requested, self.store, rollback))
         self.store.erase(rollback)
         claims.release(self.store.storage, rollback.time)
 
     def has_begun(self, rollback: Instant) -> bool:
-        """Tell whether a rollback has deleted the completed file of the commit that it undoes."""
+        """Tell whether a rollback is inflight or has deleted the completed file of the commit that it undoes."""
+        if rollback.state is not State.REQUESTED:
+            return True
         plan = self.store.read_rollback_plan(rollback)
         instants = self._instants_at(plan.instant_time) if plan else ()
         return not any(self._is_visible(victim) for victim in instants)
@@ -276,7 +305,7 @@ class CommitUndo:
         """
         started, store = self.clock.now_ms(), self.store
         if restore.state is State.REQUESTED:
-            restore = store.start(restore)
+            restore = self._start(restore)
         listing: Listing | None = None
         done: dict[str, RollbackMetadata] = {}
         known = self._rollbacks_since(restore)
@@ -322,13 +351,20 @@ class CommitUndo:
 def give_up_or_finish(undoing: CommitUndo, rollback: Instant) -> None:
     """Give up or finish the rollback of a completed commit after the process of the rollback died.
 
-    If the completed file of the commit still exists, remove the rollback; if not, finish it.
+    If the rollback has not begun, remove it; if it has, finish it.
     """
     if undoing.has_begun(rollback):
         _LOG.warning("finishing rollback %s in %s, whose process died", rollback.time, undoing.store.storage.location)
         undoing.roll_back(rollback)
     else:
         undoing.give_up(rollback)
+
+
+def _check_requested(store: TimelineStore, undo: Instant, timeline: Timeline) -> None:
+    """Raise `WriteConflictError` if a rollback or restore is not requested any more."""
+    current = timeline.find(undo.time)
+    if current is not None and current.state is not State.REQUESTED:
+        raise WriteConflictError(f"{store.path(undo)} is running in {store.storage.location}; wait for it")
 
 
 def _take_over(store: TimelineStore, restore: Instant, claim: claims.Claim | None, clock: Clock) -> bool:
@@ -368,7 +404,7 @@ def finish_restores(undoing: CommitUndo, restores: Iterable[Instant], *, restore
         if lives:
             raise WriteConflictError(f"{store.path(restore)} is running in {storage.location}; wait for it")
         if plan is None or (restore.state is State.REQUESTED and claim is not None):
-            prepare_removal(store, restore.time)
+            prepare_removal(store, restore.time, partial(_check_requested, store, restore))
             store.erase(restore)
             claims.release(storage, restore.time)
             continue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -475,10 +476,11 @@ def make_history(bucket: Bucket, operations: Sequence[Operation], reads: Sequenc
 def list_leftovers(bucket: Bucket) -> list[str]:
     """List the files that should not be there when all writers have ended.
 
-    Temporary files that a late request has created stay, because no writer looks for them.
+    Temporary files that a late request or an undone writer has created stay, because no writer looks for them. A day
+    later the next writer removes them.
     """
-    late = {change.path: change.is_late for change in bucket.journal}
-    found = [path for path in bucket.objects if path.startswith(_TEMPORARY) and not late[path]]
+    stray = _find_stray_files(bucket.journal)
+    found = [path for path in bucket.objects if path.startswith(_TEMPORARY) and path not in stray]
     states: dict[str, set[State]] = {}
     written: set[str] = set()
     for path in bucket.objects:
@@ -495,6 +497,23 @@ def list_leftovers(bucket: Bucket) -> list[str]:
             written |= {path for stat in stats for path in (stat.path, *(path for path, _ in stat.cdc_stats))}
     data = (path for path in bucket.objects if not path.startswith(HOODIE) and not path.endswith(PARTITION_MARKER))
     return sorted([*found, *(path for path in data if path not in written)])
+
+
+def _find_stray_files(journal: Sequence[Mutation]) -> set[str]:
+    """Return the paths of files that a late request created, and of staged files of writers whose claim was gone."""
+    claims_path, stages_path = f"{OWN}/pending/", f"{OWN}/stage/"
+    tokens: dict[str, str] = {}
+    stray: set[str] = set()
+    for change in journal:
+        if change.path.startswith(claims_path):
+            tokens.pop(change.path, None)
+            if change.kind == "put":
+                tokens[change.path] = json.loads(change.data)["lakeformat.token"]
+        is_unclaimed = False
+        if change.path.startswith(stages_path):
+            is_unclaimed = change.path.removeprefix(stages_path).partition("/")[0] not in tokens.values()
+        (stray.add if change.is_late or is_unclaimed else stray.discard)(change.path)
+    return stray
 
 
 #: Folders that are empty when no writer is at work.
