@@ -23,7 +23,7 @@ from lakeformat.codec.timeline_files.recovery import (
     decode_rollback_plan,
     encode_rollback_plan,
 )
-from lakeformat.concurrency import run_all
+from lakeformat.concurrency import run_all, run_both
 from lakeformat.errors import CorruptTableError, WriteConflictError
 from lakeformat.file_system_view.file_groups import list_files
 from lakeformat.model.files import join_path
@@ -99,11 +99,14 @@ def recover(
             table is being moved to another version. A write would read commits that go.
     """
     claimed = claims.list_claims(store.storage) if claimed is None else claimed
-    try:
-        state, _, timeline = settle(store)  # This lists the whole timeline, so load it again only after changes.
+    # Without locks, one listing of the heartbeats shows most writers to be alive, and saves two requests for each.
+    is_beside = bool(claimed) and not store.storage.has_lock
+    look = partial(claims.list_fresh_heartbeats, store.storage, clock) if is_beside else frozenset[str]
+    try:  # `settle` lists the whole timeline, so load it again only after changes.
+        alive, (state, _, timeline) = run_both(look, partial(settle, store), at_once=is_beside)
     except OvertakenError:
         _void_overtaken_commit(store)
-        state, _, timeline = settle(store)
+        alive, (state, _, timeline) = look(), settle(store)
     if state.moving:
         raise make_moving_error(store.storage.location)
     timeline = _erase_late_files(store, state, timeline)
@@ -113,7 +116,9 @@ def recover(
         timeline = store.load()
     timeline = _finish_rollbacks(store, config, clock, timeline)
     undoable = [instant for instant in timeline.pending if instant.action in _UNDOABLE_ACTIONS]
-    are_dead = _find_dead(store, undoable, clock)
+    are_dead = run_all(
+        lambda instant: instant.time not in alive and _is_dead(store, instant, clock), undoable, threads=_THREADS
+    )
     any_dead = any(are_dead)
     for instant in compress(undoable, are_dead):
         _settle_dead_write(store, config, clock, instant, is_wanted=instant.time == kept_plan)
@@ -263,19 +268,6 @@ def _delete_stage(store: TimelineStore, claim: claims.Claim | None) -> None:
     """Remove the stage folder of a dead write. Call it before the claim, which has the folder's name, is removed."""
     if claim is not None and claim.write_id is not None:
         store.storage.delete_folder(stage_folder(claim.write_id))
-
-
-def _find_dead(store: TimelineStore, instants: Sequence[Instant], clock: Clock) -> Sequence[bool]:
-    """Tell of each pending instant whether its writer is dead.
-
-    Without locks, one listing of the heartbeats shows most writers to be alive, and saves two requests for each.
-    """
-    alive: frozenset[str] = frozenset()
-    if instants and not store.storage.has_lock:
-        alive = claims.list_fresh_heartbeats(store.storage, clock)
-    return run_all(
-        lambda instant: instant.time not in alive and _is_dead(store, instant, clock), instants, threads=_THREADS
-    )
 
 
 def _is_dead(store: TimelineStore, instant: Instant, clock: Clock) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime, timezone
+from functools import partial
 from itertools import chain
 from typing import Final
 
@@ -17,6 +18,7 @@ import pyarrow as pa
 
 from lakeformat.arrow.gather import combine_table
 from lakeformat.codec import properties
+from lakeformat.concurrency import run_both
 from lakeformat.config.resolve import Options
 from lakeformat.errors import (
     InvalidOptionError,
@@ -291,6 +293,13 @@ def _table_keys(store: TimelineStore, snapshot: Snapshot, options: Options) -> K
     return probe_keys(store.storage, snapshot.each_file(), keys, options) if snapshot.live.count else keys
 
 
+def _check_layout_and_find_keys(store: TimelineStore, snapshot: Snapshot, options: Options) -> KeySettings:
+    """Refuse a table with consistent hashing. Return the result of `_table_keys`. Both need a request."""
+    check = partial(check_bucket_layout, store.storage)
+    find = partial(_table_keys, store, snapshot, options)
+    return run_both(check, find, at_once=not store.storage.has_lock)[1]
+
+
 def plan_job(
     store: TimelineStore,
     snapshot: Snapshot,
@@ -312,16 +321,16 @@ def plan_job(
     """
     config = snapshot.config
     snapshot.check_writable(store.storage.location)
-    check_bucket_layout(store.storage)
     write_options, has_key = options.write, bool(config.record_fields)
     operation = choose_operation(write_options.operation, options, has_key=has_key, overwrite=overwrite)
     combine = operation.needs_tagging or write_options.combine or drops_stored_keys(operation, options)
     check_operation(operation, config, options, store.storage.location)
     if operation is Operation.DELETE_PARTITION and write_options.partitions:
         # The options name the partitions, so the input's rows and columns do not matter.
+        check_bucket_layout(store.storage)
         nothing = PrepareSettings(pa.schema([]), KeySettings(KeyGeneratorKind.NON_PARTITIONED, ()), MergeRule())
         return WriteJob(operation, config, options, nothing, needs_combining=False, write_id=ids.token())
-    keys = _table_keys(store, snapshot, options)
+    keys = _check_layout_and_find_keys(store, snapshot, options)
     if keys.generates_keys:
         check_keyless(operation, options, store.storage.location)
     removes = operation.has_no_rows

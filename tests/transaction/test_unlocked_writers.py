@@ -13,9 +13,11 @@ import lakeformat
 from lakeformat.config.resolve import resolve
 from lakeformat.errors import WriteConflictError
 from lakeformat.model.instant import Action
+from lakeformat.services.clean.plan import Policy, Retention
+from lakeformat.services.clean.run import CleanSession
 from lakeformat.storage.port import OWN
 from lakeformat.timeline.store import TimelineStore
-from lakeformat.transaction.claims import HEARTBEATS
+from lakeformat.transaction.claims import HEARTBEATS, PROCESS, claim_instant
 from lakeformat.transaction.decisions import STATE_PATH, read_state
 from tests.helpers.faulty import Call, FaultyStorage, UnlockedStorage, once
 from tests.helpers.flights import NEXT, Model, Write, copy_of, leftovers, make_template, open_at, rows_of
@@ -242,3 +244,18 @@ def test_write_beside_live_writers_reads_no_claims(tmp_path: Path) -> None:
     assert [call.name for call in calls if call.path == HEARTBEATS] == ["list"]
     looks = [call for call in calls if call.name in {"read", "info"}]
     assert not [call for call in looks if call.path.startswith((HEARTBEATS, f"{OWN}/pending/"))]
+
+
+def test_cleaning_waits_for_as_many_commits_as_writes_are_running(tmp_path: Path) -> None:
+    storage, _ = table_of(("9", "COPY_ON_WRITE"), tmp_path)
+    table = open_at(storage, "ours", {"hoodie.clean.commits.retained": 1})
+    session, retention = CleanSession(table.context, table.options), Retention(Policy.COMMITS, 1)
+    store, others = TimelineStore(storage), open_at(storage, "theirs", {"hoodie.clean.automatic": False})
+    OURS.run(table)
+    assert len(store.load().of_action(Action.CLEAN)) == 1
+    for name in "01":
+        claim_instant(store, table.config, table.context.clock, Action.COMMIT, kind=PROCESS, token=name * 32)
+    NEXT.run(others)
+    assert not session.may_be_due(retention, store.load())
+    THEIRS.run(others)
+    assert session.may_be_due(retention, store.load())

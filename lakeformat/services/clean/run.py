@@ -259,11 +259,15 @@ class CleanSession:
         """Tell, from a timeline alone, whether there may be files to delete.
 
         Args:
-            since: instant time of a write. If several writers commit without locks, each clean costs all of them, so
-                none is due if one has been planned since this write began. The next write will find the rest.
+            since: instant time of a write. If several writers commit without locks, each search costs all of them. So
+                nothing is due if a clean has been planned since this write began, or if fewer commits have begun since
+                the last clean than writes are running. A later write will find the rest.
         """
-        if not self.storage.has_lock and any(clean.time > since for clean in timeline.of_action(Action.CLEAN)):
-            return False
+        if not self.storage.has_lock:
+            last = max((clean.time for clean in timeline.of_action(Action.CLEAN)), default="")
+            begun = sum(commit.time > last for commit in timeline.commits)
+            if last > since or begun < len(timeline.pending_writes):
+                return False
         if _has_pending_clean(timeline):
             return True
         config, now_ms = self.store.known_config, self.context.clock.now_ms()
