@@ -8,12 +8,13 @@ import pytest
 
 import lakeformat
 from lakeformat.config.resolve import resolve
-from lakeformat.file_system_view.file_index.stored import FOLDER
+from lakeformat.file_system_view.file_index.stored import FOLDER, IndexName
 from lakeformat.storage.port import Storage
 from tests.helpers.faulty import Call, CountingIds, FaultyStorage, SteppingClock, UnlockedStorage
 from tests.helpers.flights import Model, Write, copy_of, make_template, rows_of
 from tests.helpers.index_tables import compare_with_listing
 
+FIRST = Write("upsert", (0,), "first")
 OURS = Write("bulk_insert", (100, 101), "ours")
 THEIRS = Write("bulk_insert", (200, 201, 202), "theirs")
 LAST = Write("upsert", (0, 100, 200), "last")
@@ -114,3 +115,34 @@ def test_index_of_most_commits_costs_one_request(past: tuple[UnlockedStorage, Mo
     storage, _ = past
     written = [call for call in calls_of(storage, {}, tmp_path) if in_index(call) and call.changes]
     assert [call.name for call in written] == ["open_output"]
+
+
+def manifests(storage: Storage) -> list[str]:
+    """Return the instant times of the snapshots of the index."""
+    names = (IndexName.parse(entry.name) for entry in storage.list(FOLDER))
+    return sorted(name.instant_time for name in names if name is not None and name.kind == "manifest")
+
+
+def test_snapshot_is_not_written_again_if_another_writer_has_just_written_it(
+    past: tuple[UnlockedStorage, Model], tmp_path: Path
+) -> None:
+    storage, model = past
+    FIRST.run(open_by(storage, "first", EACH_COMMIT))
+    before, calls = manifests(storage), calls_of(storage, EACH_COMMIT, tmp_path)
+    number = max(at for at, call in enumerate(calls) if call.name == "list" and call.path == FOLDER)
+    storage = UnlockedStorage(copy_of(Path(storage.root), tmp_path).root)
+    OURS.run(open_by(interrupt(storage, number, EACH_COMMIT), "ours", EACH_COMMIT))
+    assert len(manifests(storage)) == len(before) + 1
+    assert compare_with_listing(lakeformat.Table(storage))
+    assert rows_of(storage) == THEIRS.applied(OURS.applied(FIRST.applied(model)))
+
+
+def test_snapshot_of_an_undone_commit_does_not_stop_later_ones(past: tuple[UnlockedStorage, Model]) -> None:
+    storage, _ = past
+    OURS.run(open_by(storage, "ours", EACH_COMMIT))
+    undone = manifests(storage)[-1]
+    open_by(storage, "undo", {}).rollback()
+    for name in ("a", "b"):
+        LAST.run(open_by(storage, name, EACH_COMMIT))
+    assert manifests(storage)[-1] > undone
+    assert compare_with_listing(lakeformat.Table(storage))

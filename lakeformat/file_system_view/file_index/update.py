@@ -146,8 +146,8 @@ class IndexWriter:
     ) -> None:
         """Write a new snapshot of the index: the files of `base`, this commit, and all other commits since `base`."""
         entries = self._storage.list(FOLDER)
-        if isinstance(base.live, IndexedFiles) and base.live.is_whole and _has_newer(entries, base.live.manifest):
-            self._write_delta(instant, table, replaced)  # Another writer has just written one.
+        if isinstance(base.live, IndexedFiles) and base.live.is_whole and _has_newer(entries, base.timeline):
+            self._write_delta(instant, table, replaced)
             return
         timeline = self.store.load(base.config.archive_folder)
         missing = find_replayed_commits(self.store, cover_timeline(base.timeline), timeline)
@@ -293,11 +293,15 @@ def write_manifest(storage: Storage, shards: Sequence[pa.Table], covered: Covere
     return write_file(storage, "manifest", max(covered.commits), whole, facts).path
 
 
-def _has_newer(entries: Sequence[FileInfo], manifest: IndexManifest) -> bool:
-    """Tell whether the index has a snapshot with newer commits than those of a manifest."""
+def _has_newer(entries: Sequence[FileInfo], base: Timeline) -> bool:
+    """Tell whether another writer has just written a snapshot: one with a commit that was not completed in ``base``.
+
+    A snapshot with a commit that was undone does not count: no reader can use it.
+    """
     names = (IndexName.parse(entry.name) for entry in entries)
-    times = (name.instant_time for name in names if name is not None and name.kind == "manifest")
-    return max(times, default="") > max(manifest.covered.commits)
+    times = [name.instant_time for name in names if name is not None and name.kind == "manifest"]
+    pending = {instant.time for instant in base.pending}
+    return any(time in pending or time > (base.newest_time or "") for time in times)
 
 
 def _convert_row(row: pa.Table, schema: pa.Schema) -> pa.Table:
