@@ -73,7 +73,7 @@ dist: $(VENV)/.stamp-dist jar ## wheel and sdist under dist/, and the jar
 test-matrix: $(RUN) ## the Spark tests on every supported PySpark, each in its own environment
 	$(WITH_JAVA) $(RUN) tools/matrix.py $(ARGS)
 
-nightly: $(VENV)/.stamp-test $(VENV)/.stamp-dist test-matrix ## test-matrix, the long tests and all cases with Apache Hudi
+nightly: $(VENV)/.stamp-test $(VENV)/.stamp-gcs $(VENV)/.stamp-dist test-matrix ## test-matrix, the long tests and all cases with Apache Hudi
 	$(WITH_JAVA) $(RUN) tools/interop_setup.py nightly
 	$(RUN) tools/setup_servers.py nightly
 	$(WITH_JAVA) $(PYTEST) -m nightly --hypothesis-profile=nightly -n auto --maxprocesses 2 $(ARGS)

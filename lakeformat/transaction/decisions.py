@@ -65,6 +65,7 @@ __all__ = [
     "DecisionState",
     "Kind",
     "OvertakenError",
+    "aside_path",
     "decide",
     "encode_void_commit",
     "fingerprint",
@@ -188,6 +189,11 @@ class DecisionState:
         return any(each == nonce for _, each in self.recent)
 
     @property
+    def aside(self) -> str:
+        """Return the nonce of the file that contains the last decided file's bytes; "" if the state file does."""
+        return self.recent[-1][1] if self.last is not None and _is_large(self.last) else ""
+
+    @property
     def undone_times(self) -> frozenset[str]:
         """Return the times of the instants of which a run was undone."""
         return frozenset(each.partition("/")[0] for each in self.undone)
@@ -210,8 +216,9 @@ def fingerprint(timeline: Timeline) -> str:
 # --- the state file ---------------------------------------------------------------------------------------
 
 
-def _aside_path(nonce: str) -> str:
-    return own_path("decided", nonce)
+def aside_path(nonce: str) -> str:
+    """Return the path of the file for the bytes of a decided file that is too large for the state file."""
+    return own_path("tmp", f"decided-{nonce}")
 
 
 def _is_large(decision: Decision) -> bool:
@@ -236,7 +243,7 @@ def _encode(state: DecisionState) -> bytes:
             "instant": last.instant_time,
             "path": last.path,
             "sha256": hashlib.sha256(last.data).hexdigest(),
-            "aside": state.recent[-1][1] if _is_large(last) else "",
+            "aside": state.aside,
             "seen": last.seen,
         }
     return json.dumps(head).encode() + b"\n" + data
@@ -253,7 +260,7 @@ def _decode(storage: Storage, content: bytes) -> DecisionState:
                 kind=Kind(found["kind"]),
                 instant_time=found["instant"],
                 path=check_path(found["path"]),
-                data=storage.read(_aside_path(found["aside"])) if found["aside"] else data,
+                data=storage.read(aside_path(found["aside"])) if found["aside"] else data,
                 seen=found["seen"],
             )
             if hashlib.sha256(last.data).hexdigest() != found["sha256"]:
@@ -280,13 +287,21 @@ def read_state(storage: Storage) -> tuple[DecisionState, Version | None]:
     Raises:
         CorruptTableError: the file is damaged.
     """
+    tried: Version | None = None
     while not storage.has_lock:
         try:
             content, version = storage.read_versioned(STATE_PATH)
         except FileNotFoundError:
             break
-        with suppress(FileNotFoundError):  # The file beside it is deleted once its decision is carried out: read again.
+        try:
             return _decode(storage, content), version
+        except FileNotFoundError:  # The file beside it is deleted after the next decision: read again.
+            if version == tried:
+                raise CorruptTableError(
+                    f"the file of the last decision in {storage.location}/{STATE_PATH} is missing; stop all writers, "
+                    f"delete {STATE_PATH}, and run repair()"
+                ) from None
+            tried = version
     return DecisionState(), None
 
 
@@ -331,7 +346,7 @@ def settle(store: TimelineStore, read: _Read | None = None) -> tuple[DecisionSta
                 f"commit {last.instant_time} of {store.storage.location} was decided but not completed, and another "
                 "program has committed since; run the write again"
             )
-        _LOG.warning("carrying out %s in %s, which another writer has decided", last.path, store.storage.location)
+        _LOG.info("carrying out %s in %s, which another writer has decided", last.path, store.storage.location)
         with suppress(FileExistsError, FileNotFoundError):
             put_once(store.storage, last.path, last.data)
 
@@ -378,17 +393,17 @@ def decide(store: TimelineStore, check: Check, *, lease: Lease | None = None) ->
             raise make_moving_error(storage.location)
         nonce = _IDS.token()
         if _is_large(decision):
-            storage.replace(_aside_path(nonce), decision.data)
+            storage.replace(aside_path(nonce), decision.data)
         added = state.add(decision, nonce, is_shared=lease is not None)
         try:
             read = _replace_state(storage, added, version, nonce, decision, lease)
         except LockLostError:
-            _remove_aside(storage, decision, nonce)
+            _remove_aside(storage, added.aside)
             raise
-        if read is None and decision.path:
-            _carry_out(storage, decision)
-        _remove_aside(storage, decision, nonce)
+        _remove_aside(storage, state.aside if read is None else added.aside)
         if read is None:
+            if decision.path:
+                _carry_out(storage, decision)
             return decision
         # After the first lost turns a writer tries again at once, with the state that was read after its request. Then
         # the writers wait for different times, so that they do not meet again.
@@ -398,10 +413,10 @@ def decide(store: TimelineStore, check: Check, *, lease: Lease | None = None) ->
     raise AssertionError("unreachable")
 
 
-def _remove_aside(storage: Storage, decision: Decision, nonce: str) -> None:
-    if _is_large(decision):
-        with suppress(StorageError):  # Not essential: repair() removes it, too.
-            storage.delete(_aside_path(nonce))
+def _remove_aside(storage: Storage, nonce: str) -> None:
+    if nonce:
+        with suppress(StorageError):  # Not essential: a day later a recovery removes it.
+            storage.delete(aside_path(nonce))
 
 
 def make_moving_error(location: str) -> WriteConflictError:

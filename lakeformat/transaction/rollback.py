@@ -38,6 +38,7 @@ from lakeformat.transaction.decisions import (
     DecisionState,
     Kind,
     OvertakenError,
+    aside_path,
     decide,
     encode_void_commit,
     make_moving_error,
@@ -130,7 +131,7 @@ def recover(
         claims.release(store.storage, time)
     if store.storage.has_lock or store.storage.location not in _CLEARED:
         _CLEARED.add(store.storage.location)
-        _clear_old_files(store, clock)
+        _clear_old_files(store, state, clock)
         claims.forget_heartbeats(store.storage, state, timeline, clock)
     return state, timeline
 
@@ -524,8 +525,8 @@ def _delete(store: TimelineStore, request: RollbackRequest) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _clear_old_files(store: TimelineStore, clock: Clock) -> None:
-    """Remove temporary files and stage folders that have not changed for 24 hours.
+def _clear_old_files(store: TimelineStore, state: DecisionState, clock: Clock) -> None:
+    """Remove temporary files, stage folders and files of earlier decisions that have not changed for 24 hours.
 
     If a job died before it claimed an instant, no rollback removes its stage folder.
     """
@@ -534,6 +535,8 @@ def _clear_old_files(store: TimelineStore, clock: Clock) -> None:
         files: Iterable[int] = [e.modified_ms for e in store.storage.list(folder.path)] or [folder.modified_ms]
         if now - max(files) > _STAGE_LIFETIME_MS:
             store.storage.delete_folder(folder.path)
+    kept = aside_path(state.aside)
     for entry in store.storage.list(own_path("tmp")):
-        if not entry.is_folder and now - entry.modified_ms > _STAGE_LIFETIME_MS:
+        is_old = now - entry.modified_ms > _STAGE_LIFETIME_MS
+        if not entry.is_folder and is_old and entry.path != kept:
             store.storage.delete(entry.path)

@@ -431,7 +431,7 @@ def list_commits(store: TimelineStore) -> list[Commit]:
 _TEMPORARY: Final = (
     f"{HOODIE}/.temp",
     HEARTBEATS,
-    *(f"{OWN}/{name}" for name in ("pending", "publishing", "stage", "decided")),
+    *(f"{OWN}/{name}" for name in ("pending", "publishing", "stage")),
 )
 
 

@@ -64,6 +64,7 @@ class Plan:
         options: the options of the table.
         verbs: the names of the writers' methods of `_Writer`, with their weights.
         walls: names of guarantees of the storage that are switched off.
+        inside_bytes: maximum size of a decided file inside the state file.
     """
 
     seed: int
@@ -74,6 +75,7 @@ class Plan:
     verbs: Mapping[str, int]
     faults: Faults
     walls: frozenset[str] = frozenset()
+    inside_bytes: int = decisions._INSIDE_BYTES
 
 
 _COPY_ON_WRITE: Final = {"append": 12, "upsert": 5, "insert": 3, "delete": 1, "clean": 1, "archive": 1}
@@ -103,6 +105,7 @@ def make_plan(seed: int, **changes: Any) -> Plan:
     plan = {
         "seed": seed, "options": options, "writers": draw.choice((2, 3, 3, 4)), "rounds": draw.choice((3, 4, 5)),
         "readers": 1, "verbs": verbs, "faults": faults,
+        "inside_bytes": draw.choice((0, *[decisions._INSIDE_BYTES] * 3)),
     }  # fmt: skip
     return Plan(**{**plan, **changes})
 
@@ -356,10 +359,11 @@ def _start_reader(world: _World, number: int) -> None:
 
 
 @contextmanager
-def _backend(scheduler: Scheduler) -> Iterator[None]:
+def _backend(scheduler: Scheduler, inside_bytes: int) -> Iterator[None]:
     """Let the code under test use the scheduler for its threads, its waits and all random numbers."""
     owners: tuple[Any, ...] = (claims, decisions)
     before = [owner._IDS for owner in owners]
+    usual_bytes, decisions._INSIDE_BYTES = decisions._INSIDE_BYTES, inside_bytes
     lease._RANDOM.seed(scheduler.random.random())
     for owner in owners:
         owner._IDS = SimIds(scheduler)
@@ -367,6 +371,7 @@ def _backend(scheduler: Scheduler) -> Iterator[None]:
         with concurrency.use_backend(SimulatedThreads(scheduler)):
             yield
     finally:
+        decisions._INSIDE_BYTES = usual_bytes
         for owner, ids in zip(owners, before, strict=True):
             owner._IDS = ids
 
@@ -387,7 +392,7 @@ def _template(options: tuple[tuple[str, Any], ...]) -> tuple[dict[str, Any], lis
             world.scheduler.pause(60)
 
     client = Client("t0", has_faults=False)
-    with _backend(world.scheduler):
+    with _backend(world.scheduler, plan.inside_bytes):
         world.scheduler.spawn(client, work)
         world.scheduler.run()
     if world.scheduler.errors:
@@ -405,7 +410,7 @@ def run(plan: Plan, *, keeps_trace: bool = False) -> Run:
     bucket.latency = scheduler.random.choice((0.005, 0.02, 0.1))
     bucket.adopt(objects, journal)
     world = _World(plan, scheduler, bucket)
-    with _backend(scheduler):
+    with _backend(scheduler, plan.inside_bytes):
         for number in range(plan.writers):
             _Writer(world, number).start(scheduler.random.uniform(0, 3))
         for number in range(plan.readers):
@@ -520,6 +525,6 @@ def _find_stray_files(journal: Sequence[Mutation]) -> set[str]:
 _TEMPORARY: Final = (
     f"{HOODIE}/.temp/",
     f"{HEARTBEATS}/",
-    *(f"{OWN}/{name}/" for name in ("pending", "publishing", "stage", "decided")),
+    *(f"{OWN}/{name}/" for name in ("pending", "publishing", "stage")),
 )
 _COMPLETED: Final = tuple(f".{action.value}" for action in COMMIT_ACTIONS)

@@ -11,7 +11,7 @@ import pytest
 
 import lakeformat
 from lakeformat.config.resolve import resolve
-from lakeformat.errors import WriteConflictError
+from lakeformat.errors import CorruptTableError, WriteConflictError
 from lakeformat.model.instant import Action
 from lakeformat.services.clean.plan import Policy, Retention
 from lakeformat.services.clean.run import CleanSession
@@ -19,7 +19,7 @@ from lakeformat.storage.port import OWN
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.transaction.claims import HEARTBEATS, PROCESS, claim_instant
 from lakeformat.transaction.decisions import STATE_PATH, read_state
-from tests.helpers.faulty import Call, FaultyStorage, UnlockedStorage, once
+from tests.helpers.faulty import Call, Crash, Fault, FaultyStorage, Mode, UnlockedStorage, once
 from tests.helpers.flights import NEXT, Model, Write, copy_of, leftovers, make_template, open_at, rows_of
 from tests.helpers.tables import a_batch, a_schema
 
@@ -143,6 +143,33 @@ def test_late_file_of_an_undone_write_stays_hidden_after_an_archiving(tmp_path: 
     for file, data in late.items():
         file.write_bytes(data)
     assert sorted(last.to_arrow()["id"].to_pylist()) == list(range(6))
+
+
+def test_commit_that_is_too_large_for_the_state_file_is_carried_out_by_the_next_writer(tmp_path: Path) -> None:
+    """The metadata of 900 partitions with long names has more than a megabyte. The writer dies when it has decided."""
+    path = tmp_path / "t"
+    lakeformat.create(path, a_schema(id="int64", p="string"), record_key="id", partition_by="p")
+    long = "x" * 230
+    rows = a_batch(id=range(900), p=[f"{number}{long}" for number in range(900)])
+    faults = FaultyStorage(UnlockedStorage(path), Fault(lambda _, call: is_put(call), Mode.BEFORE))
+    with pytest.raises(Crash):
+        lakeformat.Table(faults).upsert(rows)
+    decided = Path(path, ".hoodie", ".lakeformat", "tmp")
+    assert [file.name.partition("-")[0] for file in decided.iterdir()] == ["decided"]
+    table = lakeformat.Table(UnlockedStorage(path))
+    for number in range(2):
+        table.upsert(a_batch(id=[number], p=[f"{number}{long}"]))
+    assert table.to_arrow().num_rows == 900
+    assert not list(decided.iterdir())
+
+
+def test_lost_file_of_a_decision_is_an_error(tmp_path: Path) -> None:
+    storage, _ = table_of(KINDS[0], tmp_path)
+    OURS.run(open_at(storage, "ours"))
+    head, _, _ = storage.read(STATE_PATH).partition(b"\n")
+    storage.replace(STATE_PATH, head.replace(b'"aside": ""', b'"aside": "gone"') + b"\n")
+    with pytest.raises(CorruptTableError, match=r"the file of the last decision in .* is missing"):
+        THEIRS.run(open_at(storage, "theirs"))
 
 
 def test_state_counts_the_decisions(tmp_path: Path) -> None:

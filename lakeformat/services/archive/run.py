@@ -181,7 +181,11 @@ class ArchiveSession:
         manifest = find_provable_manifest(self.store, before)
         write_clustering_note(self.store, before, chosen)
         lease.check(_LEASE_SECONDS)
-        self._write(config, [self._read(config, instant, entries) for instant in chosen])
+        try:
+            read = [self._read(config, instant, entries) for instant in chosen]
+        except FileNotFoundError:
+            return (), "another process has archived the instants meanwhile"
+        self._write(config, read)
         self._delete_archived(chosen, entries)
         self.store.forget(chosen)
         lease.check(_LEASE_SECONDS)
