@@ -224,8 +224,8 @@ def _settle_dead_write(
         _LOG.warning("undoing the run of %s in %s, whose process died; its plan stays", path, location)
         revert_run(store, instant)
         return
-    _LOG.warning("rolling back %s in %s, whose writer died", path, location)
     if roll_back(store, config, clock, instant):
+        _LOG.warning("rolled back %s in %s, whose writer died", path, location)
         _delete_stage(store, claim)
 
 
