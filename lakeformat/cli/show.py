@@ -46,11 +46,20 @@ def slices(
 def timeline(path: TablePath, as_json: AsJson = False, storage_option: StorageOptionPairs = None) -> None:
     """List all instants of the active timeline, completed or not, the newest last.
 
+    Commits that were rolled back on an object store stay on the timeline for an hour; their state is undone.
+
     [bold]lakeformat show timeline /data/flights[/bold]
     """
     store = open_table(path, None, storage_option).context.store
+    loaded = store.load()
     instants = [
-        (each.time, each.action.value, each.state.name.lower(), each.completion_time) for each in store.load().instants
+        (
+            each.time,
+            each.action.value,
+            "undone" if each in loaded.voids else each.state.name.lower(),
+            each.completion_time,
+        )
+        for each in sorted((*loaded.instants, *loaded.voids))
     ]
     names = ("instant", "action", "state", "completed")
     if as_json:

@@ -7,12 +7,10 @@ encoding follow a `TimelineLayout`.
 from __future__ import annotations
 
 import hashlib
-import threading
-from collections import OrderedDict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
 from lakeformat.codec import properties
 from lakeformat.codec.timeline_files.clean import (
@@ -58,59 +56,13 @@ from lakeformat.model.service_plans import CompactionPlan
 from lakeformat.model.table_config import LAYOUT, PROPERTIES_PATH, TableConfig
 from lakeformat.storage.port import HOODIE, Clock, FileInfo, OutcomeUnknownError, Storage, check_path
 from lakeformat.timeline.archive import ArchivedTimeline, read_archive_logs, read_lsm_history
+from lakeformat.timeline.commit_cache import CommitCache, CommitKey
 from lakeformat.timeline.path_probe import describe_path
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.timeline.timeline_layout import LAYOUT_1, LAYOUT_2, TimelineLayout, layout_of
+from lakeformat.timeline.void_commits import is_void, may_be_void
 
-__all__ = ["MOVED", "STEPS", "CommitCache", "CommitKey", "Completed", "TimelineStore", "check_step", "put_once"]
-
-
-class CommitKey(NamedTuple):
-    """The key of a completed file in the cache. A new file with the same name has another size or modification time."""
-
-    location: str
-    file_name: str
-    size_bytes: int
-    modified_ms: int
-
-
-class CommitCache:
-    """A cache of completed commits, which never change. Threads can share it.
-
-    If the cache is full, it drops the commits that were not requested for the longest time. A commit that is larger
-    than the whole cache is not stored.
-
-    Args:
-        most_bytes: Maximum total size in bytes of the commits' files.
-    """
-
-    def __init__(self, most_bytes: int) -> None:
-        self._entries: OrderedDict[CommitKey, CommitMetadata] = OrderedDict()
-        self._most_bytes, self._bytes = most_bytes, 0
-        self._guard = threading.Lock()
-
-    def get(self, key: CommitKey) -> CommitMetadata | None:
-        """Return the commit, or None if it is not in the cache."""
-        with self._guard:
-            metadata = self._entries.get(key)
-            if metadata is not None:
-                self._entries.move_to_end(key)
-            return metadata
-
-    def put(self, key: CommitKey, metadata: CommitMetadata) -> None:
-        """Add a commit to the cache."""
-        with self._guard:
-            if key not in self._entries and key.size_bytes <= self._most_bytes:
-                self._entries[key] = metadata
-                self._bytes += key.size_bytes
-            while self._bytes > self._most_bytes:
-                self._bytes -= self._entries.popitem(last=False)[0].size_bytes
-
-    def forget(self, key: CommitKey) -> None:
-        """Remove a commit from the cache, if it is there."""
-        with self._guard:
-            if self._entries.pop(key, None) is not None:
-                self._bytes -= key.size_bytes
+__all__ = ["MOVED", "STEPS", "Completed", "TimelineStore", "check_step", "put_once"]
 
 
 #: Maps each action and state to the allowed next states. No state may be skipped (Hudi:
@@ -282,6 +234,7 @@ class TimelineStore:
         self._stamps = {entry.name: (entry.size_bytes, entry.modified_ms) for entry in entries}
         archive = None if archive_folder is None else self._archive_mark(archive_folder)
         timeline = self._parse_names(tuple(self._stamps), archive)
+        timeline = timeline.with_voids(self._find_voids(timeline))
         return timeline if as_stored else timeline.with_pending(self._read_undone_times(timeline))
 
     def _parse_names(self, names: tuple[str, ...], archive: str | None) -> Timeline:
@@ -290,6 +243,17 @@ class TimelineStore:
         if self._last is None or self._last[0] != arguments:
             self._last = (arguments, Timeline.of_file_names(*arguments))
         return self._last[1]
+
+    def _find_voids(self, timeline: Timeline) -> frozenset[str]:
+        """Return the times of the void commits. Read only files whose size in the listing is that of a void commit."""
+        sizes = ((commit, self._stamps[self.layout.file_name(commit)][0]) for commit in timeline.commits)
+        return frozenset(commit.time for commit, size in sizes if may_be_void(size) and self._is_void(commit))
+
+    def _is_void(self, commit: Instant) -> bool:
+        try:
+            return is_void(self.read_commit(commit))
+        except (FileNotFoundError, CorruptTableError):  # Archived since, or damaged: its readers report that.
+            return False
 
     def _read_undone_times(self, timeline: Timeline) -> frozenset[str]:
         """Return the times of the instants that inflight restores undo."""
@@ -353,6 +317,14 @@ class TimelineStore:
     def info(self, instant: Instant) -> FileInfo | None:
         """Return the size and modification time of an instant's file; None if there is no such file."""
         return self.storage.info(self.path(instant))
+
+    def age_ms(self, instant: Instant) -> int:
+        """Return the age of an instant's file by the storage's clock: compared with the newest file of the listing.
+
+        Return 0 if the last listing does not contain the file.
+        """
+        _, modified = self._stamps.get(self.layout.file_name(instant), (0, None))
+        return 0 if modified is None else max(when for _, when in self._stamps.values()) - modified
 
     def read(self, instant: Instant) -> bytes:
         """Read the bytes of an instant's file."""

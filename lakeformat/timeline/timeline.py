@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -30,12 +30,15 @@ class Timeline:
             archived instants, None if the archive was not listed.
         plans: Requested or inflight compactions and clusterings that have completed as commits of the same time.
         layout: Layout of the timeline's files.
+        voids: Void commits (`lakeformat.timeline.void_commits`): completed files of undone commits, which are not
+            commits. They are not in ``instants``.
     """
 
     instants: tuple[Instant, ...]
     archive: str | None = None
     plans: tuple[Instant, ...] = ()
     layout: TimelineLayout = LAYOUT_1
+    voids: tuple[Instant, ...] = ()
 
     @classmethod
     def of_file_names(
@@ -82,11 +85,11 @@ class Timeline:
     def oldest_write(self) -> str | None:
         """Return the time of the oldest write without a savepoint, or of the oldest write if all have savepoints.
 
-        Writes after a savepoint may be archived, but all writes from this time on are active. None if there are no
-        writes.
+        Writes after a savepoint may be archived, but all writes from this time on are active. A void commit counts as a
+        write, so that it is never older than this time. None if there are no writes.
         Hudi: ``HoodieTimeline.getFirstNonSavepointCommit``.
         """
-        writes = [i.time for i in self.instants if i.action in WRITE_ACTIONS]
+        writes = [i.time for i in (*self.instants, *self.voids) if i.action in WRITE_ACTIONS]
         held = {i.time for i in self.instants if i.action is Action.SAVEPOINT}
         return min((time for time in writes if time not in held), default=min(writes, default=None))
 
@@ -96,13 +99,18 @@ class Timeline:
 
     @property
     def newest_time(self) -> str | None:
-        """Return the greatest instant time, including pending instants."""
-        return max((i.time for i in self.instants), default=None)
+        """Return the greatest instant time, including pending instants and void commits."""
+        return max((i.time for i in (*self.instants, *self.voids)), default=None)
 
     @property
     def last_time(self) -> str | None:
         """Return the greatest of all instant and completion times, or None. The next instant time must be later."""
-        return max((i.completed_at for i in self.instants), default=None)
+        return max((i.completed_at for i in (*self.instants, *self.voids)), default=None)
+
+    @cached_property
+    def taken_times(self) -> frozenset[str]:
+        """Return the times of all instants, including void commits: no new instant may have one of them."""
+        return frozenset(i.time for i in (*self.instants, *self.plans, *self.voids))
 
     def is_committed(self, instant_time: str) -> bool:
         """Tell whether files of this instant are valid: it is a completed commit, or older than `oldest_write`.
@@ -162,7 +170,20 @@ class Timeline:
             instants=tuple(i for i in self.instants if i.time <= instant_time),
             plans=tuple(i for i in self.plans if i.time <= instant_time),
             archive=None,
+            voids=tuple(i for i in self.voids if i.time <= instant_time),
         )
+
+    def without(self, gone: Collection[Instant]) -> Timeline:
+        """Return the timeline without some instants or void commits."""
+        instants, voids = (tuple(i for i in each if i not in gone) for each in (self.instants, self.voids))
+        return replace(self, instants=instants, voids=voids)
+
+    def with_voids(self, times: frozenset[str]) -> Timeline:
+        """Return the timeline with the completed commits of these times as void commits."""
+        if not times:
+            return self
+        voids = tuple(i for i in self.commits if i.time in times)
+        return replace(self, instants=tuple(i for i in self.instants if i not in voids), voids=voids)
 
     def with_pending(self, times: frozenset[str]) -> Timeline:
         """Return the timeline as it was before the writes of these times completed.

@@ -160,7 +160,7 @@ def claim_instant(
             renew_heartbeat(store.storage, instant.time)
         else:
             _, current = run_both(partial(renew_heartbeat, store.storage, instant.time), store.load)
-            if _is_used(current, instant.time):
+            if instant.time in current.taken_times:
                 # Another writer had claimed the same time, and has completed its instant and released the claim since.
                 release(store.storage, instant.time)
                 newest = max(newest, current.last_time or "")
@@ -172,10 +172,6 @@ def claim_instant(
             store.storage.delete(claim_path(instant.time))
             continue
         return instant
-
-
-def _is_used(timeline: Timeline, instant_time: str) -> bool:
-    return any(instant.time == instant_time for instant in (*timeline.instants, *timeline.plans))
 
 
 def find_newest_time(state: DecisionState, timeline: Timeline) -> str | None:
@@ -334,7 +330,7 @@ def forget_heartbeats(storage: Storage, state: DecisionState, timeline: Timeline
     A late request may create a heartbeat again after its instant has completed.
     """
     pending = {instant.time for instant in timeline.pending}
-    over = state.undone_times.union(instant.time for instant in timeline.instants) - pending
+    over = (state.undone_times | timeline.taken_times) - pending
     for entry in storage.list(HEARTBEATS):
         is_over = entry.name in over
         is_old = clock.now_ms() - entry.modified_ms >= DEAD_AFTER_MS
@@ -363,7 +359,7 @@ def choose_stale_claims(
     """
     stale: dict[str, Claim] = {}
     pending = {instant.time for instant in timeline.pending}
-    completed = {instant.time for instant in timeline.instants} - pending
+    completed = timeline.taken_times - pending
     for entry in listed:
         if entry.name in pending:
             continue

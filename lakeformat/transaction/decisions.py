@@ -28,7 +28,7 @@ import json
 import logging
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import count
 from typing import Final
 
@@ -55,11 +55,11 @@ from lakeformat.storage.port import (
 )
 from lakeformat.timeline.store import TimelineStore, put_once
 from lakeformat.timeline.timeline import Timeline
+from lakeformat.timeline.void_commits import encode_void
 
 __all__ = [
     "LATEST_REQUEST_MS",
     "STATE_PATH",
-    "VOID_KEY",
     "Check",
     "Decision",
     "DecisionState",
@@ -79,8 +79,6 @@ __all__ = [
 _LOG: Final = logging.getLogger("lakeformat.write")
 #: Path of the state file. It is never deleted.
 STATE_PATH: Final = own_path("state")
-#: Key of ``extraMetadata`` that marks an empty commit, which takes the name of an undone commit's completed file.
-VOID_KEY: Final = "lakeformat.void"
 #: Milliseconds after which no request for a file can be carried out any more that was sent when the file was created.
 LATEST_REQUEST_MS: Final = 3_600_000
 #: Number of decisions whose nonces the state file keeps, and of undone writes.
@@ -172,7 +170,7 @@ class DecisionState:
         """Return the state after one more decision."""
         number = self.number + 1
         archived_to = max(self.archived_to, decision.archived_to)
-        undone = tuple(each for each in (*self.undone, decision.undoes) if each > archived_to)
+        undone = tuple(each for each in (*self.undone, decision.undoes) if each.partition("/")[0] > archived_to)
         return DecisionState(
             number=number,
             last=decision,
@@ -522,11 +520,11 @@ def prepare_removal(store: TimelineStore, instant_time: str, check: Callable[[Ti
     decide(store, make_decision)
 
 
-# --- empty commits ----------------------------------------------------------------------------------------
+# --- void commits -----------------------------------------------------------------------------------------
 
 
 def encode_void_commit(store: TimelineStore, path: str, data: bytes) -> bytes:
-    """Encode a commit without its files: the content that takes the place of an undone commit's completed file.
+    """Encode the void commit that takes the place of an undone commit's completed file.
 
     Its schema is that of the newest commit that has one.
 
@@ -534,12 +532,14 @@ def encode_void_commit(store: TimelineStore, path: str, data: bytes) -> bytes:
         path: path of the completed file.
         data: the commit's own bytes.
     """
-    noted = decode_commit(data, name=path)
     texts = (store.read_commit(instant).schema_text for instant in reversed(store.load().commits))
-    schema = next((text for text in texts if text), "")
-    extra = {VOID_KEY: "true", **({"schema": schema} if schema else {})}
-    empty = replace(noted, stats={}, replaced={}, compacted=False, extra=extra)
-    return store.layout.encode_commit(empty, replace=path.endswith(f".{Action.REPLACE_COMMIT.value}"))
+    return encode_void(
+        store.layout,
+        decode_commit(data, name=path),
+        next((text for text in texts if text), ""),
+        is_replace=path.endswith(f".{Action.REPLACE_COMMIT.value}"),
+        other_than=len(data),
+    )
 
 
 #: Locations of the tables for which this process has logged that only one writer is safe.

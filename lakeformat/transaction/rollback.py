@@ -66,7 +66,6 @@ _LOG: Final = logging.getLogger("lakeformat.write")
 #: Actions that are undone if their writer is dead. A compaction's plan stays; only the files of its run are deleted.
 _UNDOABLE_ACTIONS: Final = COMMIT_ACTIONS | REPLACE_ACTIONS | {Action.COMPACTION}
 _PLAN_ACTIONS: Final = REPLACE_ACTIONS | {Action.COMPACTION}
-_UNDO_ACTIONS: Final = frozenset({Action.ROLLBACK, Action.RESTORE})
 _STAGE_LIFETIME_MS: Final = 24 * 3600 * 1000
 #: Maximum number of pending instants whose claims and heartbeats are read at once.
 _THREADS: Final = 8
@@ -161,14 +160,14 @@ def _finish_rollbacks(store: TimelineStore, config: TableConfig, clock: Clock, t
 def _erase_late_files(store: TimelineStore, state: DecisionState, timeline: Timeline) -> Timeline:
     """Erase the pending files of undone instants, which late requests have created again. Return the newest timeline.
 
-    If the instant is a plan that stays on the timeline, only its inflight file is erased. A claim shows that the undo
-    of a write still runs. Rollbacks and restores that were given up are erased with or without one.
+    If the instant is a plan that stays on the timeline, only its inflight file is erased. A claim shows that another
+    run of the plan has begun; the claim of an instant that is undone for good is itself late.
     """
     late = [
         instant
         for instant in timeline.pending
-        if instant.time in state.undone_times
-        and (instant.action in _UNDO_ACTIONS or claims.read_claim(store.storage, instant.time) is None)
+        if instant.time in state.undone
+        or (instant.time in state.undone_times and claims.read_claim(store.storage, instant.time) is None)
     ]
     for instant in late:
         if instant.time in state.undone or not _has_requested_plan(store, instant):
@@ -195,7 +194,7 @@ def _may_finish(store: TimelineStore, rollback: Instant, clock: Clock) -> bool:
 def _void_overtaken_commit(store: TimelineStore) -> None:
     """Undo the last decided commit, which was not completed before Hudi completed another commit.
 
-    The commit was not checked against Hudi's commit. An empty commit takes the name of its completed file, so that a
+    The commit was not checked against Hudi's commit. A void commit takes the name of its completed file, so that a
     late request cannot create that file. Then its data files are deleted.
     """
     last = read_state(store.storage)[0].last

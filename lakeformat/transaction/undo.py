@@ -3,7 +3,7 @@
 Call these functions under the table's lock. The steps of an undo are:
 
 1. Store the plan on the timeline.
-2. Delete the completed file of the commit, or replace it by an empty commit. After that no reader sees the commit's
+2. Delete the completed file of the commit, or replace it by a void commit. After that no reader sees the commit's
    rows.
 3. Delete the commit's data files.
 4. Delete the commit's other files on the timeline.
@@ -45,11 +45,11 @@ from lakeformat.model.table_config import TableConfig
 from lakeformat.storage.port import Clock, check_path
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
+from lakeformat.timeline.void_commits import is_void
 from lakeformat.transaction import claims
 from lakeformat.transaction.claims import keep_alive
 from lakeformat.transaction.decisions import (
     LATEST_REQUEST_MS,
-    VOID_KEY,
     Decision,
     DecisionState,
     Kind,
@@ -176,7 +176,7 @@ class CommitUndo:
         if rollback.state is State.REQUESTED:
             rollback = self._start(rollback)
         for victim in self._instants_at(plan.instant_time):
-            if victim.state is State.COMPLETED:
+            if self._is_visible(victim):
                 self._hide(victim, rollback)
         deleted = self._delete(plan)
         remove_markers(store.storage, plan.instant_time)
@@ -197,7 +197,7 @@ class CommitUndo:
     def _hide(self, victim: Instant, rollback: Instant) -> None:
         """Make a completed commit invisible, so that its files may be deleted.
 
-        On storage without locks, a late request may create the completed file again. Therefore an empty commit takes
+        On storage without locks, a late request may create the completed file again. Therefore a void commit takes
         its name, unless the file is older than any request can be late.
         """
         storage, path = self.store.storage, self.store.path(victim)
@@ -249,7 +249,7 @@ class CommitUndo:
         return not any(self._is_visible(victim) for victim in instants)
 
     def _is_visible(self, victim: Instant) -> bool:
-        return victim.state is State.COMPLETED and VOID_KEY not in self.store.read_commit(victim).extra
+        return victim.state is State.COMPLETED and not is_void(self.store.read_commit(victim))
 
     def _plan(self, rollback: Instant) -> RollbackPlan:
         plan = self.store.read_rollback_plan(rollback)
@@ -263,9 +263,9 @@ class CommitUndo:
         return plan
 
     def _instants_at(self, time: str) -> tuple[Instant, ...]:
-        """Return the stored write instants with this time, and the plans that completed as commits of this time."""
+        """Return the stored writes with this time, as void commits too, and the plans that completed as commits."""
         timeline = self.store.load(as_stored=True)
-        found = (*timeline.instants, *timeline.plans)
+        found = (*timeline.instants, *timeline.voids, *timeline.plans)
         return tuple(i for i in found if i.time == time and i.action in WRITE_ACTIONS)
 
     def _delete(self, plan: RollbackPlan) -> dict[str, tuple[str, ...]]:
@@ -287,7 +287,7 @@ class CommitUndo:
     def _erase_commit(self, plan: RollbackPlan) -> None:
         """Delete the commit's requested and inflight files from the timeline, and release its claim."""
         for victim in self._instants_at(plan.instant_time):
-            if victim.state is State.COMPLETED:  # An empty commit, which keeps the name.
+            if victim.state is State.COMPLETED:  # A void commit, which keeps the name.
                 continue
             for request in self.store.layout.list_requests(victim.at(State.COMPLETED)):
                 self.store.erase(request)

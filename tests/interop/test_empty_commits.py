@@ -1,11 +1,10 @@
-"""Empty commits, by which lakeformat takes back a commit on object stores, in tables that Apache Hudi reads and writes.
+"""Void commits, by which lakeformat takes back a commit on object stores, in tables that Apache Hudi reads and writes.
 
 The oracle is a dict from record key to row, without the rows of the commit that was taken back.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,6 +14,7 @@ import lakeformat
 from lakeformat.file_system_view.file_groups import list_files
 from lakeformat.file_system_view.file_index.stored import FOLDER as INDEX
 from lakeformat.timeline.store import TimelineStore
+from lakeformat.transaction.decisions import encode_void_commit
 from tests.helpers.hudi_spark import Hudi
 from tests.interop.test_versions_8_and_9 import SCHEMA, Model, assert_all_read, batch, rows_of, strip_meta
 
@@ -51,10 +51,7 @@ def make_table(path: Path, version: str, kind: str) -> tuple[lakeformat.Table, s
     table.upsert(batch(range(2, 14), 3))
     storage, store = table.context.storage, TimelineStore(table.context.storage)
     instant = store.load().commits[-1]
-    metadata = store.read_commit(instant)
-    extra = {"lakeformat.void": "true", "schema": metadata.schema_text}
-    empty = replace(metadata, stats={}, replaced={}, extra=extra)
-    storage.replace(store.path(instant), store.layout.encode_commit(empty, replace=False))
+    store.storage.replace(store.path(instant), encode_void_commit(store, store.path(instant), store.read(instant)))
     listing = list_files(storage)
     for file in (*listing.bases, *listing.logs):
         if file.name.instant_time == instant.time:
@@ -74,7 +71,8 @@ def changed_rows(hudi: Hudi, path: Path, begin: str) -> list[Any]:
 
 
 def active_times(path: Path) -> set[str]:
-    return {instant.time for instant in lakeformat.open(path).snapshot().timeline.instants}
+    timeline = lakeformat.open(path).snapshot().timeline
+    return {instant.time for instant in (*timeline.instants, *timeline.voids)}
 
 
 @pytest.mark.parametrize("kind", ["copy_on_write", "merge_on_read"])

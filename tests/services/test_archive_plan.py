@@ -20,18 +20,18 @@ def time_of(number: int) -> str:
 
 @st.composite
 def timelines(draw: st.DrawFn) -> Timeline:
-    found = []
+    found, voids = [], set()
     for number in range(draw(st.integers(0, 25))):
         kind = draw(st.sampled_from([*WRITES, Action.COMMIT, Action.COMMIT, Action.CLEAN, Action.ROLLBACK]))
         state = draw(st.sampled_from([State.COMPLETED] * 12 + [State.REQUESTED, State.INFLIGHT]))
         found.append(Instant(time_of(number), kind, state))
+        if kind in WRITES and state is State.COMPLETED and draw(st.integers(0, 5)) == 0:
+            voids.add(time_of(number))
+            continue
         if kind in WRITES and state is State.COMPLETED and draw(st.integers(0, 9)) == 0:
             found.append(Instant(time_of(number), Action.SAVEPOINT, State.COMPLETED))
-    return Timeline(tuple(sorted(found, key=lambda i: (i.time, i.action.value))))
-
-
-def without(timeline: Timeline, gone: set[Instant]) -> Timeline:
-    return Timeline(tuple(instant for instant in timeline.instants if instant not in gone))
+    timeline = Timeline(tuple(sorted(found, key=lambda i: (i.time, i.action.value))))
+    return timeline.with_voids(frozenset(voids))
 
 
 #: Fewer commits than the limit, and many cleans beside them.
@@ -58,12 +58,13 @@ def test_archive_plan_changes_no_committed_or_protected_instant(
     saved = {instant.time for instant in timeline.of_action(Action.SAVEPOINT)}
     pending = {instant.time for instant in timeline.pending_writes} | begun
     for done in range(len(going) + 1):
-        after = without(timeline, set(going[:done]))
+        after = timeline.without(going[:done])
         for commit in timeline.commits:
             held_apart = beyond and commit.time in saved
             assert after.is_committed(commit.time) or held_apart
         assert not any(after.is_committed(time) for time in pending if not timeline.is_committed(time))
-    commits = [instant for instant in going if instant.action in WRITES]
+        assert not any(after.is_committed(void.time) for void in after.voids)
+    commits = [instant for instant in going if instant.action in WRITES and instant not in timeline.voids]
     assert len(timeline.commits) - len(commits) >= min(least, len(timeline.commits))
     assert not {commit.time for commit in commits} & saved
     assert not [c for c in commits if c.action is Action.REPLACE_COMMIT and c.time in hiding]

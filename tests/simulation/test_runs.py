@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 import pytest
 
 from tests.simulation.storage import Faults
-from tests.simulation.workload import make_plan, run
+from tests.simulation.workload import list_late_files, make_plan, run
 
 _CHUNK = 50
 
@@ -38,6 +39,24 @@ def test_writers_without_faults_are_all_acknowledged_or_refused() -> None:
 
 def test_a_dozen_seeds_lose_nothing() -> None:
     _check(range(12))
+
+
+#: Plans in which many data files arrive after their commit was undone.
+_LATE: Final = {
+    "verbs": {"append": 3, "upsert": 1, "rollback": 2, "restore": 1},
+    "faults": Faults(lost=0.2, late=0.9, late_seconds=300),
+}
+
+
+@pytest.mark.parametrize(
+    ("version", "kind", "seeds"),
+    [(6, "COPY_ON_WRITE", (3, 29)), (9, "COPY_ON_WRITE", (0, 2)), (9, "MERGE_ON_READ", (0, 6))],
+)
+def test_late_data_files_of_undone_commits_are_never_read(version: int, kind: str, seeds: Iterable[int]) -> None:
+    options = {"hoodie.write.table.version": version, "hoodie.datasource.write.table.type": kind}
+    runs = [run(make_plan(seed, options=options, **_LATE)) for seed in seeds]
+    assert not {each.plan.seed: problems for each in runs if (problems := each.problems())}
+    assert any(list_late_files(each) for each in runs)
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ import pytest
 
 from lakeformat.errors import CorruptTableError
 from lakeformat.services.archive import run as archive
+from lakeformat.timeline import store
 from lakeformat.transaction import claims, commit, decisions, rollback, transaction, undo
 from lakeformat.transaction.decisions import DecisionState
 from tests.simulation.storage import Faults
@@ -78,6 +79,13 @@ def _archived_age(patch: pytest.MonkeyPatch) -> Mapping[str, Any]:
     return {"verbs": {"append": 3, "archive": 2}, "faults": Faults(lost=0.2, late=0.9, late_seconds=300)}
 
 
+def _void_commits(patch: pytest.MonkeyPatch) -> Mapping[str, Any]:
+    patch.setattr(store, "is_void", lambda _: False)
+    options = {"hoodie.write.table.version": 9, "hoodie.datasource.write.table.type": "MERGE_ON_READ"}
+    verbs = {"append": 3, "upsert": 1, "rollback": 2}
+    return {"options": options, "verbs": verbs, "faults": Faults(lost=0.2, late=0.9, late_seconds=300)}
+
+
 def _undone_age(patch: pytest.MonkeyPatch) -> Mapping[str, Any]:
     patch.setattr(undo, "LATEST_REQUEST_MS", 0)
     return {"verbs": {"append": 3, "rollback": 1}, "faults": Faults(lost=0.2, late=0.9)}
@@ -94,6 +102,7 @@ WALLS: Final[Mapping[str, _Switch]] = {
     "a restore is a barrier": _barrier,
     "young commits are not archived": _archived_age,
     "the name of a young undone commit stays taken": _undone_age,
+    "what holds that name is not a commit": _void_commits,
 }
 
 

@@ -32,15 +32,15 @@ from lakeformat.model.instant import Action as TimelineAction
 from lakeformat.storage.port import HOODIE, OWN
 from lakeformat.table import Table
 from lakeformat.timeline.timeline_layout import LAYOUT_1, LAYOUT_2
+from lakeformat.timeline.void_commits import is_void
 from lakeformat.transaction import claims, decisions
 from lakeformat.transaction.claims import HEARTBEATS
-from lakeformat.transaction.decisions import VOID_KEY
 from lakeformat.write.intake import create_table
 from tests.simulation.history import Action, Anomaly, Commit, History, Operation, Outcome, Read, find_anomalies
 from tests.simulation.scheduler import Client, Killed, Scheduler, SimulatedThreads
 from tests.simulation.storage import Bucket, Faults, Mutation, SimClock, SimIds, SimStorage
 
-__all__ = ["Plan", "Run", "make_plan", "run"]
+__all__ = ["Plan", "Run", "list_late_files", "make_plan", "run"]
 
 #: Key of the extra metadata of each commit: the name of its operation.
 OPERATION_KEY: Final = "sim.operation"
@@ -423,8 +423,16 @@ def run(plan: Plan, *, keeps_trace: bool = False) -> Run:
     return Run(plan, bucket, history, find_anomalies(history), leftovers, scheduler.errors, world.errors)
 
 
+#: Seconds after which nothing that was written before is young.
+_LATER: Final = 2 * 3600.0
+
+
 def _finish(world: _World) -> None:
-    """Write once more without faults, finish the plans of services, repair, and read."""
+    """Write once more without faults, finish the plans of services, archive, repair, and read.
+
+    Archiving takes place when everything is old, and before the repair: what late requests have created may still be
+    there, and must not become visible when its instant is older than the timeline.
+    """
     client = Client("last", has_faults=False)
 
     def work() -> None:
@@ -434,6 +442,11 @@ def _finish(world: _World) -> None:
         table.clean(commits=3)
         if table.config.takes_logs:
             table.compact()
+        _read(world, table, client.name)
+        world.scheduler.pause(_LATER)
+        writer._upsert(table, ["k1"])
+        table.archive(min_commits=1, max_commits=2)
+        _read(world, table, client.name)
         table.repair(keep=False)
         _read(world, table, client.name)
 
@@ -449,15 +462,21 @@ def make_history(bucket: Bucket, operations: Sequence[Operation], reads: Sequenc
     commits: list[Commit] = []
     undone: dict[str, float] = {}
     plans: set[str] = set()
+    rollbacks: dict[str, str] = {}
     for change in bucket.journal:
         layout = LAYOUT_2 if change.path.startswith(f"{LAYOUT_2.folder}/") else LAYOUT_1
         folder, _, name = change.path.rpartition("/")
         instant = layout.parse(name) if folder == layout.folder else None
         if instant is None:
             continue
-        if instant.state is State.REQUESTED and change.kind == "put":
-            if instant.action is TimelineAction.ROLLBACK and change.data:
-                plans.add(decode_rollback_plan(change.data, name=name).instant_time)
+        if instant.action is TimelineAction.ROLLBACK:
+            if instant.state is State.REQUESTED and change.data:
+                rollbacks[instant.time] = decode_rollback_plan(change.data, name=name).instant_time
+                plans.add(rollbacks[instant.time])
+            elif instant.state is State.COMPLETED:
+                rollbacks.pop(instant.time, None)
+            elif change.kind == "delete" and instant.time in rollbacks:  # The rollback was given up.
+                plans.discard(rollbacks.pop(instant.time))
         elif instant.action is TimelineAction.RESTORE and instant.state is State.INFLIGHT and change.kind == "put":
             requested = layout.path(instant.at(State.REQUESTED))
             data = next(m.data for m in bucket.journal if m.path == requested and m.kind == "put")
@@ -469,17 +488,18 @@ def make_history(bucket: Bucket, operations: Sequence[Operation], reads: Sequenc
             if instant.time in plans:
                 undone.setdefault(instant.time, change.time)
             continue
-        extra = decode_commit(change.data, name=name).extra
-        if VOID_KEY in extra and instant.time in plans:
+        metadata = decode_commit(change.data, name=name)
+        if is_void(metadata) and instant.time in plans:
             undone.setdefault(instant.time, change.time)
             continue
+        extra = metadata.extra
         commits.append(Commit(instant.time, instant.completion_time or "", extra.get(OPERATION_KEY), change.time))
     commits = [Commit(c.instant, c.completion, c.operation, c.visible, undone.get(c.instant)) for c in commits]
     return History({}, [*_OLD, *operations], commits, reads)
 
 
 def list_leftovers(bucket: Bucket) -> list[str]:
-    """List the files that should not be there when all writers have ended.
+    """List the files that should not be there when all writers have ended: also the data files of undone commits.
 
     Temporary files that a late request or an undone writer has created stay, because no writer looks for them. A day
     later the next writer removes them.
@@ -487,7 +507,7 @@ def list_leftovers(bucket: Bucket) -> list[str]:
     stray = _find_stray_files(bucket.journal)
     found = [path for path in bucket.objects if path.startswith(_TEMPORARY) and path not in stray]
     states: dict[str, set[State]] = {}
-    written: set[str] = set()
+    written: dict[str, set[str]] = {}
     for path in bucket.objects:
         folder, _, name = path.rpartition("/")
         for layout in (LAYOUT_1, LAYOUT_2):
@@ -499,9 +519,19 @@ def list_leftovers(bucket: Bucket) -> list[str]:
         name = change.path.rpartition("/")[2]
         if change.data and name.endswith(_COMPLETED) and change.path.startswith(HOODIE):
             stats = decode_commit(change.data, name=name).all_stats()
-            written |= {path for stat in stats for path in (stat.path, *(path for path, _ in stat.cdc_stats))}
+            written[change.path] = {path for stat in stats for path in (stat.path, *(cdc for cdc, _ in stat.cdc_stats))}
+    named = set().union(*written.values())
     data = (path for path in bucket.objects if not path.startswith(HOODIE) and not path.endswith(PARTITION_MARKER))
-    return sorted([*found, *(path for path in data if path not in written)])
+    return sorted([*found, *(path for path in data if path not in named)])
+
+
+def list_late_files(run: Run) -> list[str]:
+    """List the data files that late requests have created after their commit was undone."""
+    undone = {commit.instant: commit.undone for commit in run.history.commits if commit.undone is not None}
+    late = (change for change in run.bucket.journal if change.is_late and not change.path.startswith(HOODIE))
+    return [
+        change.path for change in late if any(time in change.path and change.time > undone[time] for time in undone)
+    ]
 
 
 def _find_stray_files(journal: Sequence[Mutation]) -> set[str]:

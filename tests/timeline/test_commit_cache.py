@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lakeformat.model.commit import CommitMetadata
-from lakeformat.timeline.store import CommitCache, CommitKey
+from lakeformat.timeline.commit_cache import CommitCache, CommitKey
 
 COMMIT = CommitMetadata("UPSERT", {})
 

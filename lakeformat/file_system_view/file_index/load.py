@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import pyarrow as pa
@@ -131,7 +131,7 @@ def _load_indexed(store: TimelineStore, config: TableConfig, whole: Timeline, as
     manifest, missing = chosen
     schema = table_schema(store, config, timeline.commits, ())
     changes = schema and load_index_changes(
-        store, timeline, manifest.covered.commits, missing, find_deltas(entries), schema, whole
+        store, timeline, manifest.covered.commits, missing, find_deltas(entries), schema
     )
     if schema is None or changes is None:
         return None
@@ -210,20 +210,8 @@ def _has_shards(manifest: IndexManifest, entries: Sequence[FileInfo]) -> bool:
 def find_replayed_commits(
     store: TimelineStore, covered: CoveredTimeline, whole: Timeline, as_of: str | None = None
 ) -> tuple[Instant, ...] | None:
-    """Return the commits that must be replayed to bring an index snapshot up to date, as `find_missing_commits`.
-
-    An undo may leave an empty commit in place of a commit that the snapshot covers. Then the snapshot has files that do
-    not exist any more, and None is returned. The undo is later than all commits that such a snapshot covers: an undo
-    conflicts with a commit that completed before it, and a write that began before it cannot complete after it.
-    """
-    missing = find_missing_commits(covered, whole, as_of, lambda: rolled_back_times(store, whole))
-    if missing is None:
-        return None
-    try:
-        is_undone = covered.commits & undone_times(store, _after(whole, max(covered.commits)))
-    except CorruptTableError:  # Another program's plan: nothing is known about what it undoes.
-        return None
-    return None if is_undone else missing
+    """Return the commits that must be replayed to bring an index snapshot up to date, as `find_missing_commits`."""
+    return find_missing_commits(covered, whole, as_of, lambda: rolled_back_times(store, whole))
 
 
 def undone_times(store: TimelineStore, instants: Iterable[Instant]) -> frozenset[str]:
@@ -237,10 +225,6 @@ def undone_times(store: TimelineStore, instants: Iterable[Instant]) -> frozenset
             restore = store.read_restore_plan(undo)
             found.update(restore.times if restore else [])
     return frozenset(found)
-
-
-def _after(timeline: Timeline, instant_time: str) -> Iterator[Instant]:
-    return (instant for instant in timeline.instants if instant.time > instant_time)
 
 
 def rolled_back_times(store: TimelineStore, timeline: Timeline) -> frozenset[str]:
@@ -273,7 +257,6 @@ def load_index_changes(
     missing: Sequence[Instant],
     deltas: Mapping[str, Sequence[str]],
     schema: pa.Schema,
-    whole: Timeline | None = None,
 ) -> IndexChanges | None:
     """Return the file changes of the commits to replay: from their delta files or, if there are none, their metadata.
 
@@ -284,7 +267,6 @@ def load_index_changes(
         missing: the commits to replay.
         deltas: the result of `find_deltas`.
         schema: the table's columns.
-        whole: the timeline with all later instants; None if ``timeline`` has them.
 
     Returns:
         the changes; None if the metadata of a commit does not name its files.
@@ -292,15 +274,13 @@ def load_index_changes(
     tables: list[pa.Table] = []
     replaced: set[FileGroupId] = set()
     others = False
-    # The delta of an undone commit names files that do not exist any more; its metadata is that of an empty commit.
-    undone = undone_times(store, _after(whole or timeline, missing[0].time)) if missing else frozenset()
 
     def measure(path: str) -> int | None:
         info = store.storage.info(path)
         return info.size_bytes if info else None
 
     def read(instant: Instant) -> tuple[pa.Table, frozenset[FileGroupId]] | None:
-        paths = () if instant.time in undone else deltas.get(instant.time, ())
+        paths = deltas.get(instant.time, ())
         return next((delta for path in paths if (delta := read_delta(store.storage, path))), None)
 
     for instant, found in zip(missing, run_all(read, missing, threads=_THREADS), strict=True):

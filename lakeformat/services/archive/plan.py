@@ -8,6 +8,10 @@ Commits are archived oldest first. Apart from the limits, these commits stay:
 - A commit that replaced file groups while files of these groups exist, and all later commits. Without that commit,
   readers would see the replaced rows again.
 
+A void commit leaves the timeline together with the commits before and after it, for the same reason: readers skip the
+files of archived commits if an older void commit is the oldest instant on the timeline. It is not written to the
+archive.
+
 Hudi counts commits and cleans separately, so that its defaults keep 30 commits and 30 cleans. Every instant costs
 readers and writers the same, so lakeformat counts them together.
 """
@@ -95,10 +99,11 @@ def choose_instants(
     has_replaced_files: Callable[[Instant], bool],
     most: int,
 ) -> tuple[Instant, ...]:
-    """Return the completed instants to archive now, oldest first.
+    """Return the completed instants to archive now, and the void commits that leave with them, oldest first.
 
     Args:
-        claimed: times of lakeformat's writes that have reserved an instant time but may not be on the timeline yet.
+        claimed: times of instants that are not on the timeline although files of them may still appear: of lakeformat's
+            writes that have reserved an instant time, and of undone writes.
         trigger_start: instants from this time on stay, because they decide when a compaction is due.
         has_replaced_files: returns whether files of the groups that a replacecommit replaced still exist.
         most: maximum number of commits to return; also the maximum number of cleans and rollbacks together.
@@ -117,7 +122,9 @@ def choose_instants(
                 chosen.append(commit)
     gone = {commit.time for commit in chosen}
     first = min((commit.time for commit in commits if commit.time not in gone), default="")
-    return tuple(sorted((*chosen, *_choose_cleans_and_rollbacks(timeline, limits, first if chosen else "")[:most])))
+    others = _choose_cleans_and_rollbacks(timeline, limits, first if chosen else "")[:most]
+    last = chosen[-1].time if chosen else ""
+    return tuple(sorted((*chosen, *others, *(void for void in timeline.voids if void.time < last))))
 
 
 def _count_archivable(timeline: Timeline) -> int:

@@ -23,6 +23,7 @@ from lakeformat.config.compaction_options import COMPACTION_COMMITS
 from lakeformat.config.resolve import Options
 from lakeformat.config.retention_options import ARCHIVE_BATCH, CLEANS, HISTORY_BATCH, HISTORY_BYTES, KEPT_MANIFESTS
 from lakeformat.file_system_view.context import TableContext
+from lakeformat.file_system_view.file_index.load import undone_times
 from lakeformat.file_system_view.file_index.update import carry_over, find_provable_manifest
 from lakeformat.locks import lock_table
 from lakeformat.model.files import BaseFileName, LogFileName
@@ -33,7 +34,7 @@ from lakeformat.services.archive.plan import ArchiveLimits, archive_limits, choo
 from lakeformat.services.clean.plan import choose_retention, find_earliest_to_retain
 from lakeformat.services.clean.run import read_last_clean
 from lakeformat.services.cluster.run import write_clustering_note
-from lakeformat.storage.port import FileInfo, Lease
+from lakeformat.storage.port import FileInfo, Lease, check_path
 from lakeformat.timeline.archive_writer import (
     HistorySettings,
     compact_history,
@@ -42,9 +43,11 @@ from lakeformat.timeline.archive_writer import (
     write_history,
 )
 from lakeformat.timeline.timeline import Timeline
+from lakeformat.timeline.void_commits import list_logs
 from lakeformat.transaction import claims
 from lakeformat.transaction.decisions import LATEST_REQUEST_MS, Decision, DecisionState, Kind, decide
 from lakeformat.transaction.rollback import delete_files_of
+from lakeformat.transaction.undo import list_remaining_logs
 
 __all__ = ["ArchiveResult", "ArchiveSession"]
 
@@ -129,10 +132,11 @@ class ArchiveSession:
     ) -> tuple[Instant, ...]:
         limits = self._limits(config, timeline, requested)
         claimed = claims.list_claimed_times(self.storage)
+        done = timeline.taken_times - {instant.time for instant in timeline.pending}
         return choose_instants(
             timeline,
             limits,
-            claimed=claimed - {instant.time for instant in timeline.instants if instant.state is State.COMPLETED},
+            claimed=claimed - done | self._list_young_undone(timeline),
             trigger_start=_find_trigger_start(timeline, config, self.options[COMPACTION_COMMITS]),
             has_replaced_files=self._has_replaced_files,
             most=_AT_ONCE,
@@ -172,39 +176,44 @@ class ArchiveSession:
             return (), "the table has a metadata table, whose compactions decide what may be archived"
         chosen = self._choose_due(config, before, requested)
         entries = {entry.name: entry for entry in self.storage.list(self.store.layout.folder) if not entry.is_folder}
-        chosen = self._keep_young(chosen, before, entries)
+        chosen = self._keep_young(chosen, entries)
         if not chosen:
             return (), "nothing is old enough to archive"
         if not self._decide(chosen, before):
             return (), "another process has changed the timeline meanwhile"
+        archived = [instant for instant in chosen if instant not in before.voids]
         # Find the file index's manifest now: the commits that prove that it is complete may be archived below.
         manifest = find_provable_manifest(self.store, before)
-        write_clustering_note(self.store, before, chosen)
+        write_clustering_note(self.store, before, archived)
         lease.check(_LEASE_SECONDS)
-        try:
-            read = [self._read(config, instant, entries) for instant in chosen]
-        except FileNotFoundError:
-            return (), "another process has archived the instants meanwhile"
-        self._write(config, read)
+        if archived:
+            try:
+                read = [self._read(config, instant, entries) for instant in archived]
+            except FileNotFoundError:
+                return (), "another process has archived the instants meanwhile"
+            self._write(config, read)
         self._delete_archived(chosen, entries)
         self.store.forget(chosen)
         lease.check(_LEASE_SECONDS)
-        carry_over(self.store, config, manifest, chosen)
+        carry_over(self.store, config, manifest, archived)
         return chosen, ""
 
-    def _keep_young(
-        self, chosen: Sequence[Instant], before: Timeline, entries: Mapping[str, FileInfo]
-    ) -> tuple[Instant, ...]:
-        """Return the instants before the first one that must stay, because late requests may still create files.
+    def _list_young_undone(self, timeline: Timeline) -> frozenset[str]:
+        """Return the times of the instants whose files late requests may still create.
 
-        A young commit stays: it could come back. The newest commit before an instant that was rolled back a short time
-        ago stays, too: without it, readers would take late files of that instant for files of an archived commit. Ages
-        are measured by the storage's clock: between two files of one listing. On storage with locks, all may be
-        archived.
+        These are the instants that rollbacks and restores younger than `LATEST_REQUEST_MS` have undone. On storage with
+        locks, no request is late.
+        """
+        if self.storage.has_lock:
+            return frozenset()
+        undos = (each for each in timeline.instants if each.action in _BLOCKING_ACTIONS)
+        return undone_times(self.store, [each for each in undos if self.store.age_ms(each) < LATEST_REQUEST_MS])
 
-        Args:
-            before: the timeline from which the instants were chosen.
-            entries: maps the file names of the timeline's folder to its files.
+    def _keep_young(self, chosen: Sequence[Instant], entries: Mapping[str, FileInfo]) -> tuple[Instant, ...]:
+        """Return the instants before the first one that must stay, because late requests may still create its files.
+
+        Otherwise an archived commit could come back. Ages are measured by the storage's clock: between two files of one
+        listing. On storage with locks, all may be archived.
         """
         if self.storage.has_lock:
             return tuple(chosen)
@@ -214,19 +223,13 @@ class ArchiveSession:
             entry = entries.get(self.store.layout.file_name(instant))
             return entry is not None and now - entry.modified_ms >= LATEST_REQUEST_MS
 
-        rollbacks = [i for i in before.of_action(Action.ROLLBACK) if not is_old(i)]
-        plans = [self.store.read_rollback_plan(rollback) for rollback in rollbacks]
-        undone = min((plan.instant_time for plan in plans if plan is not None), default="~")
-        saved = {instant.time for instant in before.of_action(Action.SAVEPOINT)}
-        starts = [commit.time for commit in before.commits if commit.time < undone and commit.time not in saved]
-        stop = max(starts, default="") if plans else "~"
-        return tuple(takewhile(lambda instant: is_old(instant) and instant.time < stop, chosen))
+        return tuple(takewhile(is_old, chosen))
 
     def _decide(self, chosen: Sequence[Instant], before: Timeline) -> bool:
         """Decide that these instants are archived: no older write may be published any more.
 
         Then delete files that undone writes of that time have left, which late requests may have created. Once their
-        instants are older than the timeline, readers would take them for files of archived commits.
+        instants are older than the oldest write that stays, readers would take them for files of archived commits.
 
         Args:
             before: the timeline from which the instants were chosen.
@@ -236,26 +239,37 @@ class ArchiveSession:
             undo, or has archived some of them.
         """
         newest = max((instant.time for instant in chosen if instant.action in COMMIT_ACTIONS), default="")
+        commits = {i.time for i in chosen if i.action in COMMIT_ACTIONS and i not in before.voids}
         saved = before.of_action(Action.SAVEPOINT)
-        gone = {instant.time for instant in (*chosen, *saved)}
-        first = min((commit.time for commit in before.commits if commit.time not in gone), default="~")
         undone: set[str] = set()
 
         def check(state: DecisionState, timeline: Timeline) -> Decision | None:
             is_blocked = any(i.action in _BLOCKING_ACTIONS for i in timeline.pending)
             has_older = any(i.time <= newest for i in timeline.pending_writes)
-            is_changed = not timeline.commit_times.issuperset(i.time for i in chosen if i.action in COMMIT_ACTIONS)
+            is_changed = not timeline.commit_times >= commits
             if is_blocked or has_older or is_changed or timeline.of_action(Action.SAVEPOINT) != saved:
                 return None
-            undone.update(time for time in state.undone_times if time < first)
+            start = max(newest, timeline.without(chosen).oldest_write or "") if newest else ""
+            undone.update(time for time in state.undone_times if time < start)
             undone.difference_update(timeline.commit_times)
+            undone.update(instant.time for instant in chosen if instant in before.voids)
             return Decision(kind=Kind.ARCHIVE, instant_time=newest, archived_to=newest)
 
         if decide(self.store, check) is None:
             return False
+        self._delete_late_logs([instant for instant in chosen if instant in before.voids])
         if undone:
+            # One run of a plan may have been undone, and a later run completed and archived since.
+            undone.difference_update(self.store.read_archived(min(undone)).completion_times(undone))
             delete_files_of(self.store, frozenset(undone))
         return True
+
+    def _delete_late_logs(self, voids: Sequence[Instant]) -> None:
+        """Delete the log files of undone commits whose names do not show these commits."""
+        paths = {check_path(path) for void in voids for path in list_logs(self.store.read_commit(void))}
+        if paths:
+            for path in sorted(paths - list_remaining_logs(self.store, self.store.load(), frozenset())):
+                self.storage.delete(path)
 
     def _read(self, config: TableConfig, instant: Instant, entries: dict[str, FileInfo]) -> InstantToArchive:
         layout = self.store.layout

@@ -30,7 +30,7 @@ from lakeformat.timeline.timeline import Timeline
 from lakeformat.transaction import claims
 from lakeformat.transaction.claims import keep_alive
 from lakeformat.transaction.commit_listeners import drop_metadata_table
-from lakeformat.transaction.decisions import VOID_KEY, Decision, DecisionState, Kind
+from lakeformat.transaction.decisions import Decision, DecisionState, Kind
 from lakeformat.transaction.rollback import recover
 from lakeformat.transaction.undo import CommitUndo, files_to_undo, list_remaining_logs
 
@@ -133,7 +133,7 @@ class RestoreSession:
         """Return what `restore` would undo, or raise the same errors. Takes no lock and changes nothing."""
         config, timeline = self._config(), self.store.load()
         target = find_target(timeline, to, self.storage.location, activity="restore")
-        undone = self._list_undone(timeline, target, list_clustering_plans(self.store, timeline))
+        undone = list_instants_after(timeline, target, list_clustering_plans(self.store, timeline))
         if undone:
             check_not_saved(timeline, undone, self.storage.location)
             snapshot_at(self.context, config, timeline, target, activity="restore")
@@ -155,7 +155,7 @@ class RestoreSession:
             timeline = self.store.load()
             target = find_target(timeline, to, self.storage.location, activity="restore")
             plans = list_clustering_plans(self.store, timeline)
-            undone = self._list_undone(timeline, target, plans)
+            undone = list_instants_after(timeline, target, plans)
             if not undone:
                 return RestoreResult("", to, ())
             self._check_undo(timeline, undone, plans)
@@ -193,7 +193,7 @@ class RestoreSession:
             def check(state: DecisionState, now: Timeline) -> None:
                 self._check_undo(now, (commit,), list_clustering_plans(self.store, now))
                 self._check_unchanged(state, commit, timeline, now)
-                if self._find_last_commit(now) != commit:
+                if find_last_commit(now) != commit:
                     raise _make_changed_error(self.storage.location)
 
             rollback = undoing.begin(commit, files, check)
@@ -224,7 +224,7 @@ class RestoreSession:
                     f"another process took restore {restore.time} of {self.storage.location} for dead; run it again"
                 )
             plans = list_clustering_plans(self.store, timeline)
-            undone = self._list_undone(timeline, target, plans)
+            undone = list_instants_after(timeline, target, plans)
             if frozenset(instant.time for instant in undone) != plan.times:
                 raise _make_changed_error(self.storage.location)
             self._check_undo(timeline, undone, plans, ours=restore.time)
@@ -252,7 +252,7 @@ class RestoreSession:
 
     def _commit_to_undo(self, timeline: Timeline, instant_time: str | None) -> Instant:
         """Return the commit that completed last. Raise an error if there is none, or if ``instant_time`` is another."""
-        location, last = self.storage.location, self._find_last_commit(timeline)
+        location, last = self.storage.location, find_last_commit(timeline)
         if last is None:
             raise InstantNotAvailableError(f"{location} has no commit on its timeline: there is nothing to roll back")
         if instant_time is None or instant_time == last.time:
@@ -262,18 +262,6 @@ class RestoreSession:
         raise InvalidInputError(
             f"{location}: {instant_time} is not the last commit, which is {last.time}; restore() to the one before"
         )
-
-    def _find_last_commit(self, timeline: Timeline) -> Instant | None:
-        """Return the commit that completed last and is not an empty commit of an undo; None if there is none."""
-        empty: set[str] = set()
-        while (last := find_last_commit(timeline.with_pending(frozenset(empty)))) is not None and self._is_void(last):
-            empty.add(last.time)
-        return last
-
-    def _list_undone(self, timeline: Timeline, target: Instant, plans: frozenset[str]) -> tuple[Instant, ...]:
-        """Return the instants that a restore undoes, without the empty commits that earlier undos have left."""
-        found = list_instants_after(timeline, target, plans)
-        return tuple(i for i in found if i.state is not State.COMPLETED or not self._is_void(i))
 
     def _check_unchanged(self, state: DecisionState, needed: Instant, before: Timeline, now: Timeline) -> None:
         """Check that the files that were found when the undo was planned can still be there.
@@ -288,10 +276,6 @@ class RestoreSession:
         cleans = frozenset(i.time for i in now.of_action(Action.CLEAN))
         if cleans - {i.time for i in before.of_action(Action.CLEAN)} or needed.time <= state.archived_to:
             raise _make_changed_error(self.storage.location)
-
-    def _is_void(self, commit: Instant) -> bool:
-        """Tell whether a commit is the empty one that an undo has left."""
-        return VOID_KEY in self.store.read_commit(commit).extra
 
     # --- checks ---------------------------------------------------------------------------------------
 

@@ -22,7 +22,7 @@ from itertools import islice
 from typing import Final
 
 from lakeformat.codec.timeline_files.archive import InstantToArchive
-from lakeformat.codec.timeline_files.commit import commit_to_avro, commit_to_json
+from lakeformat.codec.timeline_files.commit import commit_to_avro, commit_to_json, decode_commit
 from lakeformat.config.resolve import Options
 from lakeformat.errors import InvalidInputError, LakeformatError, UnsupportedTableError, WriteConflictError
 from lakeformat.file_system_view.context import TableContext
@@ -40,6 +40,7 @@ from lakeformat.timeline.archive_writer import write_archive_log, write_history
 from lakeformat.timeline.store import MOVED
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.timeline.timeline_layout import LAYOUT_1, LAYOUT_2, TimelineLayout, layout_of
+from lakeformat.timeline.void_commits import encode_void, is_void
 from lakeformat.transaction import claims
 from lakeformat.transaction.commit_listeners import drop_metadata_table, write_properties
 from lakeformat.transaction.decisions import Decision, DecisionState, Kind, decide, prepare_removal, read_state
@@ -272,7 +273,10 @@ class VersionSession:
             data, path = self.storage.read(old.path(move.old)), old.path(move.old)
             if move.old.action in COMMIT_ACTIONS and move.old.state is not State.REQUESTED:
                 replaces = move.old.action is Action.REPLACE_COMMIT and move.old.state is State.COMPLETED
-                data = recode(data, replace=replaces, name=f"{self.storage.location}/{path}")
+                name = f"{self.storage.location}/{path}"
+                data = recode(data, replace=replaces, name=name)
+                if move.old.state is State.COMPLETED and is_void(commit := decode_commit(data, name=name)):
+                    data = encode_void(new, commit, commit.schema_text, is_replace=replaces)
             elif move.old.action is Action.CLEAN and not data and not new.has_completion_times:
                 # Copy the clean's plan to its inflight file too, because Hudi 0.15 needs it there to archive the clean.
                 data = self.storage.read(old.path(move.old.at(State.REQUESTED)))
