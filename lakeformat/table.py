@@ -39,6 +39,7 @@ from lakeformat.write.plan.table_settings import check_options
 from lakeformat.write.rows.arrow_input import (
     Rows,
     arrow_reader,
+    can_be_read_again,
     check_insert_allowed,
     drop_index_columns,
     fit_to_table,
@@ -245,7 +246,11 @@ class Table(ArrowReadVerbs, WriteVerbs[Rows], Clustering, Compaction, Maintenanc
         config.check_writable(self.context.storage.location)
         snapshot = self.context.snapshot(config=config)
         given: Any = pa.table({}) if rows is None and operation is Operation.DELETE_PARTITION else rows
-        reader = fit_to_table(arrow_reader(given, snapshot.schema), snapshot.schema)
+
+        def read_again() -> pa.RecordBatchReader:
+            return fit_to_table(arrow_reader(given, snapshot.schema), snapshot.schema)
+
+        reader = read_again()
         job = plan_job(self.context.store, snapshot, resolved, reader.schema, self.context.ids)
         parsed = hooks_of(resolved, **hooks)
         check_validators(parsed.validators, job.final_schema(snapshot))
@@ -260,5 +265,5 @@ class Table(ArrowReadVerbs, WriteVerbs[Rows], Clustering, Compaction, Maintenanc
                 with prepare_input(self.context.storage, job, reader) as (prepared, arrived):
                     result = session.run_staged(prepared, arrived, known, snapshot)
             else:
-                result = write_direct(session, reader)
+                result = write_direct(session, reader, read_again if can_be_read_again(given) else None)
         return run_services_after_write(result, self.context, resolved)

@@ -69,6 +69,7 @@ _NAMES: Final[Mapping[str, str]] = {
 _OTHERWISE: Final[Mapping[str, str]] = {
     **dict.fromkeys(("uri", "url", "location", "tablepath", "tableuri", "root", "basepath"), "the path is given first"),
     **dict.fromkeys(("data", "df", "rows", "records"), "write rows by insert, upsert or overwrite of the table"),
+    "version": "read an older state by as_of (as.of.instant in Spark); history() lists the times",
     "mode": "use a method of the table (insert, upsert, overwrite), or the option 'operation'",
     "schemamode": "columns that are new in the rows are added by themselves",
     "replacewhere": "overwrite the partitions by insert_overwrite, or delete(where=...) before",

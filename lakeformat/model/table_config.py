@@ -14,7 +14,7 @@ from datetime import timezone, tzinfo
 from enum import Enum
 from typing import Final
 
-from lakeformat.errors import CorruptTableError, InvalidOptionError, UnsupportedTableError, nearest
+from lakeformat.errors import CorruptTableError, InvalidInputError, InvalidOptionError, UnsupportedTableError, nearest
 from lakeformat.model.keys import KeyGeneratorKind
 from lakeformat.model.merge_settings import MergeSettings, PartialUpdate, RecordMergeMode, merge_settings
 from lakeformat.public import public
@@ -374,11 +374,12 @@ class TableConfig:
         """Check that lakeformat can read the table, and can merge its log files into base files.
 
         Raises:
-            UnsupportedTableError: The table is copy-on-write, or compaction does not support one of its features.
+            InvalidInputError: The table is copy-on-write.
+            UnsupportedTableError: Compaction does not support one of its features.
         """
         self.check_readable(location)
         if self.table_type is TableType.COPY_ON_WRITE:
-            raise UnsupportedTableError(
+            raise InvalidInputError(
                 f"{location} is copy-on-write: it has no log files to compact; cluster() rewrites small files"
             )
         where = f"{location}/{PROPERTIES_PATH}"

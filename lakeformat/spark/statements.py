@@ -6,8 +6,9 @@ Spark computes queries, conditions and values. `LakehouseTable` writes the rows 
 from __future__ import annotations
 
 import json
+import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
@@ -15,7 +16,7 @@ import pyarrow as pa
 
 from lakeformat.arrow.conform import reader_schema
 from lakeformat.config.read_options import BEGIN, END, FORMAT, QUERY_TYPE
-from lakeformat.errors import InvalidInputError, SchemaMismatchError, TableNotFoundError
+from lakeformat.errors import InvalidInputError, SchemaMismatchError, TableNotFoundError, WriteConflictError
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.model.record import RECORD_KEY
 from lakeformat.public import spark_public
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
 
 __all__ = ["sql", "view"]
 
+_LOG: Final = logging.getLogger("lakeformat.write")
 #: Prefix of the session's settings that store the path of each named table. Settings work over Spark Connect too.
 _VIEW: Final = "lakeformat.view."
 #: Prefix of the session's settings that store the options of each named table, as JSON.
@@ -184,20 +186,34 @@ class _Runner:
     def change(self, said: Change) -> DataFrame:
         """Run an ``insert``, ``update``, ``delete`` or ``merge``. Return one row with the instant and row counts."""
         parts = read_change(said)
+        if isinstance(parts, Insert):
+            return self.insert(parts)
+        table, _ = self._table(parts.target)
         match parts:
             case MergeInto():
-                return self.merge(parts)
-            case Insert():
-                return self.insert(parts)
+                return self._repeat(table, lambda: self.merge(parts))
             case Update():
-                return self._merge_without_source(parts.target, (When("matched", parts.where, "update", parts.values),))
+                whens = (When("matched", parts.where, "update", parts.values),)
+                return self._repeat(table, lambda: self._merge_without_source(parts.target, whens))
             case Delete():
-                table, _ = self._table(parts.target)
                 where = find_plain_where(said, _columns(table, table.context.snapshot()))
                 # For a merge-on-read table, the merge below appends the keys of the deleted rows to log files.
                 if where is not None and not table.config.takes_logs:
                     return self._result_frame(table.delete(where=where))
-                return self._merge_without_source(parts.target, (When("matched", parts.where, "delete"),))
+                whens = (When("matched", parts.where, "delete"),)
+                return self._repeat(table, lambda: self._merge_without_source(parts.target, whens))
+
+    def _repeat(self, table: LakehouseTable, attempt: Callable[[], DataFrame]) -> DataFrame:
+        """Run an attempt. After a conflict run it again on the newest rows, as often as the table's options allow."""
+        for tries in range(table.options.retries, -1, -1):
+            try:
+                return attempt()
+            except WriteConflictError as error:
+                if not tries:
+                    raise
+                _LOG.warning("%s; running the statement again, %d tries left", error, tries)
+                self._ready.clear()
+        raise AssertionError("unreachable")
 
     def _is_sparks(self, target: TableName) -> bool:
         is_ours = target.path is not None or self.views.get(target.name) is not None

@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -40,6 +41,7 @@ from lakeformat.spark.writes.shuffle import SparkShuffle
 from lakeformat.statements import bind_condition, delete_where, update
 from lakeformat.table import Table, table_options
 from lakeformat.timeline.path_probe import check_free
+from lakeformat.transaction.commit import OpenCommit
 from lakeformat.transaction.hooks import HookArguments, Hooks, check_validators, hooks_of
 from lakeformat.transaction.result import WriteResult
 from lakeformat.write.intake import create_table, open_or_create, plan_job
@@ -309,7 +311,7 @@ class LakehouseTable(SparkReading, WriteVerbs["DataFrame"], Clustering, Compacti
             return self._write_in_driver(rows, shuffle, job, snapshot, hooks)
         session = ShuffledSession(self.context, job, shuffle, hooks=hooks)
         if not job.needs_staging and (job.operation is Operation.BULK_INSERT or job.prepare.keys.generates_keys):
-            return self._write_direct(rows, session, shuffle, job, snapshot)
+            return self._write_direct(rows, session, shuffle, job)
         with (
             session.session.transaction.delete_stage_on_failure(),
             session.session.transaction.report.step("stage") as counted,
@@ -334,12 +336,17 @@ class LakehouseTable(SparkReading, WriteVerbs["DataFrame"], Clustering, Compacti
             session.transaction.delete_stage()
 
     def _write_direct(
-        self, rows: DataFrame, session: ShuffledSession, shuffle: SparkShuffle, job: WriteJob, snapshot: Snapshot
+        self, rows: DataFrame, session: ShuffledSession, shuffle: SparkShuffle, job: WriteJob
     ) -> WriteResult:
-        with (
-            session.session.transaction.delete_stage_on_failure(),
-            session.session.transaction.run_unlocked(snapshot.timeline.commit_times) as commit,
-        ):
+        with session.session.transaction.delete_stage_on_failure(), ExitStack() as life:
+
+            def begin() -> tuple[Snapshot, OpenCommit]:
+                snapshot = self.context.snapshot()
+                known, base = snapshot.timeline.commit_times, snapshot.timeline
+                return snapshot, life.enter_context(session.session.transaction.run_unlocked(known, base))
+
+            # Spark's jobs run once, so only what comes before them is repeated after a conflict.
+            snapshot, commit = session.session.transaction.retry(begin)
             schema, closed = job.final_schema(snapshot), find_closed_partitions(session.session, snapshot)
             report = session.session.transaction.report
             with report.step("encode") as counted:

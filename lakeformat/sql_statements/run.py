@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import copy
 import fnmatch
+import logging
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 
-from lakeformat.errors import InvalidInputError, TableNotFoundError
+from lakeformat.errors import InvalidInputError, TableNotFoundError, WriteConflictError
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.public import public
 from lakeformat.services.after_write import run_services_after_write
@@ -41,6 +42,8 @@ from lakeformat.transaction.result import WriteResult
 from lakeformat.write.rows.arrow_input import arrow_reader
 
 __all__ = ["sql"]
+
+_LOG: Final = logging.getLogger("lakeformat.write")
 
 
 @public
@@ -204,7 +207,11 @@ class _Runner:
             if isinstance(rows, KnownTable) and not exists(rows.path):
                 return None  # The table was deleted. No error: the word may be a column.
             table = _open_table(rows)
-            return self._scan(session, table) if table is not None else _read_all(rows)
+            if table is not None:
+                return self._scan(session, table)
+            if rows is not None:  # A stream can be read only once, but the statement may run again.
+                rows = self.tables[name] = _read_all(rows)
+            return rows
         if isinstance(each, PathTable):
             return self._scan(session, open_table(each.path))
         table = self.table(each.target)
@@ -242,7 +249,7 @@ class _Runner:
             if where is not None:
                 session.statement_kind(plain)
                 return table.delete(where=where)
-            return self._merge(session, table, now, found_tables)
+        return self._merge(table, now, found_tables)
 
     def _insert(
         self, session: DuckDBSession, table: Table, change: Change, found_tables: Mapping[str, FoundTable]
@@ -264,12 +271,25 @@ class _Runner:
         session.statement_kind(text)
         session.register_named(text, lambda word: self._source(session, word, found_tables))
         session.run(text)
-        rows = fit_rows(session.stream(f"from {name}"), columns)
+        rows: Any = _ComputedRows(session, name, columns)
         if not overwrite:
             return table.insert(rows)
         return table.insert_overwrite(rows) if table.config.partition_fields else table.overwrite(rows)
 
-    def _merge(
+    def _merge(self, table: Table, change: Change, found_tables: Mapping[str, FoundTable]) -> WriteResult:
+        """Run an update, delete or merge. After a conflict, run it again on the newest rows, as the options allow."""
+        for tries in range(table.options.retries, -1, -1):
+            try:
+                with duckdb_session(self.time_zone) as session:
+                    return self._merge_once(session, table, change, found_tables)
+            except WriteConflictError as error:
+                if not tries:
+                    raise
+                _LOG.warning("%s; running the statement again, %d tries left", error, tries)
+                self._snapshots.clear()
+        raise AssertionError("unreachable")
+
+    def _merge_once(
         self, session: DuckDBSession, table: Table, change: Change, found_tables: Mapping[str, FoundTable]
     ) -> WriteResult:
         """Run the statement on a copy of the rows in duckdb, and write the rows that differ in one commit."""
@@ -316,8 +336,21 @@ def _open_table(rows: Any) -> Table | None:
     return rows if isinstance(rows, Table) else None
 
 
-def _read_all(rows: Any) -> pa.Table | None:
-    return rows if rows is None or isinstance(rows, pa.Table) else arrow_reader(rows).read_all()
+class _ComputedRows:
+    """The rows of a table in duckdb with the types of a lakeformat table's columns. They can be read several times."""
+
+    is_repeatable = True
+
+    def __init__(self, session: DuckDBSession, name: str, columns: pa.Schema) -> None:
+        self._session, self._name, self._columns = session, name, columns
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        """Return the rows from the first one on. Errors of the reader keep their class, unlike those of a C stream."""
+        return fit_rows(self._session.stream(f"from {self._name}"), self._columns)
+
+
+def _read_all(rows: Any) -> pa.Table:
+    return rows if isinstance(rows, pa.Table) else arrow_reader(rows).read_all()
 
 
 def _insert_text(name: str, statement: Insert, columns: pa.Schema) -> str:

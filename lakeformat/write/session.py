@@ -461,19 +461,63 @@ def _weight(bucket: Bucket) -> int:
     return (bucket.base.size_bytes if bucket.base else 0) + len(bucket.rows) * ROW_GROUP_ROWS // 1024
 
 
-def write_direct(session: WriteSession, rows: Iterable[pa.RecordBatch]) -> WriteResult:
+def write_direct(
+    session: WriteSession,
+    rows: Iterable[pa.RecordBatch],
+    read_again: Callable[[], Iterable[pa.RecordBatch]] | None = None,
+) -> WriteResult:
     """Stream rows into base files, and publish them.
 
     Memory: twice the write buffer, one row group per open file, and the keys of open files.
+
+    Args:
+        rows: the rows of the first attempt.
+        read_again: returns the rows for another attempt after a conflict; None if they can be read only once.
 
     Raises:
         SchemaMismatchError, InvalidInputError: if the rows cannot be written. Nothing was published.
         WriteConflictError, LockTimeoutError: if another writer interfered. A retry is safe.
     """
+    transaction = session.transaction
+    if read_again is None:
+        return _write_stream(session, rows)
+    left = [rows]
+    return transaction.retry(
+        lambda: _write_direct(session, left.pop() if left else read_again(), lambda begin: begin())
+    )
+
+
+def _write_stream(session: WriteSession, rows: Iterable[pa.RecordBatch]) -> WriteResult:
+    """Write rows that can be read only once. After a conflict, only what comes before the rows is repeated."""
+    has_begun = False
+
+    def run_begin(begin: Callable[[], _Begun]) -> _Begun:
+        nonlocal has_begun
+        begun = session.transaction.retry(begin)
+        has_begun = True
+        return begun
+
+    try:
+        return _write_direct(session, rows, run_begin)
+    except WriteConflictError as error:
+        if has_begun:
+            error.args = (f"{error}; its rows came as a stream, which has been read: give them anew",)
+        raise
+
+
+_Begun: TypeAlias = tuple[Snapshot, OpenCommit | WriteResult]
+
+
+def _write_direct(
+    session: WriteSession,
+    rows: Iterable[pa.RecordBatch],
+    run_begin: Callable[[Callable[[], _Begun]], _Begun],
+) -> WriteResult:
+    """Make one attempt of `write_direct`. ``run_begin`` runs the begin of the transaction, once or with retries."""
     context, job, transaction = session.context, session.job, session.transaction
     with ExitStack() as life, thread_pool(max(1, pa.cpu_count())) as pool:
 
-        def begin() -> tuple[Snapshot, OpenCommit | WriteResult]:
+        def begin() -> _Begun:
             snapshot = context.snapshot()
             if (skipped := transaction.skip_known_batch(snapshot)) is not None:
                 return snapshot, skipped
@@ -481,8 +525,7 @@ def write_direct(session: WriteSession, rows: Iterable[pa.RecordBatch]) -> Write
                 transaction.run_unlocked(snapshot.timeline.commit_times, snapshot.timeline)
             )
 
-        # The rows can be read only once, so only what comes before them is repeated after a conflict.
-        snapshot, commit = transaction.retry(begin)
+        snapshot, commit = run_begin(begin)
         if isinstance(commit, WriteResult):
             return commit
         schema = job.final_schema(snapshot)

@@ -13,7 +13,7 @@ import pytest
 
 import lakeformat
 from lakeformat.codec.timeline_files.service_plans import decode_compaction_plan, encode_compaction_plan
-from lakeformat.errors import CorruptTableError, InvalidInputError, UnsupportedTableError, WriteConflictError
+from lakeformat.errors import CorruptTableError, InvalidInputError, WriteConflictError
 from lakeformat.model.instant import Action, State
 from tests.helpers import hudi_rs
 from tests.helpers.fixture_tables import FIXTURES, names, read_expectations, unpack
@@ -205,5 +205,5 @@ def test_truncated_plan_is_refused_and_can_be_cancelled(tmp_path: Path) -> None:
 
 
 def test_tables_without_log_files_are_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(UnsupportedTableError, match="is copy-on-write: it has no log files to compact"):
+    with pytest.raises(InvalidInputError, match="is copy-on-write: it has no log files to compact"):
         lakeformat.open(unpack("hudi_v6/cow_part_hive", tmp_path)).compact()

@@ -98,7 +98,7 @@ class DoctorSession:
             keep: whether to keep removed files in `REMOVED`; if False, delete them and all of `REMOVED`.
         """
         if dry_run:
-            return Findings(self._list_repairable(), "would mend")
+            return Findings(self._list_repairable(), "to repair")
         with lock_table(self.storage, self.options.lock, service=True, clock=self.context.clock):
             mended = self._list_repairable()
             if any(each.kind is Kind.DEAD_INSTANT for each in mended):
@@ -114,7 +114,7 @@ class DoctorSession:
             state, _, timeline = settle(self.store)
             claims.forget_heartbeats(self.storage, state, timeline, self.context.clock)
         _LOG.info("%s: mended %s findings", self.storage.location, len(mended))
-        return Findings(mended, "mended")
+        return Findings(mended, "repaired")
 
     def _list_repairable(self) -> tuple[Finding, ...]:
         found = self._inspect().found

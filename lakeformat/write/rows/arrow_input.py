@@ -21,6 +21,7 @@ __all__ = [
     "LazyRows",
     "Rows",
     "arrow_reader",
+    "can_be_read_again",
     "check_insert_allowed",
     "drop_index_columns",
     "fit_to_table",
@@ -136,6 +137,15 @@ def arrow_reader(rows: Rows, like: pa.Schema | None = None) -> pa.RecordBatchRea
     if schema.equals(reader.schema):
         return reader
     return pa.RecordBatchReader.from_batches(schema, (conform(batch, schema) for batch in reader))
+
+
+def can_be_read_again(rows: Any) -> bool:
+    """Tell whether `arrow_reader` can read the rows twice: they are in memory, or say so by ``is_repeatable``."""
+    if getattr(rows, "is_repeatable", False):
+        return True
+    if is_python_data(rows) or isinstance(rows, (pa.Table, pa.RecordBatch, list, tuple)):
+        return True
+    return type(rows).__name__ == "DataFrame" and type(rows).__module__.partition(".")[0] in {"pandas", "polars"}
 
 
 def schema_of(columns: Any) -> pa.Schema:
@@ -279,6 +289,8 @@ def _plain_field(field: pa.Field) -> pa.Field:
 def _reader(rows: Any, like: pa.Schema | None) -> pa.RecordBatchReader:
     if isinstance(rows, pa.RecordBatchReader):
         return rows
+    if getattr(rows, "is_repeatable", False):
+        return rows.to_reader()
     if isinstance(rows, (pa.Table, pa.RecordBatch)):
         table = rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
         return table.to_reader()
