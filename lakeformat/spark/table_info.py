@@ -54,8 +54,8 @@ class SparkReading(ReadVerbs):
     ) -> DataFrame:
         """Return a DataFrame of the table as it is at the time of this call. To read later commits, call `read` again.
 
-        Filters on partition columns skip folders, other filters skip row groups, and only the columns that a query
-        needs are read. The table's path or URL must be valid on the executors.
+        Only the columns that a query needs are read, and filters skip folders, files and row groups. (Over Spark
+        Connect only ``where`` skips folders and files.) The table's path or URL must be valid on the executors.
 
         Args:
             columns: names of the columns to read, in order; all by default.

@@ -135,7 +135,8 @@ def test_folders_are_left_out_and_counts_need_no_job(spark: SparkSession, tmp_pa
     table.bulk_insert(rows())
     frame = read(spark, str(tmp_path))
     assert files_read(frame.where("n = 1")) == 1
-    assert files_read(frame.where("n > 1 and x < 3")) == 2
+    assert files_read(frame.where("n > 1 and x < 4")) == 2
+    assert files_read(frame.where("n > 1 and x < 3")) == 1
     jobs = spark.sparkContext.statusTracker().getJobIdsForGroup
     before = len(jobs(None))
     assert frame.count() == 16
@@ -185,6 +186,7 @@ def test_read_path_is_chosen_by_a_rule_logged_and_overridable(
         ReadFacts(10_001): "native",
         ReadFacts(10_001, pushes=True): "source",
         ReadFacts(100_001): "source",
+        ReadFacts(100_001, pushes=True, indexed=True): "native",
         ReadFacts(4, unreadable=2): "native",
         ReadFacts(4, unreadable=3): "source",
         ReadFacts(100_001, requested_way="native"): "native",

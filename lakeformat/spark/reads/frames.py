@@ -22,6 +22,7 @@ from lakeformat.read.query import ReadQuery, make_query, readable_schema
 from lakeformat.read.scan import check_limit
 from lakeformat.spark.host import in_session_zone, storage_secrets
 from lakeformat.spark.pushdown import PUSHDOWN, guarded_frame
+from lakeformat.spark.reads.jvm import open_jvm
 from lakeformat.spark.reads.native_scan import check_skipping, native_scan, plan_native
 from lakeformat.spark.reads.predicate_to_column import column_of
 from lakeformat.spark.reads.to_predicate import implied_predicate
@@ -36,11 +37,12 @@ __all__ = ["NATIVE", "ReadFacts", "Way", "choose_way", "read", "read_rows", "rea
 _LOG: Final = logging.getLogger("lakeformat.spark")
 NATIVE: Final = "native"
 SOURCE: Final = "source"
-#: If filters are pushed and a read has more file slices than this, the data source is used: it skips files by the
-#: minimum and maximum of their columns in the file index, while Spark's own scan opens the footer of every file.
+#: If filters are pushed and a read has more file slices than this, and Spark's planner cannot ask our file index, the
+#: data source is used: it skips files by the minimum and maximum of their columns, while Spark's own scan opens the
+#: footer of every file.
 _MANY_FILES: Final = 10_000
-#: If a read has more file slices than this, the data source is used even if no filters are pushed, because Spark's own
-#: scan takes minutes to plan so many files.
+#: If a read has more file slices than this, and Spark's planner cannot ask our file index, the data source is used even
+#: if no filters are pushed, because Spark's own scan then takes minutes to plan so many files.
 _MOST_FILES: Final = 100_000
 #: Read options that `read` passes unchanged to ``format("lakehouse")`` if it reads the table by the data source.
 _PASSED: Final = (
@@ -65,12 +67,14 @@ class ReadFacts:
         unreadable: number of these file slices that Spark's own scan cannot read, because they have log files, or a
             base file with types that Spark does not convert to the table's types.
         pushes: whether the session passes filters to Python data sources.
+        indexed: whether Spark's planner can ask lakeformat which files each query must read.
         requested_way: the user's choice, the argument ``via``; None if there is none.
     """
 
     files: int
     unreadable: int = 0
     pushes: bool = False
+    indexed: bool = False
     requested_way: str | None = None
 
 
@@ -100,9 +104,9 @@ def choose_way(known: ReadFacts) -> Way:
         if known.requested_way not in {NATIVE, SOURCE}:
             raise InvalidInputError(f"via={known.requested_way!r} is not a way to read; use 'native', 'source' or None")
         return Way(known.requested_way, "as requested")
-    if known.files > _MOST_FILES:
+    if known.files > _MOST_FILES and not known.indexed:
         return Way(SOURCE, f"over {_MOST_FILES:,} files")
-    if known.pushes and known.files > _MANY_FILES:
+    if known.pushes and known.files > _MANY_FILES and not known.indexed:
         return Way(SOURCE, f"over {_MANY_FILES:,} files, and the session's filters leave files out")
     if 2 * known.unreadable > known.files:
         return Way(SOURCE, f"of {known.files:,} files {known.unreadable:,} are not for Spark's reader")
@@ -127,9 +131,9 @@ def read(
 ) -> DataFrame:
     """Return a DataFrame of a table as it is at the time of this call. To read later commits, call `read` again.
 
-    Queries of the frame are as fast as on Spark's own Parquet tables: filters on partition columns skip folders, other
-    filters skip row groups, and only the columns that a query needs are read. ``count()`` of the frame itself needs no
-    Spark job if the table's file index has the number of rows.
+    Queries of the frame are as fast as on Spark's own Parquet tables: only the columns that a query needs are read, and
+    filters skip folders, files and row groups. (Over Spark Connect only ``where`` skips folders and files.) ``count()``
+    of the frame itself needs no Spark job if the table's file index has the number of rows.
 
     Args:
         spark: the session, of classic Spark or Spark Connect.
@@ -228,18 +232,20 @@ def _frame(
         **_time_options(snapshot),
         **secrets,
     }
-    unplanned = ReadFacts(snapshot.live.count, pushes=pushes, requested_way=via)
-    if via == SOURCE or (not where and unplanned.files > _MOST_FILES):
+    jvm = None if via == SOURCE else open_jvm(spark)
+    indexed = jvm is not None
+    unplanned = ReadFacts(snapshot.live.count, pushes=pushes, indexed=indexed, requested_way=via)
+    if via == SOURCE or (not where and unplanned.files > _MOST_FILES and not indexed):
         return _by_source(spark, location, query, given, choose_way(unplanned))
     plan = plan_native(context.store, snapshot, query)
     merged = len(plan.slices)
-    way = choose_way(ReadFacts(len(plan.files) + merged, len(plan.foreign) + merged, pushes, via))
+    way = choose_way(ReadFacts(len(plan.files) + merged, len(plan.foreign) + merged, pushes, indexed, via))
     if way.name == SOURCE:
         return _by_source(spark, location, query, given, way)
     if options.read.verify:
         check_skipping(spark, location, snapshot, where, {TIME_ZONE: str(options.read.time_zone), **secrets})
     _LOG.info("%s at %s is read by Spark's own scan: %s", location, snapshot.instant_time, way.why)
-    return native_scan(spark, context.storage, plan, split_bytes=options.read.split_bytes)
+    return native_scan(spark, context.storage, plan, split_bytes=options.read.split_bytes, jvm=jvm)
 
 
 def _time_options(snapshot: Snapshot) -> dict[str, str | None]:

@@ -4,11 +4,6 @@ Spark's scan is vectorised, reads only the needed columns, and counts rows from 
 table's columns as the schema, and the partition values of each folder, so that its filters can skip folders. Hudi
 allows some changes of a column's type that Spark's reader does not support. Files from before such a change, and file
 slices with log files, are read by Spark tasks that run lakeformat's own reader.
-
-Spark's public API finds partition columns only in Hive-style folder names, and asks the file system about every file
-first. Therefore this module creates Spark's internal relation through py4j, and passes it the partition columns and the
-files' sizes. The internal classes are the same in Spark 4.0 to 4.3. If they are not available (Spark Connect, a later
-Spark), the public API is used. Then Spark's filters skip only row groups, not folders.
 """
 
 from __future__ import annotations
@@ -17,9 +12,8 @@ import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from datetime import datetime
 from functools import reduce
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 from pyspark.sql import functions
@@ -44,7 +38,10 @@ from lakeformat.read.run.file_statistics import (
 )
 from lakeformat.read.run.session import plan_read
 from lakeformat.spark.host import plain_errors
-from lakeformat.spark.jobs import Batches, context_of, cores, describe_jobs, numbered_tasks, task_errors, task_numbers
+from lakeformat.spark.jobs import Batches, cores, describe_jobs, numbered_tasks, task_errors, task_numbers
+from lakeformat.spark.reads.file_index import FilePruner
+from lakeformat.spark.reads.jvm import SparkJvm
+from lakeformat.spark.reads.parquet_scan import BOTH_ZEROS, parquet_scan
 from lakeformat.spark.reads.predicate_to_column import column_of, condition_of, quoted
 from lakeformat.spark.types import spark_schema
 from lakeformat.storage.port import Storage
@@ -53,137 +50,9 @@ from lakeformat.timeline.store import TimelineStore
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-__all__ = ["BOTH_ZEROS", "NativePlan", "check_skipping", "native_scan", "parquet_scan", "plan_native"]
+__all__ = ["NativePlan", "check_skipping", "native_scan", "plan_native"]
 
 _LOG: Final = logging.getLogger("lakeformat.spark")
-#: Options of Spark's Parquet reader that make it return the rows of the listed files exactly.
-_OPTIONS: Final = {
-    "recursiveFileLookup": "true",  # No columns are inferred from folder names.
-    "mergeSchema": "false",
-    "__globPaths__": "false",  # Brackets and stars in folder names are not wildcards.
-    "datetimeRebaseMode": "CORRECTED",
-    "int96RebaseMode": "CORRECTED",
-    "ignoreMissingFiles": "false",  # Overrides the session: a missing file must raise an error.
-    "ignoreCorruptFiles": "false",
-}
-#: Options for files with a float column that may be zero: they switch off the dictionary filter of Parquet's reader. It
-#: looks for the value of a condition in a column's dictionary, where -0.0 differs from 0.0. For Spark both are
-#: equal, so for ``x >= 0`` the filter would wrongly skip row groups whose only value is -0.0. Row groups are still
-#: skipped by their bounds, in which both zeros are equal.
-BOTH_ZEROS: Final[Mapping[str, str]] = {"parquet.filter.dictionary.enabled": "false"}
-#: Block size in the file statuses that Spark gets, 128 MiB.
-_BLOCK_BYTES: Final = 128 << 20
-
-
-def parquet_scan(
-    spark: SparkSession,
-    location: str,
-    files: Sequence[BaseFile],
-    schema: StructType,
-    folders: FolderValues,
-    more: Mapping[str, str],
-) -> DataFrame:
-    """Return a DataFrame of the rows of these files, read by Spark's Parquet scan.
-
-    Args:
-        location: the table's folder or URL.
-        files: the files to read.
-        schema: the columns to read.
-        folders: the partition values of the files' folders. Spark does not read these columns from the files.
-        more: further options, for Spark's Parquet reader.
-    """
-    if context_of(spark) is not None:
-        try:
-            return _relation(spark, location, files, schema, folders, more)
-        except Exception as error:  # E.g. a later Spark without these classes: use its public API.
-            _LOG.info("%s: Spark looks up each file, because its relation cannot take our list: %s", location, error)
-    paths = [_uri(location, file.path) for file in files]
-    return spark.read.schema(schema).options(**_OPTIONS, **more).parquet(*paths)
-
-
-def _uri(location: str, path: str) -> str:
-    """Return the URI of a file for Hadoop's ``Path``. The path is not escaped: ``Path`` does not unescape it."""
-    return f"file:{location}/{path}" if location.startswith("/") else f"{location}/{path}"
-
-
-def _relation(
-    spark: Any,
-    location: str,
-    files: Sequence[BaseFile],
-    schema: StructType,
-    folders: FolderValues,
-    more: Mapping[str, str],
-) -> DataFrame:
-    from pyspark.sql.classic.dataframe import DataFrame as ClassicFrame
-
-    jvm, session = spark._jvm, spark._jsparkSession
-    sources, python, option = jvm.org.apache.spark.sql.execution.datasources, jvm.PythonUtils, jvm.scala.Option
-    path_of, place_of = jvm.org.apache.hadoop.fs.Path, sources.PartitionPath
-    of_folders = set(folders.values.column_names)
-    known = [name for name in schema.names if name in of_folders]
-    # Spark raises an error if it gets partition values together with the option ``recursiveFileLookup``.
-    said = {key: value for key, value in _OPTIONS.items() if not (known and key == "recursiveFileLookup")}
-    options = python.toScalaMap({**said, **more})
-    partitions = StructType([schema[name] for name in known])
-    columns, constants = (session.parseDataType(of.json()) for of in (schema, partitions))
-    cache = sources.FileStatusCache.getOrCreate(session)
-    paths = _cache_statuses(spark, cache, location, files)
-    names = sorted({file.partition_path for file in files}) if known else []
-    rows = _internal_rows(spark, folders, names, known)
-    places = [path_of(_uri(location, name)) for name in names]
-    spec = sources.PartitionSpec(constants, python.toSeq(list(map(place_of, rows, places))))
-    index = sources.InMemoryFileIndex(
-        session, python.toSeq(paths), options, option.apply(columns), cache, option.apply(spec), option.empty()
-    )
-    if known:
-        # Spark looks up a folder's files by the folder's URI. If Spark spells the URI of the files' folder differently,
-        # it finds no files, and the folder's rows would be missing. Therefore the URIs are compared.
-        found, given_files = index.leafDirToChildrenFiles().keySet(), python.toSeq(places)
-        if set(found.mkString("\n").split("\n")) != set(given_files.mkString("\n").split("\n")):
-            raise ValueError("Spark writes a folder's name in another way")
-    if index.allFiles().size() != len(files):
-        raise ValueError("Spark's list lacks some files")
-    format_ = sources.parquet.ParquetFileFormat()
-    relation = sources.HadoopFsRelation(index, constants, columns, option.empty(), format_, options, session)
-    return ClassicFrame(session.baseRelationToDataFrame(relation), spark)
-
-
-def _cache_statuses(spark: Any, cache: Any, location: str, files: Sequence[BaseFile]) -> list[Any]:
-    """Store the files' sizes and times in Spark's cache of file statuses, and return the files as Hadoop paths.
-
-    So Spark does not ask the file system about a file, unless the cache has evicted it.
-    """
-    hadoop, gateway = spark._jvm.org.apache.hadoop.fs, spark.sparkContext._gateway
-    path_of, status_of = hadoop.Path, hadoop.FileStatus  # Looked up once: each lookup calls the JVM.
-    paths = []
-    for file in files:
-        path = path_of(_uri(location, file.path))
-        statuses = gateway.new_array(status_of, 1)
-        statuses[0] = status_of(file.size_bytes, False, 1, _BLOCK_BYTES, _written_ms(file), path)
-        cache.putLeafFiles(path, statuses)
-        paths.append(path)
-    return paths
-
-
-def _written_ms(file: BaseFile) -> int:
-    """Return the modification time that Spark gets for a file: its instant time, to the second, in Unix ms."""
-    return int(datetime.strptime(file.name.instant_time[:14], "%Y%m%d%H%M%S").timestamp()) * 1000
-
-
-def _internal_rows(spark: Any, folders: FolderValues, names: Sequence[str], columns: Sequence[str]) -> Sequence[Any]:
-    """Return the partition values of folders as Spark's internal rows, one for each folder.
-
-    Args:
-        names: partition paths of the folders.
-        columns: names of the partition columns. Without columns the result is empty.
-    """
-    if not columns:
-        return []
-    values = folders.values.select(columns).take([folders.rows[name] for name in names])
-    frame = spark.createDataFrame(values, spark_schema(values.schema))
-    return list(frame._jdf.queryExecution().executedPlan().executeCollect())
-
-
 #: The setting with which Parquet's reader filters single rows, and not only row groups.
 _RECORD_FILTER: Final = "spark.sql.parquet.recordLevelFilter.enabled"
 #: Target size of a split in bytes. It is so large that the plan divides no file, because Spark divides files itself.
@@ -244,13 +113,16 @@ def plan_native(store: TimelineStore, snapshot: Snapshot, query: ReadQuery) -> N
     return NativePlan(snapshot, query, kept, slices, files, foreign, statistics)
 
 
-def native_scan(spark: SparkSession, storage: Storage, plan: NativePlan, *, split_bytes: int) -> DataFrame:
+def native_scan(
+    spark: SparkSession, storage: Storage, plan: NativePlan, *, split_bytes: int, jvm: SparkJvm | None
+) -> DataFrame:
     """Return a DataFrame of the query's rows. It reads the planned files, even after later commits.
 
     Memory: the names of the files, in this process and in Spark's driver.
 
     Args:
         split_bytes: target bytes of the files that one task of lakeformat reads.
+        jvm: the session's JVM, whose planner asks which files each query must read; None if it cannot ask.
     """
     query, snapshot = plan.query, plan.snapshot
     table = snapshot.columns(storage.location)
@@ -258,11 +130,12 @@ def native_scan(spark: SparkSession, storage: Storage, plan: NativePlan, *, spli
     wanted = pa.schema([full.field(name) for name in query.file_columns()])
     schema = spark_schema(wanted)
     folders = find_folder_values(storage, plan.statistics, [*snapshot.config.partition_fields], full)
+    index = None if jvm is None else (jvm, FilePruner(storage, snapshot, query))
     parts: list[DataFrame] = []
     without_nan = frozenset() if _filters_records(spark) else plan.statistics.without_nan
     options = BOTH_ZEROS if any(may_be_zero(plan.statistics, path) for path in without_nan) else {}
     for files, known in _by_folders([file for file in plan.files if file.path not in plan.foreign], folders):
-        parts.append(parquet_scan(spark, storage.location, files, schema, known, options))
+        parts.append(parquet_scan(spark, storage.location, files, schema, known, options, index))
     theirs: list[Part] = [plan.kept[file.path] for file in plan.files if file.path in plan.foreign]
     theirs += plan.slices
     if theirs:
