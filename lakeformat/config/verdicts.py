@@ -37,7 +37,7 @@ _NAMES: Final[Mapping[str, str]] = {
     "name": "tablename",
     "table_type": "kind storagetype tablekind type",
     "operation": "savemode writemode writeoperation",
-    "hoodie.write.table.version": "formatversion hudiversion protocol tableversion version",
+    "hoodie.write.table.version": "formatversion hudiversion protocol tableversion",
     "hive_style": "hivestylepartitioning hive",
     "merge_mode": "mergerule mergestrategy recordmergemode",
     "hoodie.table.cdc.enabled": "cdc changedatafeed changelog deltaenablechangedatafeed enablechangedatafeed",
@@ -69,7 +69,7 @@ _NAMES: Final[Mapping[str, str]] = {
 _OTHERWISE: Final[Mapping[str, str]] = {
     **dict.fromkeys(("uri", "url", "location", "tablepath", "tableuri", "root", "basepath"), "the path is given first"),
     **dict.fromkeys(("data", "df", "rows", "records"), "write rows by insert, upsert or overwrite of the table"),
-    "version": "read an older state by as_of (as.of.instant in Spark); history() lists the times",
+    "version": "as_of (as.of.instant in Spark) reads an older state; hoodie.write.table.version is for new tables",
     "mode": "use a method of the table (insert, upsert, overwrite), or the option 'operation'",
     "schemamode": "columns that are new in the rows are added by themselves",
     "replacewhere": "overwrite the partitions by insert_overwrite, or delete(where=...) before",

@@ -81,6 +81,11 @@ def test_missing_name_is_refused_in_one_line(case: str, table: Table) -> None:
     assert (table.to_arrow().to_pylist(), len(table.history())) == before
 
 
+def test_version_number_of_open_points_to_as_of(table: Table) -> None:
+    with pytest.raises(InvalidOptionError, match=r"unknown option 'version'; as_of"):
+        lakeformat.open(table.location, version=1)
+
+
 def test_operations_are_accepted_by_name(table: Table) -> None:
     assert table.write([{"id": 9, "v": 1, "name": "y"}], "UPSERT").rows.inserted == 1
     assert table.plan([{"id": 9}], "delete").operation == Operation.DELETE.value
