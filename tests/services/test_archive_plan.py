@@ -38,9 +38,19 @@ def timelines(draw: st.DrawFn) -> Timeline:
 CLEANED: Final = Timeline(
     tuple(Instant(time_of(at), Action.CLEAN if at % 3 else Action.COMMIT, State.COMPLETED) for at in range(9))
 )
+#: The commit before the instant 6 has a savepoint, so it does not keep that instant from counting as committed.
+SAVED: Final = Timeline(
+    (
+        *(Instant(time_of(at), Action.COMMIT, State.COMPLETED) for at in range(6)),
+        Instant(time_of(5), Action.SAVEPOINT, State.COMPLETED),
+        *(Instant(time_of(at), Action.COMMIT, State.COMPLETED) for at in range(7, 10)),
+    )
+)
 
 
 @example(CLEANED, 5, 1, False, frozenset(), frozenset())
+@example(SAVED, 1, 1, False, frozenset({time_of(6)}), frozenset())
+@example(SAVED, 1, 1, True, frozenset({time_of(6)}), frozenset())
 @given(
     timelines(),
     st.integers(1, 6),

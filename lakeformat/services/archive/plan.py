@@ -143,8 +143,10 @@ def _find_first_kept(timeline: Timeline, limits: ArchiveLimits, claimed: frozens
         stop = max((commit.time for commit in timeline.commits if commit.time not in saved), default="")
     pending = min([*claimed, *(instant.time for instant in timeline.pending_writes)], default=None)
     if pending is not None:
-        # The commit before the pending instant stays, so that the pending instant does not count as committed.
-        stop = min(stop, max((commit.time for commit in timeline.commits if commit.time < pending), default=""))
+        # A commit before the pending instant stays, so that the pending instant does not count as committed. One with a
+        # savepoint is not enough: for readers the timeline does not start at it.
+        before = (commit.time for commit in timeline.commits if commit.time < pending and commit.time not in saved)
+        stop = min(stop, max(before, default=""))
     return stop
 
 
