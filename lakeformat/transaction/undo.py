@@ -8,9 +8,11 @@ Call these functions under the table's lock. The steps of an undo are:
 3. Delete the commit's data files.
 4. Delete the commit's other files on the timeline.
 
-If the process of a rollback or a restore dies while the undo is requested, the next writer gives it up. If the undo is
-inflight, the next writer finishes it. While a restore is inflight, lakeformat's readers
-already see the table as it will be after the restore (`TimelineStore.load`).
+If the process of a rollback dies before step 2, the next writer gives the rollback up; if it dies later, the next
+writer finishes it. On storage without locks a rollback is finished once it is inflight. If the process of a restore
+dies while the restore is requested, the next writer gives it up; if it is inflight, the next writer finishes it. While
+a restore is inflight, lakeformat's readers already see the table as it will be after the restore
+(`TimelineStore.load`).
 Sources: Hudi's ``CopyOnWriteRollbackActionExecutor`` and ``BaseRestoreActionExecutor``.
 """
 
@@ -241,8 +243,11 @@ class CommitUndo:
         claims.release(self.store.storage, rollback.time)
 
     def has_begun(self, rollback: Instant) -> bool:
-        """Tell whether a rollback is inflight or has deleted the completed file of the commit that it undoes."""
-        if rollback.state is not State.REQUESTED:
+        """Tell whether a rollback has deleted the completed file of its commit, or may do so at any time.
+
+        On storage without locks its process may still be alive. Therefore a rollback that is inflight has begun.
+        """
+        if rollback.state is not State.REQUESTED and not self.store.storage.has_lock:
             return True
         plan = self.store.read_rollback_plan(rollback)
         instants = self._instants_at(plan.instant_time) if plan else ()

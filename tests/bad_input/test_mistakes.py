@@ -22,7 +22,6 @@ from lakeformat import (
     InvalidOptionError,
     SchemaMismatchError,
     TableNotFoundError,
-    UnsupportedTableError,
 )
 
 ROOT = Path(__file__).parents[2]
@@ -110,7 +109,7 @@ MISTAKES: dict[str, tuple[Act, type[Exception], str]] = {
     ),
     "log files of a table without": (
         lambda t: t.compact(),
-        UnsupportedTableError,
+        InvalidInputError,
         "is copy-on-write: it has no log files",
     ),
     "a number for a moment": (lambda t: t.to_arrow(as_of=3), InvalidOptionError, "is not an instant; give a datetime"),

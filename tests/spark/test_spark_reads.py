@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 import lakeformat
 from lakeformat import InvalidOptionError
 from lakeformat.spark import LakehouseTable
+from tests.helpers.commit_files import edit_commit
 from tests.helpers.fixture_tables import names, unpack
 from tests.helpers.lakehouse import FLIGHT_COLUMNS, commits, contents, flights, read, write
 
@@ -50,8 +51,8 @@ def dated(table: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     for old, new in zip(commits(table), ("20240501083000123", "20240502000000000"), strict=True):
         for file in sorted(path.rglob(f"*{old}*")):
             file.rename(file.with_name(file.name.replace(old, new)))
-        for file in (path / ".hoodie").glob("*commit*"):
-            file.write_bytes(file.read_bytes().replace(old.encode(), new.encode()))
+        for file in (path / ".hoodie").glob("*.commit"):
+            edit_commit(file, lambda text, old=old, new=new: text.replace(old, new))
     return path
 
 
