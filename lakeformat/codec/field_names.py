@@ -12,7 +12,7 @@ __all__ = ["check_names"]
 
 
 def check_names(found: Collection[str], known: Collection[str]) -> None:
-    """Refuse names of which one seems to be a damaged form of a known name.
+    """Raise an error if a name seems to be a damaged form of a known name.
 
     >>> check_names(["fileId", "pbth"], ["fileId", "path"])
     Traceback (most recent call last):

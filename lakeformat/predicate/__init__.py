@@ -14,6 +14,7 @@ from lakeformat.predicate.bind import bind, bind_lenient, resolve_column
 from lakeformat.predicate.bounds import ColumnBounds, may_match
 from lakeformat.predicate.expression import Where, bind_expression, bind_where, where_type_error
 from lakeformat.predicate.nodes import (
+    MIRRORED,
     Always,
     And,
     ColumnComparison,
@@ -25,6 +26,7 @@ from lakeformat.predicate.nodes import (
     IsNull,
     Like,
     Not,
+    Operator,
     Or,
     Predicate,
     StartsWith,
@@ -36,6 +38,7 @@ from lakeformat.predicate.rows import mask
 from lakeformat.predicate.sql import ZonedCondition, parse_where, zoned_condition
 
 __all__ = [
+    "MIRRORED",
     "Always",
     "And",
     "ColumnBounds",
@@ -48,6 +51,7 @@ __all__ = [
     "IsNull",
     "Like",
     "Not",
+    "Operator",
     "Or",
     "Predicate",
     "StartsWith",

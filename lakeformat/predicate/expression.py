@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from lakeformat.errors import InvalidInputError
 from lakeformat.predicate.bind import bind, bind_lenient, resolve_column
 from lakeformat.predicate.nodes import (
+    MIRRORED,
     Always,
     And,
     Comparison,
@@ -74,7 +75,6 @@ _OPERATORS: Final[Mapping[str, Operator]] = {
     "greater": ">",
     "greater_equal": ">=",
 }
-_FLIPPED: Final[Mapping[Operator, Operator]] = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _NEGATED: Final[Mapping[Operator, Operator]] = {"=": "!=", "!=": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 _ALL: Final = {"and_kleene": True, "and": True, "or_kleene": False, "or": False}
 
@@ -166,7 +166,7 @@ class _Hint:
             case _Call(function, (_Field(parts), _Literal(value))) if function in _OPERATORS:
                 return self._hint_comparison(parts, _OPERATORS[function], value, wanted)
             case _Call(function, (_Literal(value), _Field(parts))) if function in _OPERATORS:
-                return self._hint_comparison(parts, _FLIPPED[_OPERATORS[function]], value, wanted)
+                return self._hint_comparison(parts, MIRRORED[_OPERATORS[function]], value, wanted)
             case _Call("is_in", (_Field(parts),), {"value_set": pa.ListScalar() as values}):
                 return self._hint_in(parts, values, wanted)
             case _Call("starts_with", (_Field(parts),), {"pattern": pa.Scalar() as text, "ignore_case": ignores}):

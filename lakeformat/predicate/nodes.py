@@ -10,7 +10,7 @@ scalars of exactly the column's type. Only such a *bound* tree can be evaluated.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from lakeformat.errors import InvalidInputError
 
 __all__ = [
+    "MIRRORED",
     "Always",
     "And",
     "ColumnComparison",
@@ -47,6 +48,10 @@ __all__ = [
 ]
 
 Operator: TypeAlias = Literal["=", "<=>", "<", "<=", ">", ">=", "!="]
+#: Maps an operator to the one with the same meaning after both sides are exchanged.
+MIRRORED: Final[Mapping[Operator, Operator]] = {
+    "=": "=", "<=>": "<=>", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<=",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

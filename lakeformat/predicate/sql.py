@@ -22,6 +22,7 @@ from lakeformat.errors import InvalidInputError, InvalidOptionError
 from lakeformat.predicate.bind import bind, resolve_column
 from lakeformat.predicate.coerce import parse_date, parse_timestamp
 from lakeformat.predicate.nodes import (
+    MIRRORED,
     Always,
     And,
     ColumnComparison,
@@ -63,15 +64,6 @@ _OPERATORS: Final[Mapping[str, Operator]] = {
     "LTE": "<=",
     "GT": ">",
     "GTE": ">=",
-}
-_FLIPPED: Final[Mapping[Operator, Operator]] = {
-    "=": "=",
-    "<=>": "<=>",
-    "!=": "!=",
-    "<": ">",
-    "<=": ">=",
-    ">": "<",
-    ">=": "<=",
 }
 #: Pattern of a backslash and the character after it.
 _ESCAPE: Final = re.compile(r"\\(.?)", re.DOTALL)
@@ -187,7 +179,7 @@ def _read_comparison(node: Expression) -> Predicate:
             return ColumnComparison(column, op, other)
         return Comparison(column, op, _read_literal(right, node))
     if (column := _read_path(right)) is not None:
-        return Comparison(column, _FLIPPED[op], _read_literal(left, node))
+        return Comparison(column, MIRRORED[op], _read_literal(left, node))
     raise _refusal(node, "one side must be a column, the other a literal")
 
 

@@ -6,7 +6,6 @@ Spark computes queries, conditions and values. `LakehouseTable` writes the rows 
 from __future__ import annotations
 
 import json
-import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -16,7 +15,7 @@ import pyarrow as pa
 
 from lakeformat.arrow.conform import reader_schema
 from lakeformat.config.read_options import BEGIN, END, FORMAT, QUERY_TYPE
-from lakeformat.errors import InvalidInputError, SchemaMismatchError, TableNotFoundError, WriteConflictError
+from lakeformat.errors import InvalidInputError, SchemaMismatchError, TableNotFoundError
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.model.record import RECORD_KEY
 from lakeformat.public import spark_public
@@ -49,6 +48,7 @@ from lakeformat.sql_statements.parse import (
 )
 from lakeformat.sql_statements.read_changes import Change, find_plain_where, read_change
 from lakeformat.sql_statements.recognize import AnyStatement, recognize
+from lakeformat.sql_statements.retry import run_again_after_conflict
 from lakeformat.sql_statements.run_ddl import KnownTable, create_table, drop_table
 from lakeformat.sql_statements.run_maintenance import find_called_table, run_call, run_on_table
 from lakeformat.sql_statements.time_travel import ChangedTable, PastTable, PathTable, replace_tables, resolve_as_of
@@ -61,7 +61,6 @@ if TYPE_CHECKING:
 
 __all__ = ["sql", "view"]
 
-_LOG: Final = logging.getLogger("lakeformat.write")
 #: Prefix of the session's settings that store the path of each named table. Settings work over Spark Connect too.
 _VIEW: Final = "lakeformat.view."
 #: Prefix of the session's settings that store the options of each named table, as JSON.
@@ -203,17 +202,8 @@ class _Runner:
                 whens = (When("matched", parts.where, "delete"),)
                 return self._repeat(table, lambda: self._merge_without_source(parts.target, whens))
 
-    def _repeat(self, table: LakehouseTable, attempt: Callable[[], DataFrame]) -> DataFrame:
-        """Run an attempt. After a conflict run it again on the newest rows, as often as the table's options allow."""
-        for tries in range(table.options.retries, -1, -1):
-            try:
-                return attempt()
-            except WriteConflictError as error:
-                if not tries:
-                    raise
-                _LOG.warning("%s; running the statement again, %d tries left", error, tries)
-                self._ready.clear()
-        raise AssertionError("unreachable")
+    def _repeat(self, table: LakehouseTable, run: Callable[[], DataFrame]) -> DataFrame:
+        return run_again_after_conflict(run, self._ready.clear, table.options.retries)
 
     def _is_sparks(self, target: TableName) -> bool:
         is_ours = target.path is not None or self.views.get(target.name) is not None

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import copy
 import fnmatch
-import logging
 import os
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 
-from lakeformat.errors import InvalidInputError, TableNotFoundError, WriteConflictError
+from lakeformat.errors import InvalidInputError, TableNotFoundError
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.public import public
 from lakeformat.services.after_write import run_services_after_write
@@ -32,6 +31,7 @@ from lakeformat.sql_statements.read_changes import (
     read_change,
 )
 from lakeformat.sql_statements.recognize import AnyStatement, recognize
+from lakeformat.sql_statements.retry import run_again_after_conflict
 from lakeformat.sql_statements.run_ddl import PROCESS_TABLES, KnownTable, create_table, drop_table
 from lakeformat.sql_statements.run_maintenance import find_called_table, run_call, run_on_table
 from lakeformat.sql_statements.time_travel import FoundTable, PastTable, PathTable, replace_tables, resolve_as_of
@@ -42,8 +42,6 @@ from lakeformat.transaction.result import WriteResult
 from lakeformat.write.rows.arrow_input import arrow_reader
 
 __all__ = ["sql"]
-
-_LOG: Final = logging.getLogger("lakeformat.write")
 
 
 @public
@@ -278,16 +276,12 @@ class _Runner:
 
     def _merge(self, table: Table, change: Change, found_tables: Mapping[str, FoundTable]) -> WriteResult:
         """Run an update, delete or merge. After a conflict, run it again on the newest rows, as the options allow."""
-        for tries in range(table.options.retries, -1, -1):
-            try:
-                with duckdb_session(self.time_zone) as session:
-                    return self._merge_once(session, table, change, found_tables)
-            except WriteConflictError as error:
-                if not tries:
-                    raise
-                _LOG.warning("%s; running the statement again, %d tries left", error, tries)
-                self._snapshots.clear()
-        raise AssertionError("unreachable")
+
+        def run() -> WriteResult:
+            with duckdb_session(self.time_zone) as session:
+                return self._merge_once(session, table, change, found_tables)
+
+        return run_again_after_conflict(run, self._snapshots.clear, table.options.retries)
 
     def _merge_once(
         self, session: DuckDBSession, table: Table, change: Change, found_tables: Mapping[str, FoundTable]

@@ -49,7 +49,7 @@ class OutcomeUnknownError(StorageError):
 
 
 class VersionChangedError(StorageError):
-    """A file was not replaced, because its content is no longer the version that the caller has read.
+    """A file was not replaced, because its content has changed since the caller read it.
 
     Attributes:
         found: the content and the version that were read after that; None if they are not known.

@@ -193,7 +193,7 @@ class DecisionState:
 
     @property
     def undone_times(self) -> frozenset[str]:
-        """Return the times of the instants of which a run was undone."""
+        """Return the times of the instants that have an undone run."""
         return frozenset(each.partition("/")[0] for each in self.undone)
 
     def has_undone(self, instant_time: str, write_id: str) -> bool:

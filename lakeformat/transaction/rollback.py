@@ -163,11 +163,12 @@ def _erase_late_files(store: TimelineStore, state: DecisionState, timeline: Time
     If the instant is a plan that stays on the timeline, only its inflight file is erased. A claim shows that another
     run of the plan has begun; the claim of an instant that is undone for good is itself late.
     """
+    undone_times = state.undone_times
     late = [
         instant
         for instant in timeline.pending
         if instant.time in state.undone
-        or (instant.time in state.undone_times and claims.read_claim(store.storage, instant.time) is None)
+        or (instant.time in undone_times and claims.read_claim(store.storage, instant.time) is None)
     ]
     for instant in late:
         if instant.time in state.undone or not _has_requested_plan(store, instant):

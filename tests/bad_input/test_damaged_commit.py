@@ -22,6 +22,7 @@ from lakeformat.codec.timeline_files.commit import (
     encode_commit_json,
 )
 from lakeformat.model.commit import CommitMetadata
+from tests.helpers.damage import flip
 from tests.helpers.tables import a_schema
 
 SCHEMA = a_schema(id="int64", p="string", ts="int64")
@@ -48,10 +49,6 @@ def grow(path: Path, version: int, kind: str) -> Path:
 
 def rows(path: Path) -> list[str]:
     return sorted(map(str, lakeformat.open(path, **{"lakeformat.file.index": False}).to_arrow().to_pylist()))
-
-
-def flip(data: bytes, bit: int) -> bytes:
-    return data[: bit // 8] + bytes([data[bit // 8] ^ 1 << bit % 8]) + data[bit // 8 + 1 :]
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ import pytest
 
 import lakeformat
 from lakeformat import LakeformatError
+from tests.helpers.damage import flip
 from tests.helpers.tables import a_schema
 
 SCHEMA = a_schema(id="int64", p="string", ts="int64")
@@ -63,8 +64,7 @@ def files_by_kind(path: Path) -> list[Path]:
 
 def damages(data: bytes) -> dict[str, bytes]:
     bit = random.Random(len(data)).randrange(8 * len(data))
-    flipped = data[: bit // 8] + bytes([data[bit // 8] ^ 1 << bit % 8]) + data[bit // 8 + 1 :]
-    return {"empty": b"", "torn": data[: len(data) // 2], f"bit {bit}": flipped}
+    return {"empty": b"", "torn": data[: len(data) // 2], f"bit {bit}": flip(data, bit)}
 
 
 @pytest.mark.parametrize(

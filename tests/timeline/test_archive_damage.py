@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import random
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import lakeformat
 from lakeformat import CorruptTableError, UnsupportedTableError
 from lakeformat.storage import MemoryStorage
 from lakeformat.timeline.store import TimelineStore
+from tests.helpers.damage import flips
 from tests.helpers.fixture_tables import FIXTURES, unpack
 
 LEVELS = "hudi_life/v9_cow_lsm_levels"
@@ -43,16 +43,6 @@ def archive_of(name: str) -> tuple[TimelineStore, str]:
 def put(storage: MemoryStorage, path: str, data: bytes) -> None:
     storage.delete(path)
     storage.create(path, data)
-
-
-def flips(data: bytes, *, most: int) -> list[bytes]:
-    """Return copies of the bytes with one bit flipped: each bit, or ``most`` random ones.
-
-    Layout 1 has no checksums, so a digit of an instant time that becomes another digit is not detected.
-    """
-    bits = range(8 * len(data))
-    chosen = bits if len(bits) <= most else random.Random(len(data)).sample(bits, most)
-    return [data[: bit // 8] + bytes([data[bit // 8] ^ (1 << bit % 8)]) + data[bit // 8 + 1 :] for bit in chosen]
 
 
 def assert_whole_or_named(store: TimelineStore, path: str, whole: list[dict[str, Any]], caplog: Any) -> None:

@@ -41,7 +41,7 @@ from lakeformat.storage.port import Storage
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 
-__all__ = ["Matches", "ReadPlan", "find_matches", "nan_free_columns", "plan_read", "prove_folder_values"]
+__all__ = ["UNCUT", "Matches", "ReadPlan", "find_matches", "nan_free_columns", "plan_read", "prove_folder_values"]
 
 
 def nan_free_columns(bounds: Mapping[str, ColumnBounds], files: npt.NDArray[np.int64]) -> list[tuple[str, ...]]:
@@ -378,7 +378,8 @@ def _prune_slices(
     )
 
 
-_UNCUT: Final = 1 << 62
+#: A value of ``split_bytes`` with which each file is one part.
+UNCUT: Final = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -411,7 +412,7 @@ def find_matches(storage: Storage, snapshot: Snapshot, predicate: Predicate, *, 
     full = readable_schema(table, meta_columns=True)
     columns = columns_of(predicate)
     query = ReadQuery(pa.schema([field for field in full if field.name in columns]), predicate, skipping)
-    plan = plan_read(storage, snapshot, query, split_bytes=_UNCUT)
+    plan = plan_read(storage, snapshot, query, split_bytes=UNCUT)
     parts = [part for split in plan.splits for part in split.parts]
 
     def matches(split: Split) -> bool:

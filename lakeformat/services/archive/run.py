@@ -268,8 +268,7 @@ class ArchiveSession:
         """Delete the log files of undone commits whose names do not show these commits."""
         paths = {check_path(path) for void in voids for path in list_logs(self.store.read_commit(void))}
         if paths:
-            for path in sorted(paths - list_remaining_logs(self.store, self.store.load(), frozenset())):
-                self.storage.delete(path)
+            self.storage.delete_all(sorted(paths - list_remaining_logs(self.store, self.store.load(), frozenset())))
 
     def _read(self, config: TableConfig, instant: Instant, entries: dict[str, FileInfo]) -> InstantToArchive:
         layout = self.store.layout

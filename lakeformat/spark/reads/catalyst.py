@@ -24,6 +24,7 @@ import pyarrow as pa
 
 from lakeformat.errors import InvalidInputError
 from lakeformat.predicate import (
+    MIRRORED,
     Always,
     And,
     Comparison,
@@ -32,6 +33,7 @@ from lakeformat.predicate import (
     In,
     IsNull,
     Not,
+    Operator,
     Or,
     Predicate,
     StartsWith,
@@ -82,7 +84,7 @@ class _Condition:
 
 _Part = _Column | _Value | _Condition | None
 
-_COMPARISONS: Final = {
+_COMPARISONS: Final[Mapping[str, Operator]] = {
     "EqualTo": "=",
     "EqualNullSafe": "<=>",
     "LessThan": "<",
@@ -90,7 +92,6 @@ _COMPARISONS: Final = {
     "GreaterThan": ">",
     "GreaterThanOrEqual": ">=",
 }
-_MIRRORED: Final = {"=": "=", "<=>": "<=>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _TEXTS: Final[Mapping[str, Callable[[str, str], Predicate]]] = {
     "StartsWith": StartsWith,
     "EndsWith": EndsWith,
@@ -102,7 +103,7 @@ _HIDDEN: Final = frozenset({
     "file_path", "file_name", "file_size", "file_block_start", "file_block_length", "file_modification_time",
     "row_index",
 })  # fmt: skip
-#: Types of which the JSON of an expression has a text that depends on the session's time zone.
+#: Types whose literals are texts in the JSON of an expression. The session's time zone changes these texts.
 _TIMES: Final = ("date", "timestamp", "timestamp_ntz")
 _INTEGERS: Final = ("byte", "short", "integer", "long")
 
@@ -186,7 +187,7 @@ def _condition(name: str, children: Sequence[_Part], in_jvm: Callable[[], Any], 
         case _, [_Column() as column, _Value() as value] if name in _COMPARISONS:
             return _compare(column, _COMPARISONS[name], value, schema)
         case _, [_Value() as value, _Column() as column] if name in _COMPARISONS:
-            return _compare(column, _MIRRORED[_COMPARISONS[name]], value, schema)
+            return _compare(column, MIRRORED[_COMPARISONS[name]], value, schema)
         case _, [_Column(parts, "string"), _Value("string", str(text))] if name in _TEXTS and _is_plain(text):
             return _leaf(_TEXTS[name](resolve_column(column_path(parts), schema)[0], text))
         case "In", [_Column() as column, *values] if all(isinstance(value, _Value) for value in values):

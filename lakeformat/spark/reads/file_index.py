@@ -27,7 +27,7 @@ from lakeformat.model.files import BaseFile
 from lakeformat.predicate import Always, And, Predicate
 from lakeformat.read.plan import FilePart
 from lakeformat.read.query import ReadQuery, readable_schema
-from lakeformat.read.run.session import plan_read
+from lakeformat.read.run.session import UNCUT, plan_read
 from lakeformat.spark.reads.catalyst import filters_to_predicate
 from lakeformat.spark.reads.jvm import SparkJvm, status_bytes, written_ms
 from lakeformat.storage.port import Storage
@@ -35,8 +35,6 @@ from lakeformat.storage.port import Storage
 __all__ = ["FilePruner", "IndexedFolder", "LakehouseFileIndex"]
 
 _LOG: Final = logging.getLogger("lakeformat.spark")
-#: Target size of a split in bytes. It is so large that the plan divides no file, because Spark divides files itself.
-_UNCUT: Final = 1 << 62
 #: Number of filters whose files a frame remembers.
 _REMEMBERED: Final = 16
 
@@ -78,7 +76,7 @@ class FilePruner:
                 return self._known[key]
         try:
             query = replace(self.query, predicate=And((self.query.predicate, predicate)))
-            plan = plan_read(self.storage, self.snapshot, query, split_bytes=_UNCUT)
+            plan = plan_read(self.storage, self.snapshot, query, split_bytes=UNCUT)
         except Exception as error:
             _LOG.warning("%s: this query skips no files, because planning failed: %s", self.storage.location, error)
             return None

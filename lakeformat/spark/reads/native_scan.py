@@ -36,7 +36,7 @@ from lakeformat.read.run.file_statistics import (
     find_folder_values,
     may_be_zero,
 )
-from lakeformat.read.run.session import plan_read
+from lakeformat.read.run.session import UNCUT, plan_read
 from lakeformat.spark.host import plain_errors
 from lakeformat.spark.jobs import Batches, cores, describe_jobs, numbered_tasks, task_errors, task_numbers
 from lakeformat.spark.reads.file_index import FilePruner
@@ -55,8 +55,6 @@ __all__ = ["NativePlan", "check_skipping", "native_scan", "plan_native"]
 _LOG: Final = logging.getLogger("lakeformat.spark")
 #: The setting with which Parquet's reader filters single rows, and not only row groups.
 _RECORD_FILTER: Final = "spark.sql.parquet.recordLevelFilter.enabled"
-#: Target size of a split in bytes. It is so large that the plan divides no file, because Spark divides files itself.
-_UNCUT: Final = 1 << 62
 #: Pairs (type in the file, type in the table) that Spark's reader converts, also in nested columns.
 _WIDENED: Final = frozenset({
     (pa.int32(), pa.int64()), (pa.int32(), pa.float64()), (pa.float32(), pa.float64()),
@@ -98,7 +96,7 @@ def plan_native(store: TimelineStore, snapshot: Snapshot, query: ReadQuery) -> N
     Memory: for each file an object, and the bounds of some columns.
     """
     storage, table = store.storage, snapshot.columns(store.storage.location)
-    plan = plan_read(storage, snapshot, query, split_bytes=_UNCUT)
+    plan = plan_read(storage, snapshot, query, split_bytes=UNCUT)
     parts = [part for split in plan.splits for part in split.parts]
     kept = {part.path: part for part in parts if isinstance(part, FilePart)}
     slices = tuple(part for part in parts if isinstance(part, SlicePart))

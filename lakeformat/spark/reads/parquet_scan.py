@@ -102,29 +102,44 @@ def _indexed_relation(
     jvm: SparkJvm,
     pruner: FilePruner,
 ) -> DataFrame:
-    session, sources = spark._jsparkSession, spark._jvm.org.apache.spark.sql.execution.datasources
-    of_folders = set(folders.values.column_names)
-    known = [name for name in schema.names if name in of_folders]
-    columns = session.parseDataType(schema.json())
-    constants = session.parseDataType(StructType([schema[name] for name in known]).json())
-    if known:
+    constants = _constants(schema, folders)
+    if constants.names:
         grouped = groupby(sorted(files, key=lambda file: file.partition_path), lambda file: file.partition_path)
         listed = [IndexedFolder(at, tuple(some)) for at, (_, some) in enumerate(grouped)]
         names = [folder.files[0].partition_path for folder in listed]
-        values = jvm.sequence(_internal_rows(spark, folders, names, known))
+        values = jvm.sequence(_internal_rows(spark, folders, names, constants.names))
     else:
         listed, values = [IndexedFolder(0, files)] if files else [], jvm.one(jvm.no_values)
-    index = LakehouseFileIndex(jvm, _uri(location), listed, constants, values, pruner)
-    options = spark._jvm.PythonUtils.toScalaMap({**_OPTIONS, **more})
-    format_ = sources.parquet.ParquetFileFormat()
-    relation = sources.HadoopFsRelation(index, constants, columns, jvm.none, format_, options, session)
-    return _frame(spark, relation)
+    index = LakehouseFileIndex(jvm, _uri(location), listed, _jvm_type(spark, constants), values, pruner)
+    return _frame(spark, index, schema, constants, {**_OPTIONS, **more})
 
 
-def _frame(spark: Any, relation: Any) -> DataFrame:
+def _constants(schema: StructType, folders: FolderValues) -> StructType:
+    """Return the columns whose values Spark takes from the files' folders."""
+    known = set(folders.values.column_names)
+    return StructType([schema[name] for name in schema.names if name in known])
+
+
+def _jvm_type(spark: Any, columns: StructType) -> Any:
+    return spark._jsparkSession.parseDataType(columns.json())
+
+
+def _frame(spark: Any, index: Any, schema: StructType, constants: StructType, options: Mapping[str, str]) -> DataFrame:
+    """Return the frame of the files that Spark finds by ``index``."""
     from pyspark.sql.classic.dataframe import DataFrame as ClassicFrame
 
-    return ClassicFrame(spark._jsparkSession.baseRelationToDataFrame(relation), spark)
+    jvm, session = spark._jvm, spark._jsparkSession
+    sources = jvm.org.apache.spark.sql.execution.datasources
+    relation = sources.HadoopFsRelation(
+        index,
+        _jvm_type(spark, constants),
+        _jvm_type(spark, schema),
+        jvm.scala.Option.empty(),
+        sources.parquet.ParquetFileFormat(),
+        jvm.PythonUtils.toScalaMap(dict(options)),
+        session,
+    )
+    return ClassicFrame(session.baseRelationToDataFrame(relation), spark)
 
 
 def _relation(
@@ -138,21 +153,20 @@ def _relation(
     jvm, session = spark._jvm, spark._jsparkSession
     sources, python, option = jvm.org.apache.spark.sql.execution.datasources, jvm.PythonUtils, jvm.scala.Option
     path_of, place_of = jvm.org.apache.hadoop.fs.Path, sources.PartitionPath
-    of_folders = set(folders.values.column_names)
-    known = [name for name in schema.names if name in of_folders]
+    constants = _constants(schema, folders)
+    known = constants.names
     # Spark raises an error if it gets partition values together with the option ``recursiveFileLookup``.
     said = {key: value for key, value in _OPTIONS.items() if not (known and key == "recursiveFileLookup")}
-    options = python.toScalaMap({**said, **more})
-    partitions = StructType([schema[name] for name in known])
-    columns, constants = (session.parseDataType(of.json()) for of in (schema, partitions))
+    options = {**said, **more}
+    columns = option.apply(_jvm_type(spark, schema))
     cache = sources.FileStatusCache.getOrCreate(session)
     paths = _cache_statuses(spark, cache, location, files)
     names = sorted({file.partition_path for file in files}) if known else []
     rows = list(_internal_rows(spark, folders, names, known)) if known else []
     places = [path_of(_uri(location, name)) for name in names]
-    spec = sources.PartitionSpec(constants, python.toSeq(list(map(place_of, rows, places))))
+    spec = sources.PartitionSpec(_jvm_type(spark, constants), python.toSeq(list(map(place_of, rows, places))))
     index = sources.InMemoryFileIndex(
-        session, python.toSeq(paths), options, option.apply(columns), cache, option.apply(spec), option.empty()
+        session, python.toSeq(paths), python.toScalaMap(options), columns, cache, option.apply(spec), option.empty()
     )
     if known:
         # Spark looks up a folder's files by the folder's URI. If Spark spells the URI of the files' folder differently,
@@ -162,9 +176,7 @@ def _relation(
             raise ValueError("Spark writes a folder's name in another way")
     if index.allFiles().size() != len(files):
         raise ValueError("Spark's list lacks some files")
-    format_ = sources.parquet.ParquetFileFormat()
-    relation = sources.HadoopFsRelation(index, constants, columns, option.empty(), format_, options, session)
-    return _frame(spark, relation)
+    return _frame(spark, index, schema, constants, options)
 
 
 def _cache_statuses(spark: Any, cache: Any, location: str, files: Sequence[BaseFile]) -> list[Any]:

@@ -20,6 +20,7 @@ from pyspark.sql import Column
 
 from lakeformat.errors import InvalidInputError, LakeformatError
 from lakeformat.predicate import (
+    MIRRORED,
     Always,
     And,
     Comparison,
@@ -68,7 +69,8 @@ _Node = _Call | _Name | _Literal | _Text | None
 #: Mapping of those names of functions that Spark spells differently to the names in `_Call`.
 _SPELT: Final = {"==": "=", "!": "not"}
 #: Mapping of each comparison to the one that means the same with swapped operands: ``5 < x`` becomes ``x > 5``.
-_MIRRORED: Final[Mapping[str, str]] = {"=": "=", "<=>": "<=>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+#: The comparisons that Spark names like this package.
+_COMPARISONS: Final = MIRRORED.keys() - {"!="}
 _TEXTS: Final[Mapping[str, Callable[[str, str], Predicate]]] = {
     "startswith": StartsWith,
     "endswith": EndsWith,
@@ -118,13 +120,13 @@ def _exact_predicate(node: _Node, schema: pa.Schema) -> Predicate | None:
 
 def _leaf(call: _Call) -> Predicate | None:
     name, arguments = call.name, call.arguments
-    if len(arguments) == 2 and isinstance(arguments[0], _Literal) and name in _MIRRORED:
-        name, arguments = _MIRRORED[name], arguments[::-1]
+    if len(arguments) == 2 and isinstance(arguments[0], _Literal) and name in _COMPARISONS:
+        name, arguments = MIRRORED[name], arguments[::-1]
     match arguments:
         case (_Name(path),) if name in ("isnull", "isnotnull"):
             return IsNull(path) if name == "isnull" else Not(IsNull(path))
-        case (_Name(path), _Literal(value)) if name in _MIRRORED:
-            return Comparison(path, name, value)  # type: ignore[arg-type]
+        case (_Name(path), _Literal(value)) if name in _COMPARISONS:
+            return Comparison(path, name, value)
         case (_Name(path), _Literal(value)) if name in ("!=", "<>"):
             return Not(Comparison(path, "=", value))
         case (_Name(path), _Literal(str() as text)) if name in _TEXTS:
