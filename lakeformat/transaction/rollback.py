@@ -160,8 +160,9 @@ def _finish_rollbacks(store: TimelineStore, config: TableConfig, clock: Clock, t
 def _erase_late_files(store: TimelineStore, state: DecisionState, timeline: Timeline) -> Timeline:
     """Erase the pending files of undone instants, which late requests have created again. Return the newest timeline.
 
-    If the instant is a plan that stays on the timeline, only its inflight file is erased. A claim shows that another
-    run of the plan has begun; the claim of an instant that is undone for good is itself late.
+    If the instant is a plan that stays on the timeline, only its inflight file is erased; a plan that a rollback has
+    removed does not stay. A claim shows that another run of the plan has begun; the claim of an instant that is undone
+    for good is itself late.
     """
     undone_times = state.undone_times
     late = [
@@ -171,7 +172,8 @@ def _erase_late_files(store: TimelineStore, state: DecisionState, timeline: Time
         or (instant.time in undone_times and claims.read_claim(store.storage, instant.time) is None)
     ]
     for instant in late:
-        if instant.time in state.undone or not _has_requested_plan(store, instant):
+        is_gone = instant.time in state.undone or not _has_requested_plan(store, instant)
+        if is_gone or was_rolled_back(store, timeline, instant.time):
             store.erase(instant)
         elif instant.state is State.INFLIGHT and not state.is_shared:  # Hudi may run a plan of ours.
             store.revert(instant)
@@ -226,7 +228,6 @@ def _settle_dead_write(
         return
     if roll_back(store, config, clock, instant):
         _LOG.warning("rolled back %s in %s, whose writer died", path, location)
-        _delete_stage(store, claim)
 
 
 def _remove_dead_savepoints(store: TimelineStore, timeline: Timeline, clock: Clock) -> None:
@@ -287,9 +288,10 @@ def roll_back(store: TimelineStore, config: TableConfig, clock: Clock, victim: I
 
     Return whether the instant is undone. It is not if it has completed, or if another writer is undoing it.
     """
-    timeline = store.load()
+    timeline, claim = store.load(), claims.read_claim(store.storage, victim.time)
     current = timeline.find(victim.time)
     if current is None:
+        _delete_stage(store, claim)
         prepare_removal(store, victim.time)
         # On storage without locks the table may have moved to another version without a rollback of the write.
         if not store.storage.has_lock or was_rolled_back(store, timeline, victim.time):
@@ -302,16 +304,16 @@ def roll_back(store: TimelineStore, config: TableConfig, clock: Clock, victim: I
         store, config, clock, Action.ROLLBACK, kind=claims.PROCESS, token=victim.time, data=None
     )
     with claims.keep_alive(store.storage, rollback.time):
-        if not _decide_rollback(store, rollback, victim):
+        if not _decide_rollback(store, rollback, victim, claim):
             claims.release(store.storage, rollback.time)
             return False
+        _delete_stage(store, claim)
         _finish_rollback(store, rollback, clock)
     return True
 
 
-def _decide_rollback(store: TimelineStore, rollback: Instant, victim: Instant) -> bool:
+def _decide_rollback(store: TimelineStore, rollback: Instant, victim: Instant, claim: claims.Claim | None) -> bool:
     """Decide that an instant is undone, and create the rollback's requested file. Return False if it may not be."""
-    claim = claims.read_claim(store.storage, victim.time)
 
     def check(state: DecisionState, timeline: Timeline) -> Decision | None:
         current = timeline.find(victim.time)

@@ -104,13 +104,50 @@ def test_writer_that_was_undone_cannot_publish(kind: tuple[str, str], tmp_path: 
     storage, before = table_of(kind, tmp_path)
 
     def undo(_: Call) -> None:
-        for heartbeat in Path(storage.root, ".hoodie", ".heartbeat").iterdir():
-            age(heartbeat)
+        age_heartbeats(storage)
         THEIRS.run(open_at(storage, "theirs"))
 
     with pytest.raises(WriteConflictError, match="rolled back by another writer"):
         OURS.run(open_at(FaultyStorage(storage, meanwhile=once(is_decided, undo)), "ours", ONCE))
     assert_whole(storage, THEIRS.applied(before))
+
+
+def age_heartbeats(storage: UnlockedStorage) -> None:
+    """Make every writer look dead: set its heartbeat to the year 2000."""
+    for heartbeat in Path(storage.root, ".hoodie", ".heartbeat").iterdir():
+        age(heartbeat)
+
+
+@pytest.mark.parametrize("version", ["6", "8", "9"])
+def test_plan_of_a_clustering_that_was_undone_does_not_come_back(version: str, tmp_path: Path) -> None:
+    """The process sleeps after its plan is decided. The next writer undoes the clustering, then the process goes on."""
+    storage, before = table_of((version, "COPY_ON_WRITE"), tmp_path)
+
+    def undo(_: Call) -> None:
+        age_heartbeats(storage)
+        THEIRS.run(open_at(storage, "theirs"))
+
+    sleeping = once(lambda call: call.name == "create" and call.path.endswith(".requested"), undo)
+    with pytest.raises(WriteConflictError, match="undone by another writer"):
+        open_at(FaultyStorage(storage, meanwhile=sleeping), "ours", ONCE).cluster()
+    NEXT.run(open_at(storage, "next", ONCE))
+    assert_whole(storage, NEXT.applied(THEIRS.applied(before)))
+
+
+def test_staged_files_are_gone_before_the_claim_that_names_them(tmp_path: Path) -> None:
+    """A clustering dies, then the writer that undoes it dies as soon as the claim is removed."""
+    storage, before = table_of(KINDS[0], tmp_path)
+    is_staged = Fault(lambda _, call: call.path.startswith(f"{OWN}/stage/"), Mode.AFTER)
+    with pytest.raises(Crash):
+        open_at(FaultyStorage(storage, is_staged), "ours").cluster()
+    (claim,) = (entry.path for entry in storage.list(f"{OWN}/pending"))
+    age_heartbeats(storage)
+    is_released = Fault(lambda _, call: call.name == "delete" and call.path == claim, Mode.AFTER)
+    with pytest.raises(Crash):
+        THEIRS.run(open_at(FaultyStorage(storage, is_released), "theirs"))
+    age_heartbeats(storage)
+    NEXT.run(open_at(storage, "next"))
+    assert_whole(storage, NEXT.applied(before))
 
 
 def age(file: Path) -> None:
