@@ -283,15 +283,21 @@ def _is_dead(store: TimelineStore, instant: Instant, clock: Clock) -> bool:
     return not claims.has_live_heartbeat(store, instant, clock, grace_ms=claims.FOREIGN_GRACE_MS)
 
 
-def roll_back(store: TimelineStore, config: TableConfig, clock: Clock, victim: Instant) -> bool:
+def roll_back(
+    store: TimelineStore, config: TableConfig, clock: Clock, victim: Instant, *, keeps_stage: bool = False
+) -> bool:
     """Plan, decide and carry out the rollback of one pending instant.
 
     Return whether the instant is undone. It is not if it has completed, or if another writer is undoing it.
+
+    Args:
+        keeps_stage: whether the staged files stay, because the caller may write them again.
     """
     timeline, claim = store.load(), claims.read_claim(store.storage, victim.time)
     current = timeline.find(victim.time)
     if current is None:
-        _delete_stage(store, claim)
+        if not keeps_stage:
+            _delete_stage(store, claim)
         prepare_removal(store, victim.time)
         # On storage without locks the table may have moved to another version without a rollback of the write.
         if not store.storage.has_lock or was_rolled_back(store, timeline, victim.time):
@@ -307,7 +313,8 @@ def roll_back(store: TimelineStore, config: TableConfig, clock: Clock, victim: I
         if not _decide_rollback(store, rollback, victim, claim):
             claims.release(store.storage, rollback.time)
             return False
-        _delete_stage(store, claim)
+        if not keeps_stage:
+            _delete_stage(store, claim)
         _finish_rollback(store, rollback, clock)
     return True
 

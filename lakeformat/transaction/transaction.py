@@ -422,7 +422,7 @@ class Transaction:
     def undo(self, commit: OpenCommit) -> None:
         """Roll back this writer's failed write under the lock, unless it has completed."""
         with self.hold_lock():
-            if not roll_back(self.store, self.settings.config, self.context.clock, commit.instant):
+            if not roll_back(self.store, self.settings.config, self.context.clock, commit.instant, keeps_stage=True):
                 current = self.store.load().find(commit.time)
                 if current is not None and current.state is State.COMPLETED:
                     self._tidy(commit)
