@@ -25,6 +25,7 @@ from lakeformat.storage.port import Storage
 
 __all__ = [
     "FIXED_FILE_ID",
+    "BucketHash",
     "BucketIndex",
     "bucket_file_id",
     "bucket_ids",
@@ -75,6 +76,25 @@ def bucket_file_id(bucket: int, file_id: str) -> str:
     '00000012-71b8-4a64-b3a9-6f12217f3341-0'
     """
     return f"{bucket:0{_DIGITS}}{file_id[_DIGITS:]}"
+
+
+@dataclass(frozen=True, slots=True)
+class BucketHash:
+    """The hash that gives each record key the number of its bucket. The value can be pickled.
+
+    Attributes:
+        fields: the hashed fields of the record key.
+        buckets: the number of buckets in each partition.
+        rule: how the fields are read from a record key.
+    """
+
+    fields: tuple[str, ...]
+    buckets: int
+    rule: FieldRule
+
+    def numbers(self, keys: pa.ChunkedArray) -> Ints:
+        """Return the bucket number of each key."""
+        return bucket_ids(keys, self.fields, self.buckets, self.rule)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +155,10 @@ class BucketIndex:
             if rules is not None and len(rules) == 1:
                 return rules[0]
         return FieldRule.HUDI_1
+
+    def hash(self, storage: Storage, snapshot: Snapshot) -> BucketHash:
+        """Return the hash by which the table's keys belong to buckets. Raise the errors of `locate`."""
+        return BucketHash(tuple(self.settings.hash_fields), self.settings.buckets, self.rule(storage, snapshot))
 
     def _buckets(self, keys: pa.ChunkedArray, rule: FieldRule) -> Ints:
         return bucket_ids(keys, self.settings.hash_fields, self.settings.buckets, rule)

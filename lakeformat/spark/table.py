@@ -362,10 +362,11 @@ class LakehouseTable(SparkReading, WriteVerbs["DataFrame"], Clustering, Compacti
 
 def _needs_all_keys(job: WriteJob) -> str:
     """Tell why the write must see all keys in one process: return the setting that needs it, ``""`` if none does."""
-    index = job.index_settings
-    if index.is_global or index.has_buckets:
-        return f"index {index.kind}"
-    return f"hoodie.datasource.insert.dup.policy={job.dup_policy}" if job.dup_policy != "none" else ""
+    if job.index_settings.is_global:
+        return f"index {job.index_settings.kind}"
+    # A row that log files have deleted does not count as stored. Tasks do not find such rows.
+    is_exact = job.dup_policy != "none" and job.config.takes_logs
+    return f"hoodie.datasource.insert.dup.policy={job.dup_policy} of a merge-on-read table" if is_exact else ""
 
 
 def _frame(rows: Any) -> DataFrame:

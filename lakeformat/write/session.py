@@ -26,7 +26,7 @@ from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.files.base_file import ROW_GROUP_ROWS
 from lakeformat.keys.partition_paths import match_partitions
 from lakeformat.model.commit import WriteStat
-from lakeformat.model.files import LogFileName, join_path
+from lakeformat.model.files import FileGroupId, LogFileName, join_path
 from lakeformat.model.operation import Operation
 from lakeformat.storage.port import Storage
 from lakeformat.transaction.commit import NewKeyCheck, OpenCommit
@@ -187,7 +187,7 @@ class WriteSession:
             with self.transaction.report.step("write") as counted:
                 written = self.write_buckets(plan, handles, storage=storage)
                 counted.update(buckets=len(plan.buckets), **count_false_positives(self.job, written))
-            appended = list_appended_groups(self.job, plan)
+            appended = list_appended_groups(self.job, plan.buckets)
             checks = [make_append_check(appended, self.job, commit.time)] if appended else []
             checks += [check] if (check := make_commit_check(self.storage, self.job, plan)) is not None else []
             outcome = Outcome(
@@ -402,6 +402,7 @@ class WriteSession:
         snapshot: Snapshot,
         overwritten: Iterable[str],
         check_new_keys: NewKeyCheck | None,
+        appended: frozenset[FileGroupId] = frozenset(),
     ) -> WriteResult:
         """Move finished files into their partitions and publish the commit.
 
@@ -410,13 +411,19 @@ class WriteSession:
         Args:
             overwritten: partition paths of this write's rows. If the operation overwrites partitions, the old files of
                 these partitions are hidden from readers.
+            appended: file groups to which this write appends, even if other writers append to them at the same time.
         """
         with self.transaction.report.step("place") as counted:
             written = self.place_files(commit, written)
             counted["files"] = len(written)
         hidden = self.transaction.list_overwritten(overwritten, snapshot)
         outcome = Outcome(
-            schema=schema, written=written, snapshot=snapshot, overwritten=hidden, check_new_keys=check_new_keys
+            schema=schema,
+            written=written,
+            snapshot=snapshot,
+            overwritten=hidden,
+            appended=appended,
+            check_new_keys=check_new_keys,
         )
         self.transaction.publish(commit, outcome)
         return self.transaction.close(commit)

@@ -31,7 +31,7 @@ from lakeformat.model.operation import Operation
 from lakeformat.model.record import IS_DELETED
 from lakeformat.storage.port import Storage
 from lakeformat.timeline.store import TimelineStore
-from lakeformat.transaction.commit import OpenCommit
+from lakeformat.transaction.commit import NewKeyCheck, OpenCommit
 from lakeformat.transaction.conflict import OverlapError
 from lakeformat.transaction.hooks import Hooks
 from lakeformat.transaction.publish import Outcome
@@ -43,19 +43,28 @@ from lakeformat.write.handles.bucket_tasks import BucketPlaces, BucketSettings, 
 from lakeformat.write.plan.job import WriteJob
 from lakeformat.write.rows.stage import StagedTask, read_staged_batches, rows_by_partition
 from lakeformat.write.session import AFTER_TASKS, WriteSession
-from lakeformat.write.tagging.key_checks import join_checks, make_append_check, make_bucket_check, make_new_file_check
+from lakeformat.write.tagging.key_checks import (
+    join_checks,
+    list_appended_groups,
+    make_append_check,
+    make_bucket_check,
+    make_new_file_check,
+)
 from lakeformat.write.tagging.steps import check_new_partitions
 from lakeformat.write.tagging.tag_units import TagFile
+from lakeformat.write.tagging.tagger import stored_keys_error
 from lakeformat.write.workload.buckets import (
     FileSizing,
     encoded_bytes,
     file_sizing,
     log_name,
+    make_bucket_id,
     may_append_beside,
     measure_row_bytes,
 )
 from lakeformat.write.workload.profile import count_false_positives, make_append_rules, workload_profile
 from lakeformat.write.workload.shuffle_plan import (
+    KeyUse,
     RoutePlan,
     TagResult,
     TagUnit,
@@ -229,21 +238,39 @@ class ShuffledSession:
         with session.transaction.report.step("write") as counted:
             if plan.buckets:
                 first = AFTER_TASKS if written else 0
-                buckets = BucketSettings(plan.buckets, job.prepare, job.needs_combining, handles, first)
+                refuses = job.dup_policy == "fail"
+                buckets = BucketSettings(plan.buckets, job.prepare, job.needs_combining, handles, first, refuses)
                 tasks = assign_to_tasks(_weights(plan), task_weight=TASK_BYTES, at_least=self.runner.least_tasks)
                 tags = _tag_files_by_stage(len(staged), units, results)
                 added = self.runner.write(RouteTasks(tuple(staged), tags, plan, tuple(tasks), buckets))
                 counted["tasks"] = len(set(tasks))
             counted.update(buckets=len(plan.buckets), **count_false_positives(job, added))
         touched += [file.stat.partition_path for file in added]
-        check = make_new_file_check(self.storage, added) if job.operation is Operation.UPSERT else None
+        appended = list_appended_groups(job, plan.buckets)
+        check = join_checks(self._make_checks(job, plan, added, appended, commit.time))
         try:
-            return session.publish_written(commit, schema, [*written, *added], snapshot, touched, check)
+            return session.publish_written(commit, schema, [*written, *added], snapshot, touched, check, appended)
         except OverlapError:
             for stat in (file.stat for file in added):
                 for path in (stat.path, *(path for path, _ in stat.cdc_stats)):
                     self.storage.delete(path)
             raise
+
+    def _make_checks(
+        self,
+        job: WriteJob,
+        plan: RoutePlan,
+        added: Sequence[WrittenFile],
+        appended: frozenset[FileGroupId],
+        instant_time: str,
+    ) -> list[NewKeyCheck]:
+        checks = [make_append_check(appended, job, instant_time)] if appended else []
+        if job.index_settings.has_buckets:
+            opened = (FileGroupId(b.partition_path, b.file_id) for b in plan.buckets if b.opened_at is None)
+            checks.append(make_bucket_check(opened))
+        elif job.needs_tagging and job.operation is not Operation.DELETE:
+            checks.append(make_new_file_check(self.storage, added))
+        return checks
 
     def _plan(
         self, staged: Sequence[StagedTask], snapshot: Snapshot, schema: pa.Schema, job: WriteJob
@@ -254,11 +281,18 @@ class ShuffledSession:
         append_rules = make_append_rules(job, snapshot, self.store.read_compaction_groups(snapshot.timeline))
         sizing = self._sizing(staged, schema, job)
         closed = frozenset(self.store.read_clustering_groups(snapshot.timeline))
+        has_buckets = job.index_settings.has_buckets
+        keys = KeyUse(
+            looks_up=job.needs_tagging,
+            hashing=BucketIndex(job.index_settings).hash(self.storage, snapshot) if has_buckets else None,
+            drops_stored=job.dup_policy != "none",
+            drops_new=job.operation is Operation.DELETE,
+        )
         with report.step("tag") as counted:
             units = plan_units(
                 incoming,
                 slices,
-                looks_up_keys=job.operation.needs_tagging,
+                keys=keys,
                 sizing=sizing,
                 closed_groups=closed,
                 unit_bytes=self._unit_bytes,
@@ -270,15 +304,31 @@ class ShuffledSession:
             results = self.runner.tag(units, tasks, staged) if units else []
             counted.update(TagCounts.total(result.counts for result in results))
             counted["units"] = len(units)
+            if keys.drops_stored:
+                counted["dropped"] = sum(result.located for result in results)
+        if job.dup_policy == "fail":
+            _refuse_stored_keys(units, results)
         with report.step("profile") as counted:
             deleting = partial(find_deleting_slices, self.storage, snapshot)
-            plan = plan_routes(incoming, units, results, slices, sizing, closed, job.write_id, append_rules, deleting)
+            plan = plan_routes(
+                incoming,
+                units,
+                results,
+                slices,
+                sizing,
+                closed,
+                job.write_id,
+                append_rules,
+                keys,
+                partial(make_bucket_id, job),
+                deleting,
+            )
             if sizing is not None:
                 counted["row_bytes"] = round(sizing.row_bytes, 1)
         return units, results, plan
 
     def _sizing(self, staged: Sequence[StagedTask], schema: pa.Schema, job: WriteJob) -> FileSizing | None:
-        if job.operation is Operation.DELETE:
+        if job.operation is Operation.DELETE or job.index_settings.has_buckets:
             return None
         settings = job.files(schema)
         for task in staged[:1]:
@@ -287,6 +337,13 @@ class ShuffledSession:
             row_bytes = measure_row_bytes(sample, np.arange(sample.num_rows), settings)
             return file_sizing(job.options, row_bytes, encoded_bytes(sample.slice(0, 0), settings))
         return None
+
+
+def _refuse_stored_keys(units: Sequence[TagUnit], results: Sequence[TagResult]) -> None:
+    """Raise `DuplicateKeyError` if a unit has found a key of the input in the table."""
+    for unit, result in zip(units, results, strict=True):
+        if result.located:
+            raise stored_keys_error(sum(each.located for each in results), result.example, unit.partition_path)
 
 
 def _weights(plan: RoutePlan) -> list[int]:

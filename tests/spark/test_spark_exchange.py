@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import lakeformat
+from lakeformat.errors import DuplicateKeyError
 from lakeformat.spark import LakehouseTable
 from lakeformat.write.workload.shuffle_plan import find_shuffle_values
 from tests.helpers import hudi_rs
@@ -117,6 +119,41 @@ def test_inserts_with_a_policy_or_without_a_key(options: dict[str, str], spark: 
     table.insert(flights(spark, STORED[:50]))
     keys = [row[0] for row in contents(tmp_path)]
     assert len(keys) == len(set(keys)) == (len(STORED) if options else len(STORED) + 50)
+
+
+@pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+def test_tasks_fill_the_buckets_of_a_bucket_index(
+    kind: str, spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    staged, exchanged = tmp_path / "staged", tmp_path / "exchanged"
+    options = {**FLIGHTS, "hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": "3"}
+    options["hoodie.datasource.write.table.type"] = kind
+    save(flights(spark, STORED), staged, "bulk_insert", options)
+    shutil.copytree(staged, exchanged)
+    table = LakehouseTable.forPath(spark, str(exchanged), **options)
+    for rows, operation in ((CHANGES, "upsert"), (CHANGES[:50], "delete"), (STORED[:30], "insert_overwrite")):
+        save(flights(spark, rows, 3), staged, operation, options)
+        getattr(table, operation)(flights(spark, rows, 3))
+        assert contents(exchanged) == contents(staged)
+    assert leftovers(exchanged) == []
+    assert "in one process" not in caplog.text
+
+
+def test_tasks_refuse_keys_by_the_duplicate_policy(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    policy = {"hoodie.datasource.insert.dup.policy": "fail"}
+    table = LakehouseTable.forPath(spark, str(tmp_path), **FLIGHTS, **policy)
+    table.insert(flights(spark, STORED, 3))
+    for rows, found in (
+        ([*STORED[7:8], (900, "p0", 1, 1.0)], "1 record key(s) of the input are in the table already, e.g. '7'"),
+        ([(900, "p0", 1, 1.0)] * 3, "1 record key(s) come more than once in the input, e.g. '900'"),
+    ):
+        with pytest.raises(DuplicateKeyError, match=re.escape(found)):
+            table.insert(flights(spark, rows, 3))
+    assert len(contents(tmp_path)) == len(STORED)
+    assert leftovers(tmp_path) == []
+    assert "in one process" not in caplog.text
 
 
 @pytest.mark.parametrize("mode", ["GLOBAL_SORT", "PARTITION_PATH_REPARTITION", "PARTITION_SORT"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -13,8 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lakeformat
-from lakeformat.errors import WriteConflictError
+from lakeformat.errors import DuplicateKeyError, WriteConflictError
 from lakeformat.file_system_view.file_index.load import load_snapshot
+from lakeformat.index.bucket import bucket_of
 from lakeformat.model.operation import Operation
 from lakeformat.write.intake import plan_job
 from lakeformat.write.plan.job import WriteJob
@@ -49,6 +51,7 @@ DAYS: Final = {
     "hoodie.keygen.timebased.timestamp.scalar.time.unit": "days",
     "hoodie.keygen.timebased.output.dateformat": "yyyy-MM-dd",
 }
+BUCKETS: Final = {"hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": 3}
 KINDS: Final[Mapping[str, Mapping[str, Any]]] = {
     "partitioned": {"record_key": "id", "partition_by": "part", "ordering": "ts"},
     "hive style": {"record_key": "id", "partition_by": "part", "ordering": "ts", "hive_style": True},
@@ -71,6 +74,16 @@ KINDS: Final[Mapping[str, Mapping[str, Any]]] = {
         "hoodie.write.table.version": 9,
     },
     "incoming row filled": {"record_key": "id", "partition_by": "part", PAYLOAD: FILLING},
+    "buckets": {"record_key": "id", "partition_by": "part", "ordering": "ts", **BUCKETS},
+    "buckets, latest wins": {"record_key": "id", **BUCKETS},
+    "buckets, merge on read": {
+        "record_key": "id",
+        "partition_by": "part",
+        "ordering": "ts",
+        "table_type": "MERGE_ON_READ",
+        **BUCKETS,
+    },
+    "buckets, incoming row filled": {"record_key": "id", PAYLOAD: FILLING, **BUCKETS},
 }
 SIZES: Final[Mapping[str, Mapping[str, Any]]] = {
     "one file": {},
@@ -115,6 +128,65 @@ def test_staged_and_shuffled_writes_leave_the_same_table(
         ours = write_shuffled(moved, [rows_of(rows) for rows in tasks], operation)
         assert ours.report["rows"] == theirs.report["rows"]
         assert contents(moved) == contents(staged)
+
+
+@pytest.mark.parametrize(
+    "operation", [Operation.INSERT, Operation.BULK_INSERT, Operation.INSERT_OVERWRITE, Operation.UPSERT]
+)
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.startswith("buckets")])
+def test_each_operation_fills_the_same_buckets_both_ways(kind: str, operation: Operation, tmp_path: Path) -> None:
+    staged, moved = (lakeformat.create(tmp_path / name, SCHEMA, **KINDS[kind]) for name in ("staged", "moved"))
+    for first in (0, 20):
+        tasks = [keys(first, first + 30), keys(first + 30, first + 40), keys(first, first + 10, "b")]
+        theirs = staged.write(pa.concat_tables(tasks), operation)
+        ours = write_shuffled(moved, tasks, operation)
+        assert ours.report["rows"] == theirs.report["rows"]
+        assert contents(moved) == contents(staged)
+    files = [
+        sorted((file.partition_path, bucket_of(file.name.file_id)) for file in table.context.snapshot().files)
+        for table in (staged, moved)
+    ]
+    assert files[0] == files[1]
+
+
+POLICY: Final = "hoodie.datasource.insert.dup.policy"
+
+
+@settings(max_examples=examples(10))
+@given(writes=WRITES)
+@pytest.mark.parametrize("sizes", SIZES)
+def test_duplicate_policy_drops_the_same_rows_both_ways(
+    sizes: str, writes: list[list[list[Row]]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("t")
+    options = {"record_key": "id", "partition_by": "part", "ordering": "ts", POLICY: "drop", **SIZES[sizes]}
+    staged, moved = (lakeformat.create(folder / name, SCHEMA, **options) for name in ("staged", "moved"))
+    numbers = itertools.count()
+    for write in writes:
+        tasks = with_distinct_values(write, numbers)
+        staged.insert(rows_of([row for rows in tasks for row in rows]))
+        write_shuffled(moved, [rows_of(rows) for rows in tasks], Operation.INSERT)
+        assert contents(moved) == contents(staged)
+
+
+@pytest.mark.parametrize(
+    ("tasks", "found"),
+    [
+        ([[5, 6], [1, 9]], "1 record key(s) of the input are in the table already, e.g. '1' in partition 'a'"),
+        ([[5, 6], [6, 7]], "1 record key(s) come more than once in the input, e.g. '6' in partition 'a'"),
+    ],
+)
+def test_duplicate_policy_refuses_a_key_before_anything_is_published(
+    tasks: list[list[int]], found: str, tmp_path: Path
+) -> None:
+    table = lakeformat.create(tmp_path, SCHEMA, record_key="id", partition_by="part", **{POLICY: "fail"})
+    table.insert(keys(0, 4))
+    before = contents(table)
+    with pytest.raises(DuplicateKeyError, match=re.escape(found)):
+        write_shuffled(table, [pa.concat_tables([keys(n, n + 1) for n in task]) for task in tasks], Operation.INSERT)
+    assert contents(table) == before
+    write_shuffled(table, [keys(5, 7), keys(7, 8)], Operation.INSERT)
+    assert sorted(table.to_arrow(columns=["id"])["id"].to_pylist()) == [0, 1, 2, 3, 5, 6, 7]
 
 
 def keys(first: int, last: int, part: str = "a") -> pa.Table:

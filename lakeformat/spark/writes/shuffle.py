@@ -260,4 +260,6 @@ def _tag_result(answer: dict[str, Any]) -> TagResult:
     hits = {int(at): rows for at, rows in answer["hits"].items()}
     sample, sample_hits, stages = (tuple(answer[name]) for name in ("sample", "sample_hits", "stages"))
     counts = TagCounts(**answer["counts"])
-    return TagResult(answer["path"], stages, hits, answer["located"], sample, sample_hits, counts)
+    buckets = {int(bucket): rows for bucket, rows in answer["buckets"].items()}
+    example = answer["example"]
+    return TagResult(answer["path"], stages, hits, answer["located"], sample, sample_hits, counts, buckets, example)

@@ -40,8 +40,9 @@ from lakeformat.write.plan.job import WriteJob
 from lakeformat.write.rows.prepare import PrepareSettings, combine, prepare
 from lakeformat.write.rows.stage import StagedTask, read_staged_batches
 from lakeformat.write.tagging.tag_units import TagFile, read_hits
+from lakeformat.write.tagging.tagger import refuse_repeated_keys
 from lakeformat.write.workload.buckets import AppendRules, Bucket, LogPlace, derive_file_id, make_bucket_id
-from lakeformat.write.workload.shuffle_plan import PartitionRoute, RoutedBucket
+from lakeformat.write.workload.shuffle_plan import HashedRoute, PartitionRoute, RoutedBucket
 
 __all__ = [
     "ARRIVAL",
@@ -111,7 +112,8 @@ def route_rows(
     hits = read_hits(storage, tag_files)
     values = np.asarray(task_values, np.int32)
     for source in sorted({run.partition_path for run in staged.runs}):
-        hits_of = {path: hits.get(path) for path in ([source] if source in routes else hits)}
+        paths = [source] if source in routes else [path for path in routes if path in hits or routes[path].hashed]
+        hits_of = {path: hits.get(path) for path in paths}
         for path, pairs in hits_of.items():
             if pairs is not None and routes[path].deleting:
                 hits_of[path] = _choose_slices(storage, staged, source, pairs, routes[path])
@@ -175,6 +177,9 @@ def _route(
         hits_of: for each partition path, positions of rows and of the slices that have their keys; None if there are
             none.
     """
+    hashed = [route.hashed for path in hits_of if (route := routes[path]).hashed is not None]
+    if hashed:
+        return _route_by_hash(rows.column(RECORD_KEY), hashed)
     positions: list[Ints] = []
     buckets: list[Ints] = []
     is_new = np.ones(rows.num_rows, bool)
@@ -183,8 +188,9 @@ def _route(
             low, high = np.searchsorted(pairs[0], [first, first + rows.num_rows])
             at = pairs[0][low:high] - first
             is_new[at] = False
-            positions.append(at)
-            buckets.append(_buckets_of_files(pairs[1][low:high], routes[path].by_file))
+            if not routes[path].drops_stored:
+                positions.append(at)
+                buckets.append(_buckets_of_files(pairs[1][low:high], routes[path].by_file))
     located = sum(map(len, positions))
     for path in hits_of:
         if routes[path].inserts:
@@ -194,6 +200,28 @@ def _route(
     at = np.concatenate([*positions, np.empty(0, np.int64)])
     lookups = np.arange(len(at)) < located
     return at, np.concatenate([*buckets, np.empty(0, np.int64)]), lookups
+
+
+def _route_by_hash(keys: pa.Array, routes: Sequence[HashedRoute]) -> tuple[Ints, Ints, npt.NDArray[np.bool_]]:
+    """Return what `_route` returns for rows whose buckets a hash of their keys decides.
+
+    Args:
+        routes: the rules of the partitions to which the rows go.
+    """
+    positions: list[Ints] = []
+    buckets: list[Ints] = []
+    lookups: list[npt.NDArray[np.bool_]] = []
+    for route in routes:
+        numbers = route.hashing.numbers(pa.chunked_array([keys]))
+        bucket_at = np.full(route.hashing.buckets, -1)
+        bucket_at[[*route.by_bucket]] = [*route.by_bucket.values()]
+        is_stored = np.zeros(route.hashing.buckets, bool)
+        is_stored[[*route.stored]] = True
+        kept = np.flatnonzero(bucket_at[numbers] >= 0)
+        positions.append(kept)
+        buckets.append(bucket_at[numbers[kept]])
+        lookups.append(is_stored[numbers[kept]])
+    return np.concatenate(positions), np.concatenate(buckets), np.concatenate(lookups)
 
 
 def _buckets_of_files(files: Ints, by_file: Mapping[int, int]) -> Ints:
@@ -225,6 +253,7 @@ class BucketSettings:
     Attributes:
         buckets: all buckets of the write, by number.
         needs_combining: whether the rows are reduced to one per key, across stage files.
+        refuses_repeated: whether a key that comes more than once raises an error.
         handles: settings of the handles, with the stage folder as ``folder``.
         first_task: number that is added to a bucket's number to get the task number in sequence numbers.
     """
@@ -234,6 +263,7 @@ class BucketSettings:
     needs_combining: bool
     handles: HandleSettings
     first_task: int = 0
+    refuses_repeated: bool = False
 
 
 def write_buckets(
@@ -244,6 +274,9 @@ def write_buckets(
     Args:
         batches: routed rows. The rows of a bucket are consecutive, and no other task has rows of that bucket.
         attempt: two numbers, ``stage-attempt``, unique to this attempt; part of the files' names.
+
+    Raises:
+        DuplicateKeyError: a key comes more than once, and the settings refuse that.
     """
     number, waiting = -1, list[pa.RecordBatch]()
     for batch in batches:
@@ -288,6 +321,8 @@ def _make_bucket(table: pa.Table, routed: RoutedBucket, settings: BucketSettings
         table = gather(table, order)
     if settings.needs_combining:
         table = combine(table, settings.prepare.rule)
+    if settings.refuses_repeated:
+        refuse_repeated_keys({routed.partition_path: table})
     lookup = table.column(LOOKUP).to_numpy()
     new = np.flatnonzero(~lookup)
     new = new[np.asarray(pc.sort_indices(gather_column(table.column(RECORD_KEY), new))).astype(np.int64)]

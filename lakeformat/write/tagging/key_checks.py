@@ -36,8 +36,9 @@ from lakeformat.transaction.commit import NewKeyCheck
 from lakeformat.transaction.conflict import OverlapError
 from lakeformat.transaction.written_file import WrittenFile
 from lakeformat.write.plan.job import WriteJob
-from lakeformat.write.workload.buckets import may_append_beside
+from lakeformat.write.workload.buckets import Bucket, may_append_beside
 from lakeformat.write.workload.profile import BucketPlan
+from lakeformat.write.workload.shuffle_plan import RoutedBucket
 
 __all__ = [
     "join_checks",
@@ -97,7 +98,7 @@ def make_bucket_check(opened_groups: Iterable[FileGroupId]) -> NewKeyCheck:
     return check
 
 
-def list_appended_groups(job: WriteJob, plan: BucketPlan) -> frozenset[FileGroupId]:
+def list_appended_groups(job: WriteJob, buckets: Iterable[Bucket | RoutedBucket]) -> frozenset[FileGroupId]:
     """Return the file groups to which a write may append although other writers append to them at the same time.
 
     These are groups of a bucket index whose stored rows the write does not read (Hudi: ``NON_BLOCKING_CONCURRENCY_
@@ -108,7 +109,7 @@ def list_appended_groups(job: WriteJob, plan: BucketPlan) -> frozenset[FileGroup
         return frozenset()
     return frozenset(
         FileGroupId(bucket.partition_path, bucket.file_id)
-        for bucket in plan.buckets
+        for bucket in buckets
         if bucket.opened_at is not None and bucket.log_place is not None and bucket.log_place.merging is None
     )
 

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeformat.index.bloom import point_to_slices
+from lakeformat.index.bucket import BucketHash
 from lakeformat.index.port import TagCounts
 from lakeformat.index.stored_keys import add_keys_of_logs
 from lakeformat.index.tagging import TagSettings, tag_files
@@ -79,11 +80,23 @@ def tag_unit(
             there.
         path: path of the tag file to write. No file is written if no key is found.
     """
+    if unit.hashing is not None:
+        return _count_buckets(storage, unit, unit.hashing, staged)
     with ExitStack() as stack:
         collector = _TagCollector(storage, unit, path, stack)
         for block in _read_blocks(storage, unit.source, staged):
             collector.add(block, settings, pool)
         return collector.finish()
+
+
+def _count_buckets(storage: Storage, unit: TagUnit, hashing: BucketHash, staged: Sequence[StagedTask]) -> TagResult:
+    """Count the staged rows of each bucket of a bucket index. No file of the table is read."""
+    rows = np.zeros(hashing.buckets, np.int64)
+    for block in _read_blocks(storage, unit.source, staged):
+        keys = pa.chunked_array([piece.keys for piece in block], pa.string())
+        rows += np.bincount(hashing.numbers(keys), minlength=hashing.buckets)
+    counted = {bucket: int(rows[bucket]) for bucket in np.flatnonzero(rows).tolist()}
+    return TagResult("", (), {}, 0, counts=TagCounts(keys=int(rows.sum())), buckets=counted)
 
 
 def _read_blocks(storage: Storage, source: str, staged: Sequence[StagedTask]) -> Iterator[list[_KeyRun]]:
@@ -121,6 +134,7 @@ class _TagCollector:
     rows: int = 0
     sample: list[str] = field(default_factory=list)
     sample_hits: list[int] = field(default_factory=list)
+    example: str = ""
     writer: Any = None
 
     def __post_init__(self) -> None:
@@ -134,6 +148,8 @@ class _TagCollector:
         is_hit = np.zeros(len(keys), bool)
         is_hit[rows] = True
         self.located += int(is_hit.sum())
+        if len(rows) and not self.example:
+            self.example = keys[int(rows[0])].as_py()
         self._sample(keys, is_hit)
         start = 0
         for piece in block:
@@ -177,6 +193,7 @@ class _TagCollector:
             tuple(self.sample),
             tuple(self.sample_hits),
             self.counts,
+            example=self.example,
         )
 
 

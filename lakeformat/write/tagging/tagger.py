@@ -37,6 +37,7 @@ __all__ = [
     "find_stored_keys",
     "locate_rows",
     "refuse_repeated_keys",
+    "stored_keys_error",
 ]
 
 
@@ -84,12 +85,22 @@ def drop_stored_rows(rows: Mapping[str, pa.Table], tagged: Mapping[str, Tagged],
     if fail and stored:
         path, keys = next(iter(stored.items()))
         key = rows[path].column(RECORD_KEY)[int(keys[0])].as_py()
-        total = sum(map(len, stored.values()))
-        raise DuplicateKeyError(
-            f"{total} record key(s) of the input are in the table already, e.g. {key!r}{_partition_text(path)}; leave "
-            "them out, use operation upsert, or set hoodie.datasource.insert.dup.policy=drop"
-        )
+        raise stored_keys_error(sum(map(len, stored.values())), key, path)
     return {path: _drop_keys(found, find_stored_keys(found)) for path, found in tagged.items()}
+
+
+def stored_keys_error(count: int, example: str, partition: str) -> DuplicateKeyError:
+    """Return the error for an insert whose keys are stored.
+
+    Args:
+        count: number of these keys.
+        example: one of them.
+        partition: its partition path.
+    """
+    return DuplicateKeyError(
+        f"{count} record key(s) of the input are in the table already, e.g. {example!r}{_partition_text(partition)}; "
+        "leave them out, use operation upsert, or set hoodie.datasource.insert.dup.policy=drop"
+    )
 
 
 def find_stored_keys(tagged: Tagged) -> Ints:

@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakeformat.index.bucket import BucketHash, bucket_file_id, bucket_of
 from lakeformat.index.port import TagCounts
 from lakeformat.index.stored_keys import DeletingSlice, LogsWithKeys
 from lakeformat.model.files import BaseFile, FileGroupId, FileSlice
@@ -25,6 +26,7 @@ from lakeformat.write.rows.prepare import ANY_PARTITION
 from lakeformat.write.workload.buckets import (
     AppendRules,
     FileSizing,
+    InsertShare,
     LogPlace,
     SmallFile,
     derive_file_id,
@@ -33,6 +35,8 @@ from lakeformat.write.workload.buckets import (
 )
 
 __all__ = [
+    "HashedRoute",
+    "KeyUse",
     "PartitionRoute",
     "RoutePlan",
     "RoutedBucket",
@@ -53,6 +57,26 @@ _LEAST_SAMPLE: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
+class KeyUse:
+    """How a write uses the keys of its rows.
+
+    Attributes:
+        looks_up: whether the keys are looked up in the table.
+        hashing: the hash that gives each key its bucket; None if the table has no bucket index.
+        drops_stored: whether a row is dropped if the table has its key (``hoodie.datasource.insert.dup.policy``).
+        drops_new: whether a row is dropped if the table does not have its key (deletes).
+    """
+
+    looks_up: bool
+    hashing: BucketHash | None = None
+    drops_stored: bool = False
+    drops_new: bool = False
+
+
+_LOOKS_UP: Final = KeyUse(looks_up=True)
+
+
+@dataclass(frozen=True, slots=True)
 class TagUnit:
     """A unit of key lookup: some file slices of one partition, and the staged rows whose keys are looked up in them.
 
@@ -64,6 +88,7 @@ class TagUnit:
             necessary if the table takes log files, or if the partition has several units: one unit could report a false
             positive for a key that another unit has found.
         logs: for positions in ``slices``, the log files of the slice that may hold keys which its base file lacks.
+        hashing: the hash that gives each key its bucket; no key is looked up then. None without a bucket index.
     """
 
     partition_path: str
@@ -73,6 +98,7 @@ class TagUnit:
     sample_step: int
     exact: bool
     logs: Mapping[int, LogsWithKeys] = field(default_factory=dict)
+    hashing: BucketHash | None = None
 
     @property
     def bases(self) -> tuple[BaseFile, ...]:
@@ -91,6 +117,8 @@ class TagResult:
         located: number of staged rows whose keys are in at least one of the unit's slices.
         sample: the sampled keys; only the first unit of a partition returns them.
         sample_hits: positions, within the sample, of the keys that are in one of the unit's slices.
+        buckets: with a bucket index, the number of staged rows of each bucket; empty without one.
+        example: a staged key that is in one of the unit's slices; "" if there is none.
     """
 
     path: str
@@ -100,6 +128,8 @@ class TagResult:
     sample: tuple[str, ...] = ()
     sample_hits: tuple[int, ...] = ()
     counts: TagCounts = field(default_factory=TagCounts)
+    buckets: Mapping[int, int] = field(default_factory=dict)
+    example: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,12 +159,31 @@ class PartitionRoute:
             ``inserts``, and so on.
         inserts: numbers of the buckets for new keys, one more than ``cuts``; empty if new keys are dropped (deletes).
         deleting: the slices whose log files may have deleted rows, by their positions in the partition.
+        drops_stored: whether a row is dropped if its key was found in a slice.
+        hashed: with a bucket index, how keys belong to buckets; the other attributes are empty then.
     """
 
     by_file: Mapping[int, int]
     cuts: tuple[str, ...]
     inserts: tuple[int, ...]
     deleting: Mapping[int, DeletingSlice] = field(default_factory=dict)
+    drops_stored: bool = False
+    hashed: HashedRoute | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HashedRoute:
+    """The rule by which a task assigns the rows of one partition to buckets, if a hash of the key decides.
+
+    Attributes:
+        by_bucket: for each bucket of the index that takes rows, the number of its bucket in the write. A row of another
+            bucket is dropped (deletes).
+        stored: the buckets of the index whose file slice may hold the key of a row.
+    """
+
+    hashing: BucketHash
+    by_bucket: Mapping[int, int]
+    stored: frozenset[int]
 
 
 @dataclass(frozen=True)
@@ -152,7 +201,7 @@ def plan_units(
     incoming: Mapping[str, int],
     slices: Mapping[str, Sequence[FileSlice]],
     *,
-    looks_up_keys: bool,
+    keys: KeyUse,
     sizing: FileSizing | None,
     closed_groups: frozenset[FileGroupId],
     unit_bytes: int,
@@ -164,7 +213,8 @@ def plan_units(
     Args:
         incoming: for each partition path, the number of staged rows.
         slices: for each partition path, its live file slices.
-        looks_up_keys: whether keys are looked up. If not, the units only return samples of the staged keys.
+        keys: how the keys are used. If they are not looked up, the units only return samples of the staged keys. With a
+            bucket index they only count the rows of each bucket.
         sizing: target file sizes; None if there are no inserts.
         closed_groups: file groups that take no inserts.
         unit_bytes: maximum bytes of the file slices in a unit; a larger slice gets its own unit.
@@ -176,12 +226,15 @@ def plan_units(
         targets = sorted(slices) if source == ANY_PARTITION else [source]
         for path in targets:
             own = slices.get(path, ())
+            if keys.hashing is not None:
+                units.append(TagUnit(path, source, (), 0, 0, exact=False, hashing=keys.hashing))
+                continue
             small = () if sizing is None else _small_files(own, rows, sizing, closed_groups, append_rules)
             step = 0 if sizing is None else _sample_step(rows, small, sizing)
-            chunks = list(_split_by_bytes(own, unit_bytes)) if looks_up_keys else []
+            chunks = list(_split_by_bytes(own, unit_bytes)) if keys.looks_up else []
             if step and not chunks:
                 chunks = [(0, 0)]
-            exact = len(chunks) > 1 or append_rules.takes_logs
+            exact = len(chunks) > 1 or append_rules.takes_logs or keys.drops_stored
             for first, last in chunks:
                 chosen = tuple(own[first:last])
                 logs = {at: logs for at, piece in enumerate(chosen) if (logs := logs_of(piece)) is not None}
@@ -234,6 +287,8 @@ def plan_routes(
     closed_groups: frozenset[FileGroupId],
     write_id: str,
     append_rules: AppendRules = _NO_APPENDS,
+    keys: KeyUse = _LOOKS_UP,
+    bucket_id_of: Callable[[int, str], str] = bucket_file_id,
     deleting_of: Callable[[Sequence[FileSlice]], Mapping[int, DeletingSlice]] = lambda _: {},
 ) -> RoutePlan:
     """Plan one bucket per file group, and the rules by which rows go to buckets. New keys fill small files first.
@@ -243,6 +298,9 @@ def plan_routes(
         slices: for each partition path, its live file slices that may take rows.
         sizing: target file sizes; None if new keys are dropped.
         closed_groups: file groups that take no inserts.
+        keys: how the keys are used.
+        bucket_id_of: function that returns the id of a new file group of a bucket index, from the bucket's number and
+            a unique id.
         deleting_of: function that returns, by position, those of the slices whose log files may have deleted rows.
     """
     found: dict[str, list[TagResult]] = {}
@@ -250,24 +308,19 @@ def plan_routes(
         found.setdefault(unit.partition_path, []).append(result)
     buckets: list[RoutedBucket] = []
     routes: dict[str, PartitionRoute] = {}
-    numbers = count()
+    new_ids = (derive_file_id(write_id, -1, number) for number in count())
     for path in sorted({*found, *(incoming.keys() - {ANY_PARTITION})}):
         own, tagged = slices.get(path, ()), found.get(path, [])
-        updates = {at: rows for result in tagged for at, rows in result.hits.items()}
-        shares = []
-        if sizing is not None:
-            # If several units locate a row, it is counted several times, so the number of new rows may be too low. Plan
-            # for at least one new row. Without a bucket for new rows, tasks would drop them.
-            least = 1 if len(tagged) > 1 else 0
-            new = max(least, incoming[path] - sum(result.located for result in tagged))
-            shares = (
-                list(spread_inserts(new, _small_files(own, new, sizing, closed_groups, append_rules), sizing))
-                if new
-                else []
-            )
-        cuts = cut_key_ranges(_sample_new_keys(tagged), [share.rows for share in shares])
-        if shares and not cuts:  # There are no key ranges, so all new keys go to one file.
-            shares = [max(shares, key=lambda share: share.rows)]
+        if keys.hashing is not None:
+            routed = _plan_hashed(path, own, tagged, keys, append_rules, bucket_id_of, new_ids)
+            by_bucket = {bucket: len(buckets) + at for at, bucket in enumerate(routed)}
+            stored = frozenset(bucket for bucket, each in routed.items() if each.updates)
+            routes[path] = PartitionRoute({}, (), (), hashed=HashedRoute(keys.hashing, by_bucket, stored))
+            buckets += routed.values()
+            continue
+        counted = tagged if not keys.drops_stored else []
+        updates = {at: rows for result in counted for at, rows in result.hits.items()}
+        shares, cuts = _share_inserts(incoming.get(path, 0), own, tagged, sizing, closed_groups, append_rules)
         tops = {share.small.at: share.rows for share in shares if share.small is not None}
         by_file: dict[int, int] = {}
         for at in sorted({*updates, *tops}):
@@ -281,10 +334,67 @@ def plan_routes(
                 inserts.append(by_file[share.small.at])
                 continue
             inserts.append(len(buckets))
-            buckets.append(RoutedBucket(path, derive_file_id(write_id, -1, next(numbers)), None, 0, share.rows))
+            buckets.append(RoutedBucket(path, next(new_ids), None, 0, share.rows))
         deleting = {at: piece for at, piece in deleting_of(own).items() if at in updates}
-        routes[path] = PartitionRoute(by_file, cuts, tuple(inserts), deleting)
+        routes[path] = PartitionRoute(by_file, cuts, tuple(inserts), deleting, keys.drops_stored)
     return RoutePlan(tuple(buckets), routes)
+
+
+def _share_inserts(
+    rows: int,
+    slices: Sequence[FileSlice],
+    results: Sequence[TagResult],
+    sizing: FileSizing | None,
+    closed_groups: frozenset[FileGroupId],
+    append_rules: AppendRules,
+) -> tuple[Sequence[InsertShare], tuple[str, ...]]:
+    """Divide the new rows of one partition over files. Return each file's share, and the keys that divide the shares.
+
+    Args:
+        rows: number of staged rows of the partition.
+    """
+    if sizing is None:
+        return (), ()
+    # If several units locate a row, it is counted several times, so the number of new rows may be too low. Plan for at
+    # least one new row. Without a bucket for new rows, tasks would drop them.
+    least = 1 if len(results) > 1 else 0
+    new = max(least, rows - sum(result.located for result in results))
+    if not new:
+        return (), ()
+    shares = spread_inserts(new, _small_files(slices, new, sizing, closed_groups, append_rules), sizing)
+    cuts = cut_key_ranges(_sample_new_keys(results), [share.rows for share in shares])
+    if shares and not cuts:  # There are no key ranges, so all new keys go to one file.
+        shares = (max(shares, key=lambda share: share.rows),)
+    return shares, cuts
+
+
+def _plan_hashed(
+    path: str,
+    slices: Sequence[FileSlice],
+    results: Sequence[TagResult],
+    keys: KeyUse,
+    append_rules: AppendRules,
+    bucket_id_of: Callable[[int, str], str],
+    new_ids: Iterator[str],
+) -> Mapping[int, RoutedBucket]:
+    """Return the buckets of one partition of a bucket index, by their numbers in the index.
+
+    Source: Hudi's ``SparkBucketIndexPartitioner``.
+    """
+    of_bucket = {bucket_of(piece.group.file_id): piece for piece in slices}
+    counted = {bucket: rows for result in results for bucket, rows in result.buckets.items()}
+    planned: dict[int, RoutedBucket] = {}
+    for bucket, rows in sorted(counted.items()):
+        piece = of_bucket.get(bucket)
+        if piece is None and keys.drops_new:
+            continue
+        file_id = bucket_id_of(bucket, next(new_ids)) if piece is None else piece.group.file_id
+        inserts = 0 if piece is not None and keys.looks_up else rows
+        appends = append_rules.opens_logs if piece is None else append_rules.appends_to(piece, inserts=inserts)
+        log_place = append_rules.place(piece) if appends else None
+        base = None if piece is None else piece.base
+        planned[bucket] = RoutedBucket(path, file_id, base, rows - inserts, inserts, log_place)
+    return planned
 
 
 def _sample_new_keys(results: Sequence[TagResult]) -> pa.Array:
