@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
-from lakeformat.errors import WriteConflictError
+from lakeformat.errors import LakeformatError, WriteConflictError
 from lakeformat.model.commit import CommitMetadata, WriteStat
 from lakeformat.model.files import FileGroupId, LogFileName
 
@@ -14,6 +14,7 @@ __all__ = [
     "check_conflicts",
     "check_opened_slices",
     "check_plans",
+    "conflict_of",
     "list_touched_groups",
     "reduce_compactions",
     "would_be_hidden",
@@ -25,6 +26,15 @@ class OverlapError(WriteConflictError):
 
     Our files were made without that commit's rows. They must not be published, because they would hide these rows.
     """
+
+
+def conflict_of(location: str, error: Exception) -> Exception:
+    """Return the error for an attempt that another process has disturbed: a conflict, whatever the attempt raised."""
+    if isinstance(error, WriteConflictError):
+        return error
+    if isinstance(error, LakeformatError):
+        return WriteConflictError(str(error))
+    return WriteConflictError(f"a file of {location} was deleted by another process meanwhile ({error}); run it again")
 
 
 def list_touched_groups(metadata: CommitMetadata) -> frozenset[FileGroupId]:

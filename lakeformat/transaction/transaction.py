@@ -49,7 +49,13 @@ from lakeformat.transaction.commit_listeners import (
     MetadataTableDropper,
     PublishedCommit,
 )
-from lakeformat.transaction.conflict import check_conflicts, check_opened_slices, check_plans, reduce_compactions
+from lakeformat.transaction.conflict import (
+    check_conflicts,
+    check_opened_slices,
+    check_plans,
+    conflict_of,
+    reduce_compactions,
+)
 from lakeformat.transaction.decisions import Decision, DecisionState, Kind, warn_of_single_writer
 from lakeformat.transaction.foreign_writes import check_foreign_writes, wait_for_begun_writes
 from lakeformat.transaction.hooks import CommitMessage, Hooks
@@ -82,14 +88,6 @@ class BatchWrittenError(WriteConflictError):
 
 class _StaleBaseError(WriteConflictError):
     """The snapshot that the write has read contains a write that was undone since."""
-
-
-def _make_conflict(location: str, error: Exception) -> Exception:
-    if isinstance(error, WriteConflictError):
-        return error
-    if isinstance(error, LakeformatError):
-        return WriteConflictError(str(error))
-    return WriteConflictError(f"a file of {location} was deleted by another process meanwhile ({error}); run it again")
 
 
 class Transaction:
@@ -184,7 +182,7 @@ class Transaction:
                 if isinstance(error, TableNotFoundError):
                     raise
                 if not tries:
-                    raise _make_conflict(self.storage.location, error) from None
+                    raise conflict_of(self.storage.location, error) from None
                 _LOG.warning("%s; trying again, %d tries left", error, tries)
                 share = int(self.context.ids.token()[:8], 16) / (1 << 32)
                 sleep(share * _RETRY_SECONDS * 2 ** (self.settings.retries - tries))

@@ -294,6 +294,26 @@ def test_cleaning_is_left_to_the_next_write_if_another_has_cleaned(tmp_path: Pat
     assert_whole(storage, NEXT.applied(THEIRS.applied(OURS.applied(before))))
 
 
+def test_cleaning_is_planned_again_if_a_commit_is_archived_meanwhile(tmp_path: Path) -> None:
+    """The commit is archived after the cleaning has read the timeline, and before it gets the lock of services."""
+    path = tmp_path / "t"
+    table = lakeformat.create(path, a_schema(id="int64"), record_key="id")
+    for number in range(8):
+        table.upsert(a_batch(id=[number]))
+    for file in Path(path, ".hoodie").glob("*.commit"):
+        age(file)
+    other = lakeformat.Table(UnlockedStorage(path), resolve({"hoodie.clean.automatic": False}))
+
+    def archive(_: Call) -> None:
+        assert other.archive(min_commits=4, max_commits=5).instants
+
+    meanwhile = once(lambda call: call.path.endswith("/table_lock.json"), archive)
+    cleaning = lakeformat.Table(FaultyStorage(UnlockedStorage(str(path)), meanwhile=meanwhile))
+    assert cleaning.clean(commits=2).files
+    assert sorted(other.to_arrow()["id"].to_pylist()) == list(range(8))
+    assert leftovers(UnlockedStorage(str(path))) == []
+
+
 def test_write_beside_live_writers_reads_no_claims(tmp_path: Path) -> None:
     """One listing of the heartbeats shows that they are alive."""
     storage, before = table_of(("9", "COPY_ON_WRITE"), tmp_path)

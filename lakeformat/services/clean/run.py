@@ -54,6 +54,7 @@ from lakeformat.timeline.timeline import Timeline
 from lakeformat.transaction import claims
 from lakeformat.transaction.claims import keep_alive
 from lakeformat.transaction.commit_listeners import drop_metadata_table
+from lakeformat.transaction.conflict import conflict_of
 from lakeformat.transaction.decisions import Decision, DecisionState, Kind, decide, settle
 
 __all__ = ["CleanResult", "CleanSession", "Deleter", "delete_in_process", "read_last_clean"]
@@ -210,19 +211,14 @@ class CleanSession:
         """
         config = self.store.config() if newest is None else self.store.known_config
         config.check_readable(self.storage.location)
-        while self._has_dead_clean(newest or self.store.load()):
-            newest = None
-            with self._plan_and_keep_alive(lambda: self._claim_dead_clean(config)) as work:
-                if work is not None:
-                    _LOG.warning("%s: finishing clean %s, whose process died", self.storage.location, work.instant.time)
-                    self._carry_out(work)
-                    continue
-            break
+        self._finish_dead_cleans(config, newest)
         # Most cleans have nothing to delete. That is found without the lock, for which other processes would wait. On
         # storage without locks, folders are listed only under the service's lock: another process may be listing them.
-        first, why = self._find_scope(config, retention, only_if_due)
-        if first is None or (self._is_cheap(first) and not self._search(first, retention).files):
-            return CleanResult("", retention.policy.value, None, skipped=why or "nothing to delete")
+        first: _Scope | None = None
+        with suppress(FileNotFoundError):  # Another process has archived a commit: search again under the lock.
+            first, why = self._find_scope(config, retention, only_if_due)
+            if first is None or (self._is_cheap(first) and not self._search(first, retention).files):
+                return CleanResult("", retention.policy.value, None, skipped=why or "nothing to delete")
         tries = 1 + self.options.retries
         while True:
             result = CleanResult("", retention.policy.value, None, skipped="another process is cleaning")
@@ -244,16 +240,25 @@ class CleanSession:
                     if work is None or search is None:
                         return result
                     self._carry_out(work)
-            except _PlanOvertakenError as error:  # Planning is cheap: plan again.
+            except (_PlanOvertakenError, FileNotFoundError) as error:  # Planning is cheap: plan again.
                 tries -= 1
                 if not tries:
-                    raise
+                    raise conflict_of(self.storage.location, error) from error
                 _LOG.info("%s", error)
                 continue
             done = _make_result(search, retention, work.instant.time)
             _LOG.info("%s: %s", self.storage.location, done)
             if search.is_all:
                 return done
+
+    def _finish_dead_cleans(self, config: TableConfig, newest: Timeline | None) -> None:
+        while self._has_dead_clean(newest or self.store.load()):
+            newest = None
+            with self._plan_and_keep_alive(lambda: self._claim_dead_clean(config)) as work:
+                if work is None:
+                    return
+                _LOG.warning("%s: finishing clean %s, whose process died", self.storage.location, work.instant.time)
+                self._carry_out(work)
 
     def may_be_due(self, retention: Retention, timeline: Timeline, since: str = "~") -> bool:
         """Tell, from a timeline alone, whether there may be files to delete.
