@@ -31,6 +31,7 @@ __all__ = [
     "INDEX_COLUMNS_LIMIT",
     "INDEX_COMMITS",
     "INDEX_SHARD_FILES",
+    "MERGE",
     "WRITE_OPTIONS",
     "WriteOptions",
 ]
@@ -38,6 +39,7 @@ __all__ = [
 FILE_INDEX: Final = "lakeformat.file.index"
 INDEX_COLUMNS: Final = "hoodie.metadata.index.column.stats.column.list"
 INDEX_COLUMNS_LIMIT: Final = "hoodie.metadata.index.column.stats.max.columns.to.index"
+MERGE: Final = "lakeformat.write.merge"
 INDEX_COMMITS: Final = "lakeformat.file.index.commits"
 INDEX_SHARD_FILES: Final = "lakeformat.file.index.shard.files"
 
@@ -408,6 +410,14 @@ WRITE_OPTIONS: Final[tuple[Option, ...]] = (
         parse_count,
         128 << 20,
     ),
+    Option(
+        MERGE,
+        "Where save() of a registered Spark session merges rows: executors, driver, or auto, which takes the executors "
+        "if the rows and the files of their partitions exceed a bound (see Writing from Spark).",
+        Effect.WRITE,
+        make_choice_parser("auto", "executors", "driver"),
+        "auto",
+    ),
 )
 
 
@@ -443,6 +453,7 @@ class WriteOptions:
         row_group_rows: Maximum number of rows of a row group.
         row_group_bytes: Maximum number of bytes of a row group.
         file_index: Whether the write updates and uses the file index.
+        merge: Where ``save`` of a registered Spark session merges rows: ``auto``, ``executors`` or ``driver``.
     """
 
     operation: str | None
@@ -467,6 +478,7 @@ class WriteOptions:
     row_group_rows: int
     row_group_bytes: int
     file_index: bool
+    merge: str
 
     @classmethod
     def of(cls, value: Callable[[str], Any]) -> WriteOptions:
@@ -495,4 +507,5 @@ class WriteOptions:
             row_group_rows=value("lakeformat.parquet.row.group.rows"),
             row_group_bytes=value("hoodie.parquet.block.size"),
             file_index=value(FILE_INDEX),
+            merge=value(MERGE),
         )

@@ -37,7 +37,7 @@ from lakeformat.spark.register import use_this_python
 from lakeformat.spark.services import compactor_for, deleter_for, rewriter_for
 from lakeformat.spark.table_info import SparkReading
 from lakeformat.spark.types import arrow_schema
-from lakeformat.spark.writes.shuffle import SparkShuffle
+from lakeformat.spark.writes.shuffle import SparkShuffle, needs_all_keys
 from lakeformat.statements import bind_condition, delete_where, update
 from lakeformat.table import Table, table_options
 from lakeformat.timeline.path_probe import check_free
@@ -305,9 +305,9 @@ class LakehouseTable(SparkReading, WriteVerbs["DataFrame"], Clustering, Compacti
     def _write_rows(self, rows: DataFrame, job: WriteJob, snapshot: Snapshot, hooks: Hooks) -> WriteResult:
         """Write the rows. Tasks write the files, unless the index or duplicate policy needs all keys in one process."""
         shuffle = SparkShuffle(self._spark, self.context, job)
-        if needs_all := _needs_all_keys(job):
+        if reason := needs_all_keys(job):
             location = self.context.storage.location
-            _LOG.warning("%s: %s needs all keys in one process: the driver merges the rows", location, needs_all)
+            _LOG.warning("%s: %s needs all keys in one process: the driver merges the rows", location, reason)
             return self._write_in_driver(rows, shuffle, job, snapshot, hooks)
         session = ShuffledSession(self.context, job, shuffle, hooks=hooks)
         if not job.needs_staging and (job.operation is Operation.BULK_INSERT or job.prepare.keys.generates_keys):
@@ -358,15 +358,6 @@ class LakehouseTable(SparkReading, WriteVerbs["DataFrame"], Clustering, Compacti
                     counted["files"] = len(written)
             report.rows["incoming"] = arrived
             return session.publish(commit, written, staged, snapshot)
-
-
-def _needs_all_keys(job: WriteJob) -> str:
-    """Tell why the write must see all keys in one process: return the setting that needs it, ``""`` if none does."""
-    if job.index_settings.is_global:
-        return f"index {job.index_settings.kind}"
-    # A row that log files have deleted does not count as stored. Tasks do not find such rows.
-    is_exact = job.dup_policy != "none" and job.config.takes_logs
-    return f"hoodie.datasource.insert.dup.policy={job.dup_policy} of a merge-on-read table" if is_exact else ""
 
 
 def _frame(rows: Any) -> DataFrame:

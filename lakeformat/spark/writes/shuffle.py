@@ -51,7 +51,7 @@ from lakeformat.write.workload.shuffle_plan import TagResult, TagUnit, assign_to
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["SparkShuffle"]
+__all__ = ["SparkShuffle", "needs_all_keys"]
 
 #: Target number of rows that one task merges from sorted runs.
 _SORTED_ROWS: Final = 1_000_000
@@ -245,6 +245,15 @@ class SparkShuffle:
         return [parse_written_file(answer) for answer in self._collected(frame, "write")]
 
 
+def needs_all_keys(job: WriteJob) -> str:
+    """Tell why the write must see all keys in one process: return the setting that needs it, ``""`` if none does."""
+    if job.index_settings.is_global:
+        return f"index {job.index_settings.kind}"
+    # A row that log files have deleted does not count as stored. Tasks do not find such rows.
+    is_exact = job.dup_policy != "none" and job.config.takes_logs
+    return f"hoodie.datasource.insert.dup.policy={job.dup_policy} of a merge-on-read table" if is_exact else ""
+
+
 def _groups(tasks: Sequence[int]) -> list[list[int]]:
     groups: list[list[int]] = [[] for _ in range(max(tasks, default=-1) + 1)]
     for at, task in enumerate(tasks):
@@ -253,7 +262,8 @@ def _groups(tasks: Sequence[int]) -> list[list[int]]:
 
 
 def _staged(answer: dict[str, Any]) -> StagedTask:
-    return StagedTask(answer["path"], tuple(Run(**run) for run in answer["runs"]), answer["rows"])
+    runs = tuple(Run(**run) for run in answer["runs"])
+    return StagedTask(answer["path"], runs, answer["rows"], answer["size_bytes"])
 
 
 def _tag_result(answer: dict[str, Any]) -> TagResult:

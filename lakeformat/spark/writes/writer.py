@@ -7,6 +7,7 @@ which completes the files and publishes the commit. If a task fails, Spark calls
 from __future__ import annotations
 
 import logging
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -17,21 +18,25 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from lakeformat.errors import LakeformatError
+from lakeformat.config.resolve import Options
+from lakeformat.errors import InvalidOptionError, LakeformatError, TableNotFoundError
 from lakeformat.file_system_view.context import TableContext
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.keys.partition_paths import distinct_partitions
-from lakeformat.services.after_write import check_services, run_due_services
+from lakeformat.model.operation import Operation
+from lakeformat.services.after_write import check_services, run_services_after_write
 from lakeformat.spark.host import plain_errors, requested_context
 from lakeformat.spark.types import arrow_schema
+from lakeformat.timeline.path_probe import check_free
 from lakeformat.transaction import claims
 from lakeformat.transaction.claims import HeartbeatThread
 from lakeformat.transaction.commit import OpenCommit
+from lakeformat.transaction.result import WriteResult
 from lakeformat.transaction.written_file import WrittenFile, stage_folder
 from lakeformat.write.handles.base_file_handles import HandleSettings
 from lakeformat.write.handles.bucket_tasks import BucketPlaces, append_in_task, task_folder
 from lakeformat.write.handles.direct import DirectSettings, DirectWriter, stage_runs, write_rows, write_runs
-from lakeformat.write.intake import open_existing, open_or_create, plan_job
+from lakeformat.write.intake import create_table, open_existing, open_or_create, plan_job
 from lakeformat.write.plan.job import WriteJob
 from lakeformat.write.rows.arrow_pool import reuse_memory
 from lakeformat.write.rows.bulk_insert_order import Layout
@@ -41,45 +46,113 @@ from lakeformat.write.session import WriteSession, find_closed_partitions
 from lakeformat.write.shuffled_session import find_bucket_places, publish_appended
 from lakeformat.write.workload.buckets import tail_bytes
 
-__all__ = ["AppendingWriter", "DirectSparkWriter", "PartitionDeleter", "SkippedWriter", "StagedWriter", "make_writer"]
+__all__ = [
+    "AppendingWriter",
+    "DirectSparkWriter",
+    "PartitionDeleter",
+    "SkippedWriter",
+    "StagedWriter",
+    "TableWriter",
+    "make_writer",
+    "plan_writer",
+]
 
 _LOG: Final = logging.getLogger("lakeformat.spark")
 #: If more rows than this are staged, a warning is logged, because the driver merges all of them alone.
 _LARGE_STAGE_ROWS: Final = 50_000_000
+_OPERATION: Final = "hoodie.datasource.write.operation"
 
 
-def make_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+def make_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> TableWriter:
     """Return the writer for the operation of these options, after all checks that need no rows.
 
     Args:
         overwrite: whether the mode is ``overwrite``.
     """
+    return plan_writer(options, schema, "overwrite" if overwrite else "append")[0]
+
+
+def plan_writer(options: Mapping[str, str], schema: StructType, mode: str) -> tuple[TableWriter, Snapshot]:
+    """Return the writer for the operation of these options, and the snapshot of the table from which it is planned.
+
+    Args:
+        mode: Spark's save mode: ``append``, ``overwrite``, ``errorifexists`` or ``ignore``.
+
+    Raises:
+        InvalidOptionError: an option is refused, or the table exists in mode ``errorifexists``.
+    """
     with plain_errors():
         context, resolved = requested_context(options)
         rows = arrow_schema(schema)
-        removes_partitions = resolved["hoodie.datasource.write.operation"] == "delete_partition"
+        removes_partitions = resolved.write.operation == "delete_partition"
+        must_be_new = mode in {"errorifexists", "ignore"}
+        if must_be_new and _has_table(context):
+            skipped = _skip_existing(context, resolved, mode)
+            return SkippedWriter(context, skipped), context.snapshot()
         if removes_partitions:  # delete_partition never creates a table.
             config = open_existing(context.store, resolved)
+        elif must_be_new:
+            check_free(context.storage)
+            config = create_table(context.store, resolved, incoming_schema(rows), context.clock, must_be_new=True)
         else:
             config = open_or_create(context.store, resolved, incoming_schema(rows), context.clock)
         snapshot = context.snapshot(config=config)
-        said = resolved.is_set("hoodie.datasource.write.operation")
-        if overwrite and not said and config.record_fields:
+        if mode == "overwrite" and not resolved.is_set(_OPERATION) and config.record_fields:
             resolved = resolved.with_values(**{"hoodie.combine.before.insert": True})
-        job = plan_job(context.store, snapshot, resolved, rows, context.ids, overwrite=overwrite)
+        job = plan_job(context.store, snapshot, resolved, rows, context.ids, overwrite=mode == "overwrite")
         check_services(resolved, snapshot, job.final_schema(snapshot))
-        if WriteSession(context, job).transaction.skip_known_batch(snapshot) is not None:
-            return SkippedWriter()
-        if removes_partitions:
-            return PartitionDeleter(context, job)
-        if job.needs_staging:
-            known = snapshot.timeline.commit_times
-            return _appending_writer(context, job, snapshot) or StagedWriter(context, job, known)
-        session = WriteSession(context, job)
-        table, closed = job.final_schema(snapshot), find_closed_partitions(session, snapshot)
-        with session.transaction.hold_lock():
-            commit = session.transaction.begin(snapshot.timeline.commit_times, claim_kind="heartbeat")
-        return DirectSparkWriter(context, job, commit, table, closed)
+        if (skipped_batch := WriteSession(context, job).transaction.skip_known_batch(snapshot)) is not None:
+            return SkippedWriter(context, skipped_batch), snapshot
+        return _choose_writer(context, job, snapshot), snapshot
+
+
+def _choose_writer(context: TableContext, job: WriteJob, snapshot: Snapshot) -> TableWriter:
+    if job.operation is Operation.DELETE_PARTITION:
+        return PartitionDeleter(context, job)
+    if job.needs_staging:
+        known = snapshot.timeline.commit_times
+        return _appending_writer(context, job, snapshot) or StagedWriter(context, job, known)
+    session = WriteSession(context, job)
+    table, closed = job.final_schema(snapshot), find_closed_partitions(session, snapshot)
+    with session.transaction.hold_lock():
+        commit = session.transaction.begin(snapshot.timeline.commit_times, claim_kind="heartbeat")
+    return DirectSparkWriter(context, job, commit, table, closed)
+
+
+def _has_table(context: TableContext) -> bool:
+    try:
+        context.store.config()
+    except TableNotFoundError:
+        return False
+    return True
+
+
+def _skip_existing(context: TableContext, options: Options, mode: str) -> WriteResult:
+    location = context.storage.location
+    if mode == "errorifexists":
+        raise InvalidOptionError(
+            f"a table is at {location} already, and the save mode is errorifexists, Spark's default; write "
+            '.mode("append") to run the operation on it, or .mode("overwrite") to replace its contents'
+        )
+    why = "the table exists already, and the save mode is ignore"
+    _LOG.info("%s: nothing is written: %s", location, why)
+    return WriteResult(context.snapshot().instant_time or "", options.write.operation or "upsert", {}, why)
+
+
+class TableWriter(DataSourceArrowWriter):
+    """The base of the batch writers: `write` runs in tasks, `finish` in the process that publishes the commit."""
+
+    context: TableContext
+    job: WriteJob
+
+    @abstractmethod
+    def finish(self, messages: Sequence[WriterCommitMessage | None]) -> WriteResult:
+        """Complete the files of the tasks and publish the commit in this process. Return the result of the write."""
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Publish the commit, then run the table services that are due. Spark calls this after the last task."""
+        with plain_errors():
+            run_services_after_write(self.finish(messages), self.context, self.job.options)
 
 
 @dataclass
@@ -88,21 +161,28 @@ class _StagedMessage(WriterCommitMessage):
     staged: StagedTask
 
 
-class SkippedWriter(DataSourceArrowWriter):
-    """The writer for a stream's batch that a commit of the table has already. It ignores the rows."""
+class SkippedWriter(TableWriter):
+    """The writer of a save that has nothing to do, such as a batch that the table has already. It ignores the rows."""
+
+    def __init__(self, context: TableContext, result: WriteResult) -> None:
+        self.context, self.result = context, result
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Return an empty message without reading the rows."""
         return WriterCommitMessage()
 
+    def finish(self, messages: Sequence[WriterCommitMessage | None]) -> WriteResult:
+        """Return the result, which says why the save is skipped."""
+        return self.result
+
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Do nothing: there is nothing to publish."""
+        """Do nothing: there is nothing to publish, and no service becomes due."""
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Do nothing: there is nothing to undo."""
 
 
-class StagedWriter(DataSourceArrowWriter):
+class StagedWriter(TableWriter):
     """The writer for operations whose rows are merged in one process, such as upsert and delete.
 
     These operations need one process to search stored keys, to combine rows of the same key, and to fill the buckets of
@@ -112,38 +192,42 @@ class StagedWriter(DataSourceArrowWriter):
     """
 
     def __init__(self, context: TableContext, job: WriteJob, known: frozenset[str]) -> None:
-        self._context, self._job, self._known = context, job, known
+        self.context, self.job, self.known = context, job, known
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Prepare the rows of a task, and write them to a stage file."""
         with plain_errors(), reuse_memory():
             task, attempt = _task()
-            path = f"{stage_folder(self._job.write_id)}/{task}-{attempt}.arrow"
-            buffer = self._job.options.write.buffer_bytes
-            settings, combined = self._job.prepare, self._job.needs_combining
-            with StageWriter(self._context.storage, path, settings, combined=combined, buffer_bytes=buffer) as stage:
+            path = f"{stage_folder(self.job.write_id)}/{task}-{attempt}.arrow"
+            buffer = self.job.options.write.buffer_bytes
+            settings, combined = self.job.prepare, self.job.needs_combining
+            with StageWriter(self.context.storage, path, settings, combined=combined, buffer_bytes=buffer) as stage:
                 for batch in iterator:
                     stage.append(batch)
                 return _StagedMessage(task, stage.finish())
 
-    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+    def staged(self, messages: Sequence[WriterCommitMessage | None]) -> list[StagedTask]:
+        """Return the tasks' stage files, ordered by the number of the task."""
+        tasks = sorted((m for m in messages if isinstance(m, _StagedMessage)), key=lambda m: m.task)
+        return [m.staged for m in tasks]
+
+    def finish(self, messages: Sequence[WriterCommitMessage | None]) -> WriteResult:
         """Merge the staged rows into the table's file groups, and publish the commit."""
-        with plain_errors(), reuse_memory():
-            tasks = sorted((m for m in messages if isinstance(m, _StagedMessage)), key=lambda m: m.task)
-            arrived = sum(m.staged.rows for m in tasks)
+        with reuse_memory():
+            tasks = self.staged(messages)
+            arrived = sum(task.rows for task in tasks)
             if arrived > _LARGE_STAGE_ROWS:
-                verb = self._job.operation.value
+                verb = self.job.operation.value
                 _LOG.warning("%d rows are merged by one driver; LakehouseTable.%s spreads the work", arrived, verb)
-            session = WriteSession(self._context, self._job)
-            storage = self._context.storage
-            with StageReader(storage, [m.staged for m in tasks], self._job.prepare) as reader:
-                session.run_staged(reader.read_partitions(), arrived, self._known)
+            session = WriteSession(self.context, self.job)
+            with StageReader(self.context.storage, tasks, self.job.prepare) as reader:
+                result = session.run_staged(reader.read_partitions(), arrived, self.known)
             session.transaction.delete_stage()
-            run_due_services(self._context, self._job.options)
+            return result
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Delete the stage files. There is nothing else to undo: a ``commit`` that fails undoes its own changes."""
-        WriteSession(self._context, self._job).transaction.delete_stage()
+        WriteSession(self.context, self.job).transaction.delete_stage()
 
 
 @dataclass
@@ -154,7 +238,7 @@ class _DirectMessage(WriterCommitMessage):
     staged: StagedTask | None
 
 
-class DirectSparkWriter(DataSourceArrowWriter):
+class DirectSparkWriter(TableWriter):
     """The writer for operations in which each task can write its own files, such as bulk_insert and insert.
 
     Tasks write full base files, and stage the rows that are too few to fill a file. ``commit`` packs the staged rows
@@ -173,16 +257,17 @@ class DirectSparkWriter(DataSourceArrowWriter):
         schema: pa.Schema,
         closed: Mapping[str, str],
     ) -> None:
-        self._context, self._job, self._commit, self._schema, self._closed = context, job, commit, schema, closed
+        self.context, self.job, self.open_commit, self.schema = context, job, commit, schema
+        self._closed = closed
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write base files to the stage folder, and rows that are too few to fill a file to a stage file."""
-        alive = HeartbeatThread(self._context.storage, self._commit.time)
+        alive = HeartbeatThread(self.context.storage, self.open_commit.time)
         with plain_errors(), reuse_memory(), alive, ThreadPoolExecutor(1) as pool:
             task, attempt = _task()
             task_context = TaskContext.get()
             stage = task_context.stageId() if task_context else 0
-            job, storage = self._job, self._context.storage
+            job, storage = self.job, self.context.storage
             folder = f"{stage_folder(job.write_id)}/{task}-{attempt}"
             settings = self.settings(folder, task, f"{task}-{stage}-{attempt}")
             if job.layout is not None and job.layout.across_tasks:
@@ -212,10 +297,10 @@ class DirectSparkWriter(DataSourceArrowWriter):
             task: number of the task.
             write_token: part of the file names, unique for each attempt.
         """
-        job = self._job
+        job = self.job
         return DirectSettings(
             folder=folder,
-            instant_time=self._commit.time,
+            instant_time=self.open_commit.time,
             write_id=job.write_id,
             task=task,
             write_token=write_token,
@@ -226,14 +311,14 @@ class DirectSparkWriter(DataSourceArrowWriter):
 
     def writer(self, settings: DirectSettings, pool: Executor) -> DirectWriter:
         """Return a writer of base files for one task, which uses threads of ``pool``."""
-        return DirectWriter(self._context.storage, self._job.prepare, self._job.files(self._schema), settings, pool)
+        return DirectWriter(self.context.storage, self.job.prepare, self.job.files(self.schema), settings, pool)
 
     def _merge_runs(self, runs: Sequence[StagedTask], layout: Layout) -> tuple[WrittenFile, ...]:
         """Merge the sorted runs of all tasks into base files. Memory: a block of rows of each run, and a row group."""
         rows = sum(task.rows for task in runs)
         if rows > _LARGE_STAGE_ROWS:
             _LOG.warning("%d rows are sorted by one driver; LakehouseTable.bulk_insert spreads the work", rows)
-        settings = self.settings(f"{stage_folder(self._job.write_id)}/driver", 0, "0-0-0")
+        settings = self.settings(f"{stage_folder(self.job.write_id)}/driver", 0, "0-0-0")
         with ThreadPoolExecutor(max(1, pa.cpu_count())) as pool:
             writer = self.writer(settings, pool)
             try:
@@ -243,29 +328,33 @@ class DirectSparkWriter(DataSourceArrowWriter):
                 writer.abandon()
                 raise
 
-    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+    def written(
+        self, messages: Sequence[WriterCommitMessage | None]
+    ) -> tuple[list[WrittenFile], list[StagedTask], int]:
+        """Return the tasks' base files, their stage files, and the number of input rows."""
+        done = sorted((m for m in messages if isinstance(m, _DirectMessage)), key=lambda m: m.task)
+        staged = [m.staged for m in done if m.staged is not None]
+        return [file for m in done for file in m.written], staged, sum(m.rows for m in done)
+
+    def finish(self, messages: Sequence[WriterCommitMessage | None]) -> WriteResult:
         """Write the staged rows to base files, move all files to their partitions, and publish the commit."""
-        with plain_errors(), reuse_memory():
-            done = sorted((m for m in messages if isinstance(m, _DirectMessage)), key=lambda m: m.task)
-            claims.renew_heartbeat(self._context.storage, self._commit.time)
-            session = WriteSession(self._context, self._job)
-            staged = [m.staged for m in done if m.staged is not None]
-            written = [file for m in done for file in m.written]
-            arrived = sum(m.rows for m in done)
-            layout = self._job.layout
-            with session.transaction.resume(self._commit):
+        with reuse_memory():
+            written, staged, arrived = self.written(messages)
+            claims.renew_heartbeat(self.context.storage, self.open_commit.time)
+            session = WriteSession(self.context, self.job)
+            layout = self.job.layout
+            with session.transaction.resume(self.open_commit):
                 if layout is not None and layout.across_tasks:
                     with session.transaction.report.step("sort") as counted:
                         written += self._merge_runs(staged, layout)
                         counted.update(runs=sum(len(task.runs) for task in staged), files=len(written))
                     staged = []
-                with StageReader(self._context.storage, staged, self._job.prepare) as reader:
-                    session.run_direct(self._commit, written, reader.read_partitions(), arrived)
-            run_due_services(self._context, self._job.options)
+                with StageReader(self.context.storage, staged, self.job.prepare) as reader:
+                    return session.run_direct(self.open_commit, written, reader.read_partitions(), arrived)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Undo the commit and delete the stage files, unless the timeline has the completed commit."""
-        _undo(self._context, self._job, self._commit)
+        _undo(self.context, self.job, self.open_commit)
 
 
 @dataclass
@@ -292,7 +381,7 @@ def _appending_writer(context: TableContext, job: WriteJob, snapshot: Snapshot) 
     return AppendingWriter(context, job, commit, schema, places)
 
 
-class AppendingWriter(DataSourceArrowWriter):
+class AppendingWriter(TableWriter):
     """The writer of upsert, insert and delete for merge-on-read tables with a bucket index.
 
     Tasks write log files to the stage folder. ``commit`` moves the log files of successful attempts to their partitions
@@ -302,33 +391,32 @@ class AppendingWriter(DataSourceArrowWriter):
     def __init__(
         self, context: TableContext, job: WriteJob, commit: OpenCommit, schema: pa.Schema, places: BucketPlaces
     ) -> None:
-        self._context, self._job, self._commit, self._schema, self._places = context, job, commit, schema, places
+        self.context, self.job, self.open_commit, self._schema = context, job, commit, schema
+        self._places = places
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write a log file for each bucket to which rows of the task belong."""
-        with plain_errors(), reuse_memory(), HeartbeatThread(self._context.storage, self._commit.time):
+        with plain_errors(), reuse_memory(), HeartbeatThread(self.context.storage, self.open_commit.time):
             task, attempt = _task()
-            handles = HandleSettings.of(self._job, self._commit.time, self._schema)
-            handles = replace(handles, folder=task_folder(self._job))
-            storage = self._context.storage
-            done = append_in_task(storage, self._job, handles, self._places, iterator, task, attempt)
+            handles = HandleSettings.of(self.job, self.open_commit.time, self._schema)
+            handles = replace(handles, folder=task_folder(self.job))
+            storage = self.context.storage
+            done = append_in_task(storage, self.job, handles, self._places, iterator, task, attempt)
             return _AppendedMessage(task, *done)
 
-    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+    def finish(self, messages: Sequence[WriterCommitMessage | None]) -> WriteResult:
         """Move the log files to their partitions, and publish the commit."""
-        with plain_errors():
-            done = sorted((m for m in messages if isinstance(m, _AppendedMessage)), key=lambda m: m.task)
-            claims.renew_heartbeat(self._context.storage, self._commit.time)
-            session = WriteSession(self._context, self._job)
-            written = [file for m in done for file in m.written]
-            arrived = sum(m.rows for m in done)
-            with session.transaction.resume(self._commit):
-                publish_appended(session, self._commit, self._schema, self._places, written, arrived)
-            run_due_services(self._context, self._job.options)
+        done = sorted((m for m in messages if isinstance(m, _AppendedMessage)), key=lambda m: m.task)
+        claims.renew_heartbeat(self.context.storage, self.open_commit.time)
+        session = WriteSession(self.context, self.job)
+        written = [file for m in done for file in m.written]
+        arrived = sum(m.rows for m in done)
+        with session.transaction.resume(self.open_commit):
+            return publish_appended(session, self.open_commit, self._schema, self._places, written, arrived)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Undo the commit and delete the stage files, unless the timeline has the completed commit."""
-        _undo(self._context, self._job, self._commit)
+        _undo(self.context, self.job, self.open_commit)
 
 
 def _undo(context: TableContext, job: WriteJob, commit: OpenCommit) -> None:
@@ -348,29 +436,27 @@ class _PartitionsMessage(WriterCommitMessage):
     rows: int
 
 
-class PartitionDeleter(DataSourceArrowWriter):
+class PartitionDeleter(TableWriter):
     """The writer of delete_partition: ``commit`` publishes a commit that replaces all file groups of the partitions.
 
     The options name the partitions. If they do not, the partitions are those to which the rows belong.
     """
 
     def __init__(self, context: TableContext, job: WriteJob) -> None:
-        self._context, self._job = context, job
+        self.context, self.job = context, job
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Find the partition paths of a task's rows. If the options name the partitions, only count the rows."""
         with plain_errors():
-            if self._job.named_partitions:
+            if self.job.named_partitions:
                 return _PartitionsMessage(frozenset(), sum(batch.num_rows for batch in iterator))
-            return _PartitionsMessage(*distinct_partitions(iterator, self._job.prepare.keys))
+            return _PartitionsMessage(*distinct_partitions(iterator, self.job.prepare.keys))
 
-    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+    def finish(self, messages: Sequence[WriterCommitMessage | None]) -> WriteResult:
         """Publish a commit that replaces the file groups of the partitions and writes no files."""
-        with plain_errors():
-            done = [m for m in messages if isinstance(m, _PartitionsMessage)]
-            of_rows = frozenset(path for m in done for path in m.partitions)
-            WriteSession(self._context, self._job).run_delete_partitions(of_rows, sum(m.rows for m in done))
-            run_due_services(self._context, self._job.options)
+        done = [m for m in messages if isinstance(m, _PartitionsMessage)]
+        of_rows = frozenset(path for m in done for path in m.partitions)
+        return WriteSession(self.context, self.job).run_delete_partitions(of_rows, sum(m.rows for m in done))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Do nothing: before ``commit`` no instant has been created that could be undone."""

@@ -55,11 +55,16 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class StagedTask:
-    """A task's report to ``commit()``: its stage file, the runs of rows in this file, and the number of input rows."""
+    """A task's report to ``commit()``: its stage file, the runs of rows in this file, and the number of input rows.
+
+    Attributes:
+        size_bytes: bytes of the rows of all runs in memory.
+    """
 
     path: str
     runs: tuple[Run, ...]
     rows: int
+    size_bytes: int = 0
 
 
 def rows_by_partition(tasks: Iterable[StagedTask]) -> dict[str, int]:
@@ -96,7 +101,7 @@ class StageWriter:
         self.path, self._settings, self._limit = path, settings, buffer_bytes
         self._combined = combined and settings.rule.combines_parts
         self._buffer: list[pa.RecordBatch] = []
-        self._bytes = self._rows = self._batches = 0
+        self._bytes = self._rows = self._batches = self._staged_bytes = 0
         self._runs: list[Run] = []
         self._stack = ExitStack()
         self._storage = storage
@@ -145,6 +150,7 @@ class StageWriter:
         batches = split_into_blocks(rows, BLOCK_BYTES) if self._layout else combine_table(rows).to_batches()
         for batch in batches:
             self._writer.write_batch(batch)
+            self._staged_bytes += batch.nbytes
         self._runs.append(Run(partition, self._batches, self._batches + len(batches), rows.num_rows, number))
         self._batches += len(batches)
 
@@ -152,7 +158,8 @@ class StageWriter:
         """Write the buffered rows and close the file. If there were no rows, no file is created."""
         self._flush()
         self._stack.close()
-        return StagedTask(self.path if self._writer is not None else "", tuple(self._runs), self._rows)
+        path = self.path if self._writer is not None else ""
+        return StagedTask(path, tuple(self._runs), self._rows, self._staged_bytes)
 
 
 def split_into_blocks(rows: pa.Table, most_bytes: int) -> list[pa.RecordBatch]:

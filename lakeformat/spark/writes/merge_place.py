@@ -1,0 +1,84 @@
+"""Where ``save`` merges the rows that tasks have staged: in this process, or in tasks on executors."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from lakeformat.config.write_options import MERGE
+from lakeformat.file_system_view.snapshot import Snapshot
+from lakeformat.spark.jobs import cores, has_executors
+from lakeformat.spark.writes.shuffle import needs_all_keys
+from lakeformat.write.plan.job import WriteJob
+from lakeformat.write.rows.stage import StagedTask, rows_by_partition
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["EXECUTOR_BYTES", "MergePlace", "choose_merge_place", "memory_bound"]
+
+#: If a session has executors, they merge more than these bytes: staged rows, and the files of the rows' partitions.
+EXECUTOR_BYTES: Final = 1 << 30
+
+
+@dataclass(frozen=True)
+class MergePlace:
+    """The decision, and its reason in words.
+
+    Attributes:
+        option: the value of the option `lakeformat.write.merge`.
+    """
+
+    is_executors: bool
+    option: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{'executors merge' if self.is_executors else 'this process merges'} the rows: {self.reason}"
+
+
+def memory_bound() -> int:
+    """Return the bytes that a process of this machine merges by itself: a quarter of the machine's memory."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 4
+
+
+def choose_merge_place(
+    spark: SparkSession, job: WriteJob, staged: Sequence[StagedTask], snapshot: Snapshot
+) -> MergePlace:
+    """Decide where the staged rows are merged.
+
+    A write that needs all keys in one process is merged in this one. Else the option `lakeformat.write.merge` decides;
+    ``auto`` takes the executors if the staged rows and the files that may hold their keys exceed a bound: a quarter of
+    this machine's memory, and at most `EXECUTOR_BYTES` if the session is not local.
+
+    Args:
+        staged: the stage files of the rows.
+        snapshot: the table when the write was planned.
+    """
+    option = job.options.write.merge
+    if reason := needs_all_keys(job):
+        return MergePlace(is_executors=False, option=option, reason=f"{reason} needs all keys in one process")
+    if option != "auto":
+        return MergePlace(option == "executors", option, f"{MERGE}={option}")
+    remote = has_executors(spark)
+    bound = min(memory_bound(), EXECUTOR_BYTES) if remote else memory_bound()
+    rows, files = sum(task.size_bytes for task in staged), _touched_bytes(job, staged, snapshot)
+    where = f"a session of {cores(spark)} cores {'on executors' if remote else 'in this machine'}"
+    above = rows + files > bound
+    words = f"{_megabytes(rows)} of rows and {_megabytes(files)} of files are {'above' if above else 'within'}"
+    return MergePlace(above, option, f"{words} {_megabytes(bound)}, the bound of {where}")
+
+
+def _touched_bytes(job: WriteJob, staged: Sequence[StagedTask], snapshot: Snapshot) -> int:
+    """Return the bytes of the files in which the keys are looked up: those of the partitions of the rows."""
+    if not job.operation.needs_tagging:
+        return 0
+    slices = snapshot.slices
+    partitions = slices if job.prepare.searches_all_partitions else rows_by_partition(staged)
+    return sum(one.size_bytes for path in partitions for one in slices.get(path, ()))
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / (1 << 20):,.0f} MB"
