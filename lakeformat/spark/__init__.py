@@ -9,8 +9,8 @@ Change a table with all executors:
     data.
 
 Set up a session:
-    `register` makes ``format("lakehouse")`` known if Spark does not find it; `active_session` lets a thread other than
-    the main thread use ``df.write``.
+    `register` makes ``format("lakehouse")`` known and its ``load`` fast; `unregister` gives PySpark's ``load`` back;
+    `active_session` lets a thread other than the main thread use ``df.write``.
 
 Errors are those of `lakeformat`. The modules inside this package are not public.
 """
@@ -20,7 +20,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
-from lakeformat.spark.register import check_pyspark, register
+from lakeformat.spark.register import check_pyspark, register, unregister
 
 if TYPE_CHECKING:
     from lakeformat.spark.reads.frames import read
@@ -28,7 +28,17 @@ if TYPE_CHECKING:
     from lakeformat.spark.table import LakehouseTable
     from lakeformat.spark.writes.sessions import active_session, each_batch, write
 
-__all__ = ["LakehouseTable", "active_session", "each_batch", "read", "register", "sql", "view", "write"]
+__all__ = [
+    "LakehouseTable",
+    "active_session",
+    "each_batch",
+    "read",
+    "register",
+    "sql",
+    "unregister",
+    "view",
+    "write",
+]
 
 #: The module of each public name that `__getattr__` imports when the name is first used.
 _MODULES: Final = {

@@ -54,6 +54,7 @@ from lakeformat.predicate import Always, And, Or, Predicate
 from lakeformat.read.incremental import incremental_snapshot
 from lakeformat.read.query import apply_query_type, load_requested_snapshot, warn_before_first
 from lakeformat.spark.host import requested_context
+from lakeformat.spark.verbs import original_verb
 from lakeformat.storage import change_scratch, make_scratch
 
 if TYPE_CHECKING:
@@ -106,7 +107,8 @@ def guarded_frame(spark: SparkSession, location: str, options: Mapping[str, str]
         location: the table's folder or URL.
         options: read options, such as ``as.of.instant`` and ``columns``.
     """
-    frame = spark.read.format("lakehouse").options(**options).option(_OPTION, "true").load(location)
+    reader = spark.read.format("lakehouse").options(**options).option(_OPTION, "true")
+    frame = original_verb(reader, "load")(location)
     return frame.where(f"{_COLUMN} is not null").drop(_COLUMN)
 
 

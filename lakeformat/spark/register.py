@@ -14,7 +14,7 @@ from lakeformat.public import spark_public
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["check_pyspark", "register", "use_this_python"]
+__all__ = ["check_pyspark", "register", "unregister", "use_this_python"]
 
 _LOG: Final = logging.getLogger("lakeformat.spark")
 #: Matches masters whose Python processes all run on this machine.
@@ -34,9 +34,14 @@ def check_pyspark() -> None:
 
 @spark_public
 def register(spark: SparkSession, *, pushdown: bool = False) -> None:
-    """Make ``format("lakehouse")`` known to this session.
+    """Make ``format("lakehouse")`` known to this session, and its ``load`` fast in this process.
 
-    Call it if Spark cannot find the package by itself: if the script runs in a virtual environment that is not
+    ``spark.read.format("lakehouse").load(path)`` then returns a frame of Spark's own Parquet scan, as
+    `lakeformat.spark.read` does, with the meta columns first and for the same options as before. For this, PySpark's
+    method ``load`` is replaced, once for all sessions of the process. Other formats reach PySpark's own method
+    unchanged; `unregister` puts it back.
+
+    Call it also if Spark cannot find the package by itself: if the script runs in a virtual environment that is not
     activated (``venv/bin/python job.py``, an IDE), or if the package came by ``--packages``. In other cases it does no
     harm. If the session is local and no setting names a Python, Spark's Python processes will use the interpreter that
     runs this program. A session made by ``newSession()`` needs a call of its own.
@@ -57,6 +62,9 @@ def register(spark: SparkSession, *, pushdown: bool = False) -> None:
     check_pyspark()
     _choose_python(spark)
     _register_source(spark)
+    from lakeformat.spark.verbs import wrap_verbs
+
+    wrap_verbs(spark)
     if not pushdown:
         return
     from lakeformat.spark.pushdown import PUSHDOWN
@@ -66,6 +74,18 @@ def register(spark: SparkSession, *, pushdown: bool = False) -> None:
     # Spark 4.0 lacks the setting, and some platforms lock it. A warning suffices: pushed filters only save time.
     except Exception as error:
         _LOG.warning("filters are not pushed, the session does not take %s: %s", PUSHDOWN, str(error).split("\n")[0])
+
+
+@spark_public
+def unregister() -> None:
+    """Give PySpark's ``load`` back to PySpark in this process, as it was before the first `register`.
+
+    Sessions keep the format itself: ``load`` then reads by the data source. Frames that were made before stay as they
+    are. `register` can be called again.
+    """
+    from lakeformat.spark.verbs import unwrap_verbs
+
+    unwrap_verbs()
 
 
 def use_this_python(spark: SparkSession) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
-from lakeformat.spark import register
+from lakeformat.spark import register, unregister
 from tests.helpers.lakehouse import SETTINGS
 
 
@@ -24,11 +24,19 @@ def spark() -> Iterator[SparkSession]:
     session.stop()
 
 
+@pytest.fixture(autouse=True)
+def own_verbs() -> Iterator[None]:
+    """Give PySpark's verbs back after each test, because `register` replaces them in the whole process."""
+    yield
+    unregister()
+
+
 @pytest.fixture(scope="session")
 def registered(spark: SparkSession) -> SparkSession:
     """Return a session with pushdown: Spark offers filters to sources if its version can (4.1 and later)."""
     session = spark.newSession()
     register(session, pushdown=True)
+    unregister()  # The verbs of PySpark are replaced only in tests that ask for it.
     return session
 
 

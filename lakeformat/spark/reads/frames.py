@@ -32,7 +32,7 @@ from lakeformat.table import Table
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-__all__ = ["NATIVE", "ReadFacts", "Way", "choose_way", "read", "read_rows", "read_table"]
+__all__ = ["NATIVE", "ReadFacts", "Way", "choose_way", "read", "read_rows", "read_snapshot", "read_table"]
 
 _LOG: Final = logging.getLogger("lakeformat.spark")
 NATIVE: Final = "native"
@@ -211,6 +211,19 @@ def read_table(
     whole = ReadQuery(full, implied_predicate(where, full), options.read.skipping).restrict_to_range(snapshot)
     frame = _frame(spark, context, plain, snapshot, whole, None, via).where(where)
     return frame.select(*(column_of(column_path([name])) for name in names))
+
+
+def read_snapshot(
+    spark: SparkSession, context: TableContext, options: Options, snapshot: Snapshot, query: ReadQuery | None = None
+) -> DataFrame:
+    """Return a snapshot of a table as a DataFrame.
+
+    Args:
+        options: the options of the read, with the time zone of its condition.
+        query: the columns and rows to read; by default those that the options name.
+    """
+    query = query or make_query(snapshot, context.storage.location, options)
+    return _frame(spark, context, options, snapshot, query, options.read.where, None)
 
 
 def _frame(

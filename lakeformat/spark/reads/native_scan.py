@@ -44,6 +44,7 @@ from lakeformat.spark.reads.jvm import SparkJvm
 from lakeformat.spark.reads.parquet_scan import BOTH_ZEROS, parquet_scan
 from lakeformat.spark.reads.predicate_to_column import column_of, condition_of, quoted
 from lakeformat.spark.types import spark_schema
+from lakeformat.spark.verbs import original_verb
 from lakeformat.storage.port import Storage
 from lakeformat.timeline.store import TimelineStore
 
@@ -255,10 +256,10 @@ def check_skipping(
         SkippingError: skipping would lose rows; the message names the files.
     """
     if where and snapshot.instant_time:
-        frame = spark.read.format("lakehouse").options(
+        reader = spark.read.format("lakehouse").options(
             **{"as.of.instant": snapshot.instant_time}, where=where, **options
         )
-        rows = frame.option("lakeformat.read.verify", "true").load(location)
+        rows = original_verb(reader.option("lakeformat.read.verify", "true"), "load")(location)
         with describe_jobs(rows, f"lakeformat read {location}: verify skipping"), task_errors():
             rows.count()
 
