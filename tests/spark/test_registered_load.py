@@ -16,6 +16,7 @@ import lakeformat
 from lakeformat import Table
 from lakeformat.spark import LakehouseTable, read, register, unregister
 from lakeformat.spark.verbs import original_verb
+from tests.helpers.lakehouse import run_application
 from tests.helpers.tables import a_schema
 
 pytestmark = pytest.mark.spark
@@ -49,7 +50,7 @@ def rows(frame: DataFrame) -> list[str]:
 
 
 def is_indexed(frame: DataFrame) -> bool:
-    return "FileScan parquet" in frame._jdf.queryExecution().toString()
+    return "Location: LakehouseFileIndex(1 paths)" in frame._jdf.queryExecution().toString()
 
 
 @pytest.fixture(scope="module", params=["COPY_ON_WRITE", "MERGE_ON_READ", "flat"])
@@ -233,3 +234,19 @@ def test_threads_load_at_once(fast: SparkSession, table: Table) -> None:
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(lambda at: rows(loaded(fast, path, where=f"id > {at}").select("id")), range(8)))
     assert [len(each) for each in found] == [len(table.to_arrow(["id"], where=f"id > {at}")) for at in range(8)]
+
+
+CURE = """
+import logging, sys
+logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
+from pyspark_lakehouse import DefaultSource
+
+for _ in range(2):
+    source = DefaultSource({"path": sys.argv[1]})
+    source.reader(source.schema())
+"""
+
+
+def test_the_data_source_names_register_once_in_its_log(table: Table, tmp_path: Path) -> None:
+    said = run_application(CURE, table.context.storage.location, cwd=tmp_path)
+    assert said.count("lakeformat.spark.register(spark)") == 1

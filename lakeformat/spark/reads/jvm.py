@@ -27,6 +27,31 @@ _LOG: Final = logging.getLogger("lakeformat.spark")
 BLOCK_BYTES: Final = 128 << 20
 #: Seconds in which the JVM must have called Python back.
 _ANSWER_S: Final = 10
+#: The class whose name ``explain`` shows for our file index: it passes each call on to Python. An interface of Java
+#: that Python implements has a class without a name of its own (``$Proxy27``).
+_FILE_INDEX: Final = """
+package lakeformat;
+import org.apache.spark.sql.execution.datasources.FileIndex;
+import org.apache.spark.sql.types.StructType;
+import scala.Option;
+import scala.collection.immutable.Seq;
+public final class LakehouseFileIndex implements FileIndex {
+    private final FileIndex python;
+    public LakehouseFileIndex(FileIndex python) { this.python = python; }
+    public Seq rootPaths() { return this.python.rootPaths(); }
+    public Seq listFiles(Seq partitions, Seq data) { return this.python.listFiles(partitions, data); }
+    public String[] inputFiles() { return this.python.inputFiles(); }
+    public void refresh() { this.python.refresh(); }
+    public long sizeInBytes() { return this.python.sizeInBytes(); }
+    public StructType partitionSchema() { return this.python.partitionSchema(); }
+    public Option metadataOpsTimeNs() { return this.python.metadataOpsTimeNs(); }
+    public String toString() { return this.python.toString(); }
+    public int hashCode() { return this.python.hashCode(); }
+    public boolean equals(Object other) {
+        return other instanceof LakehouseFileIndex && this.toString().equals(other.toString());
+    }
+}
+"""
 _FILES: Final = "org.apache.hadoop.fs."
 _SOURCES: Final = "org.apache.spark.sql.execution.datasources."
 
@@ -95,6 +120,7 @@ class SparkJvm:
         patterns = self.scala_object("org.apache.spark.sql.catalyst.trees.TreePattern$")
         self._left_to_spark = (patterns.PLAN_EXPRESSION(), patterns.DYNAMIC_PRUNING_EXPRESSION())
         self._make_functions()
+        self._named: Any = self._compile_file_index()
 
     def _make_functions(self) -> None:
         """Make functions of Scala from methods of Spark and Hadoop, so that the JVM maps lists without Python."""
@@ -137,6 +163,28 @@ class SparkJvm:
     def _function(self, handle: Any, name: str = "scala.Function1") -> Any:
         """Return a method handle as a function of Scala."""
         return self._proxies.asInterfaceInstance(self._class(name), handle)
+
+    def _compile_file_index(self) -> Any:
+        """Return the constructor of the class `_FILE_INDEX`; None if the JVM cannot compile it.
+
+        The compiler is that of Spark's own generated code. The text is a constant: nothing of a table gets into it.
+        """
+        try:
+            compiler = self.gateway.jvm.org.codehaus.janino.SimpleCompiler()
+            compiler.setParentClassLoader(self._loader)
+            compiler.cook(_FILE_INDEX)
+            return compiler.getClassLoader().loadClass("lakeformat.LakehouseFileIndex").getConstructors()[0]
+        except Exception as error:
+            _LOG.info("explain shows no name for the file index: %s", str(error).strip().partition("\n")[0])
+            return None
+
+    def named_index(self, index: Any) -> Any:
+        """Return a file index of Spark that passes each call on to ``index``, and whose class has a name."""
+        if self._named is None:
+            return index
+        arguments = self._list()
+        arguments.add(index)
+        return self._named.newInstance(arguments.toArray())
 
     def check_callbacks(self) -> None:
         """Raise an error if the JVM cannot call Python from threads of its own, as Spark's planner does."""

@@ -111,7 +111,7 @@ def _indexed_relation(
     else:
         listed, values = [IndexedFolder(0, files)] if files else [], jvm.one(jvm.no_values)
     index = LakehouseFileIndex(jvm, _uri(location), listed, _jvm_type(spark, constants), values, pruner)
-    return _frame(spark, index, schema, constants, {**_OPTIONS, **more})
+    return _frame(spark, jvm.named_index(index), schema, constants, {**_OPTIONS, **more})
 
 
 def _constants(schema: StructType, folders: FolderValues) -> StructType:

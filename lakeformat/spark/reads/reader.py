@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from typing import Any, Final
 
 import pyarrow as pa
@@ -403,7 +403,18 @@ def make_reader(options: Mapping[str, str], schema: StructType, relation: Relati
     with plain_errors():
         if wants_images(requested_context(without_mark(options), reads=True)[1]):
             return make_image_reader(options, schema, relation)
+    if not is_guarded(options):
+        _name_faster_read()
     return _row_reader(options, schema, relation)
+
+
+@cache
+def _name_faster_read() -> None:
+    """Log once in this process how the same rows are read faster."""
+    _LOG.info(
+        'format("lakehouse") is read by the Python data source, for which Spark converts all columns; after '
+        "lakeformat.spark.register(spark), load is Spark's own scan and several times faster"
+    )
 
 
 def _row_reader(options: Mapping[str, str], schema: StructType, relation: Relation | None) -> LakehouseReader:
