@@ -110,26 +110,33 @@ def put_once(storage: Storage, path: str, data: bytes) -> None:
     """Create a file, and try again with the same bytes if the storage does not respond.
 
     A file with the same bytes counts as created by this call, because an earlier try may have created it. After a try
-    without a response the file may still appear later, so the outcome is unknown even if the file is missing.
+    without a response the file may still appear later, so the outcome is unknown even if the file is missing, or if the
+    storage refuses a later try.
 
     Raises:
         FileExistsError: A different file has this name.
-        OutcomeUnknownError: The storage did not respond to the last try; the file may appear at any time.
+        OutcomeUnknownError: The storage did not respond to a try; the file may appear at any time.
     """
     began = monotonic()
+    unanswered: OutcomeUnknownError | None = None
     for pause in (*_PAUSES, None):
         try:
             storage.create(path, data)
             return
         except FileExistsError:
-            if storage.read(path) != data:
-                raise
-            return
-        except OutcomeUnknownError:
-            if _has_bytes(storage, path, data):
+            if unanswered is None:
+                if storage.read(path) != data:
+                    raise
                 return
-            if pause is None or monotonic() - began > _PATIENCE_SECONDS:
+        except OutcomeUnknownError as error:
+            unanswered = error
+        except StorageError:
+            if unanswered is None:
                 raise
+        if _has_bytes(storage, path, data):
+            return
+        if pause is None or monotonic() - began > _PATIENCE_SECONDS:
+            raise unanswered
         sleep(pause)
 
 

@@ -435,6 +435,8 @@ def _replace_state(
 ) -> _Read | None:
     """Replace the state file. If another writer has replaced it first, return what it contains now, else None.
 
+    After a try without a response, the refusal of a later try says nothing about the first one.
+
     Raises:
         CommitStateUnknownError: the storage does not respond, also if the lease ends before the next try.
         LockLostError: the lease ends too soon for the first try. Nothing was decided.
@@ -457,7 +459,9 @@ def _replace_state(
             except StorageError as failure:
                 raise _make_unknown_error(storage, decision, failure) from None
             return None if _was_decided(storage, now[0], nonce, state.number, decision) else now
-        except OutcomeUnknownError as error:
+        except StorageError as error:
+            if reason is None and not isinstance(error, OutcomeUnknownError):
+                raise
             reason = error
         else:
             return None

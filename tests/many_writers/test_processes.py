@@ -77,7 +77,7 @@ def test_processes_on_s3_with_lost_answers_lose_nothing(tmp_path: Path, record_p
 
 
 @pytest.mark.nightly
-@pytest.mark.timeout(3600)
+@pytest.mark.timeout(7200)
 @pytest.mark.parametrize("name", ["moto", "versitygw", "azurite"])
 def test_eight_processes_with_lost_answers_lose_nothing(name: str, tmp_path: Path, record_property: Recorder) -> None:
     """Each fifth request is spoilt; writers are killed, stopped for two lives, and their clocks jump ten minutes."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 import lakeformat
 from lakeformat.errors import CommitStateUnknownError, LakeformatError
 from lakeformat.storage.port import OutcomeUnknownError
+from lakeformat.timeline.store import put_once
 from tests.helpers.faulty import Call, Fault, FaultyStorage, HoldingStorage, Mode, UnlockedStorage, once
 from tests.helpers.flights import NEXT, WRITES, Model, Write, copy_of, leftovers, make_template, open_at, rows_of
 
@@ -151,6 +153,32 @@ def test_unanswered_decision_is_settled_by_the_next_writer(
     NEXT.run(open_at(storage, "next"))
     with_ours = NEXT.applied(UPSERT.applied(past[1]))
     assert rows_of(storage) == (with_ours if mode is Mode.AFTER else NEXT.applied(past[1]))
+
+
+def nth(name: str, number: int) -> Callable[[int, Call], bool]:
+    """Return a condition that is true for the call of this number among those of this name."""
+    seen = itertools.count()
+    return lambda _, call: call.name == name and next(seen) == number
+
+
+@pytest.mark.parametrize("mode", [Mode.BEFORE, Mode.AFTER], ids=["not carried out", "carried out"])
+def test_refusal_after_a_lost_answer_does_not_count_as_a_refusal_of_the_write(
+    mode: Mode, past: tuple[Path, Model], tmp_path: Path
+) -> None:
+    """The decision's first request gets no answer, its second one is refused."""
+    storage = unlocked(past, tmp_path)
+    lost = FaultyStorage(storage, Fault(nth("replace_if", 0), mode, kills=False, raises=OutcomeUnknownError))
+    refusing = FaultyStorage(lost, Fault(nth("replace_if", 1), Mode.BEFORE, kills=False))
+    UPSERT.run(open_at(refusing, "writer"))
+    assert_whole(storage, UPSERT.applied(past[1]))
+
+
+def test_creation_is_unanswered_if_a_later_try_is_refused(past: tuple[Path, Model], tmp_path: Path) -> None:
+    storage = unlocked(past, tmp_path)
+    lost = Fault(nth("create", 0), Mode.BEFORE, kills=False, raises=OutcomeUnknownError)
+    refused = Fault(lambda index, call: call.name == "create" and index > 0, Mode.BEFORE, kills=False)
+    with pytest.raises(OutcomeUnknownError):
+        put_once(FaultyStorage(FaultyStorage(storage, lost), refused), ".hoodie/late", b"")
 
 
 @pytest.mark.parametrize("version", ["6", "9"])
