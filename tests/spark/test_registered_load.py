@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from lakeformat import Table
 from lakeformat.spark import LakehouseTable, read, register, unregister
 from lakeformat.spark.verbs import original_verb
 from tests.helpers.lakehouse import run_application
+from tests.helpers.s3_server import new_folder, s3_server
 from tests.helpers.tables import a_schema
 
 pytestmark = pytest.mark.spark
@@ -250,3 +253,86 @@ for _ in range(2):
 def test_the_data_source_names_register_once_in_its_log(table: Table, tmp_path: Path) -> None:
     said = run_application(CURE, table.context.storage.location, cwd=tmp_path)
     assert said.count("lakeformat.spark.register(spark)") == 1
+
+
+CONNECT = """
+import json, sys
+from pyspark.sql import SparkSession
+from pyspark.sql.connect.readwriter import DataFrameReader
+import lakeformat
+from lakeformat.spark import register, unregister
+
+path, own = sys.argv[1], DataFrameReader.__dict__["load"]
+spark = SparkSession.builder.remote("local[1]").getOrCreate()
+
+
+def answers():
+    lakehouse = lambda **options: spark.read.format("lakehouse").options(**options)
+    frames = [
+        lakehouse().load(path),
+        lakehouse(where="id > 5 and x < 5.5", columns="x,id").load([path]),
+        lakehouse(path=path).schema("part string, id long").load(),
+        spark.read.load(path, format="lakehouse", schema=spark.read.format("lakehouse").load(path).select("id").schema),
+        lakehouse(**{"hoodie.datasource.query.type": "incremental", "hoodie.datasource.read.begin.instanttime": "000",
+            "hoodie.datasource.query.incremental.format": "cdc"}).load(path),
+    ]
+    return [[frame.schema.simpleString(), *sorted(map(str, frame.collect()))] for frame in frames]
+
+
+before = answers()
+register(spark)
+assert DataFrameReader.__dict__["load"] is not own
+after = answers()
+try:
+    spark.read.format("lakehouse").load(path + "-absent").count()
+except Exception as error:
+    absent = str(error)
+plan = spark.read.format("lakehouse").load(path)._explain_string()
+spark.range(3).write.parquet(path + "-numbers")
+other = [spark.read.load(path + "-numbers").count(), spark.read.parquet(path + "-numbers").count()]
+unregister()
+assert DataFrameReader.__dict__["load"] is own
+spark.stop()
+print(json.dumps([before, after, absent, plan, other]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("grpc") is None, reason="Spark Connect needs pyspark[connect]")
+def test_load_over_spark_connect_is_the_scan_of_spark(table: Table, tmp_path: Path) -> None:
+    said = run_application(CONNECT, table.context.storage.location, cwd=tmp_path)
+    before, after, absent, plan, other = json.loads(said)
+    assert after == before
+    assert "TableNotFoundError" in absent
+    assert "FileScan parquet" in plan
+    assert other == [3, 3]
+
+
+ON_S3 = """
+import sys
+from pyspark.sql import SparkSession
+import lakeformat
+from lakeformat.spark import register
+
+lakeformat.create(sys.argv[1], {"id": [1, 2, 3]}, record_key="id", insert=True)
+spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+register(spark)
+print(spark.read.format("lakehouse").load(sys.argv[1]).where("id > 1").count())
+"""
+
+
+@pytest.mark.slow
+def test_storage_that_only_the_data_source_can_open_is_read_by_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with s3_server() as options:
+        said = {
+            "AWS_ACCESS_KEY_ID": options["key"],
+            "AWS_SECRET_ACCESS_KEY": options["secret"],
+            "AWS_ENDPOINT_URL": options["client_kwargs"]["endpoint_url"],
+            "AWS_REGION": options["client_kwargs"]["region_name"],
+            "AWS_ALLOW_HTTP": "true",
+        }
+        for name, value in said.items():
+            monkeypatch.setenv(name, value)
+        assert run_application(ON_S3, new_folder(options).location, cwd=tmp_path).split() == ["2"]
