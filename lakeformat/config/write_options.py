@@ -32,6 +32,7 @@ __all__ = [
     "INDEX_COMMITS",
     "INDEX_SHARD_FILES",
     "MERGE",
+    "MERGE_BYTES",
     "WRITE_OPTIONS",
     "WriteOptions",
 ]
@@ -40,6 +41,7 @@ FILE_INDEX: Final = "lakeformat.file.index"
 INDEX_COLUMNS: Final = "hoodie.metadata.index.column.stats.column.list"
 INDEX_COLUMNS_LIMIT: Final = "hoodie.metadata.index.column.stats.max.columns.to.index"
 MERGE: Final = "lakeformat.write.merge"
+MERGE_BYTES: Final = "lakeformat.write.merge.bytes"
 INDEX_COMMITS: Final = "lakeformat.file.index.commits"
 INDEX_SHARD_FILES: Final = "lakeformat.file.index.shard.files"
 
@@ -418,6 +420,12 @@ WRITE_OPTIONS: Final[tuple[Option, ...]] = (
         make_choice_parser("auto", "executors", "driver"),
         "auto",
     ),
+    Option(
+        MERGE_BYTES,
+        "That bound in bytes; by default a quarter of the memory of the driver's machine, at most 1 GB with executors.",
+        Effect.WRITE,
+        parse_count,
+    ),
 )
 
 
@@ -454,6 +462,7 @@ class WriteOptions:
         row_group_bytes: Maximum number of bytes of a row group.
         file_index: Whether the write updates and uses the file index.
         merge: Where ``save`` of a registered Spark session merges rows: ``auto``, ``executors`` or ``driver``.
+        merge_bytes: The bound of ``auto`` in bytes; None for the default.
     """
 
     operation: str | None
@@ -479,6 +488,7 @@ class WriteOptions:
     row_group_bytes: int
     file_index: bool
     merge: str
+    merge_bytes: int | None
 
     @classmethod
     def of(cls, value: Callable[[str], Any]) -> WriteOptions:
@@ -508,4 +518,5 @@ class WriteOptions:
             row_group_bytes=value("hoodie.parquet.block.size"),
             file_index=value(FILE_INDEX),
             merge=value(MERGE),
+            merge_bytes=value(MERGE_BYTES),
         )

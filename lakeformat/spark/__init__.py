@@ -9,8 +9,9 @@ Change a table with all executors:
     data.
 
 Set up a session:
-    `register` makes ``format("lakehouse")`` known and its ``load`` fast; `unregister` gives PySpark's ``load`` back;
-    `active_session` lets a thread other than the main thread use ``df.write``.
+    `register` makes ``format("lakehouse")`` known and its ``load`` and ``save`` fast; `unregister` puts PySpark's own
+    back; `last_result` returns what the last ``save`` did; `active_session` lets a thread other than the main thread
+    use ``df.write`` without `register`.
 
 Errors are those of `lakeformat`. The modules inside this package are not public.
 """
@@ -26,12 +27,14 @@ if TYPE_CHECKING:
     from lakeformat.spark.reads.frames import read
     from lakeformat.spark.statements import sql, view
     from lakeformat.spark.table import LakehouseTable
+    from lakeformat.spark.writes.save import last_result
     from lakeformat.spark.writes.sessions import active_session, each_batch, write
 
 __all__ = [
     "LakehouseTable",
     "active_session",
     "each_batch",
+    "last_result",
     "read",
     "register",
     "sql",
@@ -45,6 +48,7 @@ _MODULES: Final = {
     "LakehouseTable": "lakeformat.spark.table",
     "active_session": "lakeformat.spark.writes.sessions",
     "each_batch": "lakeformat.spark.writes.sessions",
+    "last_result": "lakeformat.spark.writes.save",
     "read": "lakeformat.spark.reads.frames",
     "sql": "lakeformat.spark.statements",
     "view": "lakeformat.spark.statements",

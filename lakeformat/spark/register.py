@@ -34,12 +34,16 @@ def check_pyspark() -> None:
 
 @spark_public
 def register(spark: SparkSession, *, pushdown: bool = False) -> None:
-    """Make ``format("lakehouse")`` known to this session, and its ``load`` fast in this process.
+    """Make ``format("lakehouse")`` known to this session, and its ``load`` and ``save`` fast in this process.
 
     ``spark.read.format("lakehouse").load(path)`` then returns a frame of Spark's own Parquet scan, as
-    `lakeformat.spark.read` does, with the meta columns first and for the same options as before. For this, PySpark's
-    method ``load`` is replaced, once for all sessions of the process. Other formats reach PySpark's own method
-    unchanged; `unregister` puts it back.
+    `lakeformat.spark.read` does, with the meta columns first and for the same options as before.
+    ``df.write.format("lakehouse")….save(path)`` is planned and published by this process, which must reach the table's
+    storage; executors merge large writes. It takes ``partitionBy`` and all four save modes, works in any thread, and
+    raises the errors of lakeformat; `last_result` returns what it did.
+
+    For this, PySpark's methods ``load`` and ``save`` are replaced, once for all sessions of the process. Other formats
+    reach PySpark's own methods unchanged; `unregister` puts them back.
 
     Call it also if Spark cannot find the package by itself: if the script runs in a virtual environment that is not
     activated (``venv/bin/python job.py``, an IDE), or if the package came by ``--packages``. In other cases it does no
@@ -78,10 +82,10 @@ def register(spark: SparkSession, *, pushdown: bool = False) -> None:
 
 @spark_public
 def unregister() -> None:
-    """Give PySpark's ``load`` back to PySpark in this process, as it was before the first `register`.
+    """Put PySpark's own ``load`` and ``save`` back in this process, as they were before the first `register`.
 
-    Sessions keep the format itself: ``load`` then reads by the data source. Frames that were made before stay as they
-    are. `register` can be called again.
+    Sessions keep the format itself: both verbs then use the data source. Frames that were made before stay as they are.
+    `register` can be called again.
     """
     from lakeformat.spark.verbs import unwrap_verbs
 

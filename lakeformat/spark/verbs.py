@@ -85,6 +85,24 @@ _VERBS: Final = (
         client_attributes=frozenset({"_client", "_format", "_options", "_schema"}),
         sample=lambda spark: spark.read,
     ),
+    _Verb(
+        name="save",
+        classes={
+            "pyspark.sql.readwriter": "DataFrameWriter",
+            "pyspark.sql.connect.readwriter": "DataFrameWriter",
+        },
+        module="lakeformat.spark.writes.save",
+        function="save",
+        jvm_object="_jwrite",
+        jvm_members=frozenset(
+            {
+                *("source", "extraOptions", "curmode"),
+                *("partitioningColumns", "bucketColumnNames", "sortColumnNames", "clusteringColumns"),
+            }
+        ),
+        client_attributes=frozenset({"_df", "_spark", "_write"}),
+        sample=lambda spark: spark.range(1).write,
+    ),
 )
 
 

@@ -17,10 +17,10 @@ from lakeformat.write.rows.stage import StagedTask, rows_by_partition
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["EXECUTOR_BYTES", "MergePlace", "choose_merge_place", "memory_bound"]
+__all__ = ["MergePlace", "choose_merge_place"]
 
 #: If a session has executors, they merge more than these bytes: staged rows, and the files of the rows' partitions.
-EXECUTOR_BYTES: Final = 1 << 30
+_EXECUTOR_BYTES: Final = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class MergePlace:
         return f"{'executors merge' if self.is_executors else 'this process merges'} the rows: {self.reason}"
 
 
-def memory_bound() -> int:
+def _memory_bound() -> int:
     """Return the bytes that a process of this machine merges by itself: a quarter of the machine's memory."""
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 4
 
@@ -50,8 +50,8 @@ def choose_merge_place(
     """Decide where the staged rows are merged.
 
     A write that needs all keys in one process is merged in this one. Else the option `lakeformat.write.merge` decides;
-    ``auto`` takes the executors if the staged rows and the files that may hold their keys exceed a bound: a quarter of
-    this machine's memory, and at most `EXECUTOR_BYTES` if the session is not local.
+    ``auto`` takes the executors if the staged rows and the files that may hold their keys exceed a bound: by default a
+    quarter of this machine's memory, and at most 1 GB if the session is not local.
 
     Args:
         staged: the stage files of the rows.
@@ -63,7 +63,9 @@ def choose_merge_place(
     if option != "auto":
         return MergePlace(option == "executors", option, f"{MERGE}={option}")
     remote = has_executors(spark)
-    bound = min(memory_bound(), EXECUTOR_BYTES) if remote else memory_bound()
+    bound = job.options.write.merge_bytes
+    if bound is None:
+        bound = min(_memory_bound(), _EXECUTOR_BYTES) if remote else _memory_bound()
     rows, files = sum(task.size_bytes for task in staged), _touched_bytes(job, staged, snapshot)
     where = f"a session of {cores(spark)} cores {'on executors' if remote else 'in this machine'}"
     above = rows + files > bound
