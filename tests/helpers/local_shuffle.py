@@ -14,7 +14,7 @@ from lakeformat.file_system_view.file_index.load import load_snapshot
 from lakeformat.index.tagging import TagSettings
 from lakeformat.model.operation import Operation
 from lakeformat.transaction.written_file import stage_folder
-from lakeformat.write.handles.bucket_tasks import BUCKET, TASK, route_rows, write_buckets
+from lakeformat.write.handles.bucket_tasks import ARRIVAL, BUCKET, TASK, read_buckets, route_rows, write_buckets
 from lakeformat.write.intake import plan_job
 from lakeformat.write.plan.job import WriteJob
 from lakeformat.write.rows.stage import StagedTask, StageWriter
@@ -65,8 +65,20 @@ class LocalTaskRunner:
             rows = pa.Table.from_batches(moved)
             for task in set(rows.column(TASK).to_pylist()):
                 mine = rows.filter(pa.compute.equal(rows.column(TASK), task)).sort_by(BUCKET)
+                assert self._read(work, task) == in_order(mine)
                 written += write_buckets(self.storage, mine.to_batches(7), work.buckets, f"0-{next(self.attempts)}")
         return written
+
+    def _read(self, work: RouteTasks, task: int) -> pa.Table:
+        """Return the rows that a task reads itself if there is no shuffle."""
+        numbers = [at for at, each in enumerate(work.tasks) if each == task]
+        arguments = (numbers, work.stage_tasks, work.tag_files, work.plan.routes, work.buckets)
+        return in_order(pa.Table.from_batches(read_buckets(self.storage, *arguments)))
+
+
+def in_order(rows: pa.Table) -> pa.Table:
+    """Return routed rows in order of bucket and arrival, without the task."""
+    return rows.drop_columns([TASK]).sort_by([(BUCKET, "ascending"), (ARRIVAL, "ascending")]).combine_chunks()
 
 
 def write_shuffled(

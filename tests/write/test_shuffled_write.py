@@ -22,7 +22,7 @@ from lakeformat.write.intake import plan_job
 from lakeformat.write.plan.job import WriteJob
 from lakeformat.write.session import WrittenFile
 from lakeformat.write.shuffled_session import RouteTasks, ShuffledSession
-from lakeformat.write.workload.shuffle_plan import assign_to_tasks, cut_key_ranges
+from lakeformat.write.workload.shuffle_plan import RoutedBucket, assign_to_tasks, cut_key_ranges, may_skip_shuffle
 from tests.helpers import hudi_rs
 from tests.helpers.examples import examples
 from tests.helpers.local_shuffle import LocalTaskRunner, write_shuffled
@@ -276,3 +276,16 @@ def test_key_ranges_cut_a_sample_into_the_requested_shares(rows: list[int]) -> N
     cuts = [*cut_key_ranges(sample, rows), "~"]
     below = [sum(key < cut for key in sample.to_pylist()) for cut in cuts]
     assert [after - before for before, after in itertools.pairwise([0, *below])] == rows
+
+
+def test_shuffle_is_skipped_if_few_rows_are_read_again_and_a_task_has_few() -> None:
+    def bucket(path: str, rows: int = 10) -> RoutedBucket:
+        return RoutedBucket(path, "f", None, rows, 0)
+
+    stages = [{"a": 10, "b": 10}, {"a": 10}]
+    apart, together = [bucket("a", 20), bucket("b")], [bucket("a") for _ in range(5)]
+    assert may_skip_shuffle(stages, apart, [0, 1], most_rows=20)
+    assert not may_skip_shuffle(stages, apart, [0, 0], most_rows=20)  # One task has all 30 rows.
+    assert not may_skip_shuffle([{"a": 50}], together, [0, 1, 2, 3, 4], most_rows=50)  # All rows are read five times.
+    assert not may_skip_shuffle([{"a": 1}] * 2000, [bucket("a", 2000)], [0], most_rows=9999)  # 2,000 files are opened.
+    assert not may_skip_shuffle([{"": 50}], together[:4], [0, 1, 2, 3], most_rows=50)  # Keys without their partition.

@@ -36,17 +36,23 @@ from lakeformat.spark.writes.writer import DirectSparkWriter, StagedWriter
 from lakeformat.transaction.commit import OpenCommit
 from lakeformat.transaction.written_file import WrittenFile, stage_folder
 from lakeformat.write.handles.base_file_handles import HandleSettings
-from lakeformat.write.handles.bucket_tasks import BUCKET, TASK, route_rows, routed_schema, write_buckets
+from lakeformat.write.handles.bucket_tasks import BUCKET, TASK, read_buckets, route_rows, routed_schema, write_buckets
 from lakeformat.write.handles.direct import write_runs
 from lakeformat.write.plan.job import WriteJob
 from lakeformat.write.rows.arrow_pool import reuse_memory
 from lakeformat.write.rows.bulk_insert_order import Layout
-from lakeformat.write.rows.stage import Run, StagedTask
+from lakeformat.write.rows.stage import Run, StagedTask, rows_by_partition
 from lakeformat.write.shuffled_session import TASK_BYTES, RouteTasks
 from lakeformat.write.statements.rewrite import rewrite_bucket
 from lakeformat.write.tagging.tag_units import tag_unit
 from lakeformat.write.workload.buckets import Bucket
-from lakeformat.write.workload.shuffle_plan import TagResult, TagUnit, assign_to_tasks, find_shuffle_values
+from lakeformat.write.workload.shuffle_plan import (
+    TagResult,
+    TagUnit,
+    assign_to_tasks,
+    find_shuffle_values,
+    may_skip_shuffle,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -194,7 +200,9 @@ class SparkShuffle:
         return [_tag_result(found[at]) for at in range(len(units))]
 
     def write(self, work: RouteTasks) -> list[WrittenFile]:
-        """Shuffle the staged rows so that each task gets all rows of its file groups and writes the groups' files."""
+        """Let each task write the files of its file groups. It gets the rows by a shuffle, or reads them itself."""
+        if self._may_skip_shuffle(work):
+            return self._write_without_shuffle(work)
         storage, settings = self._context.storage, work.buckets
         count = max(work.tasks) + 1
         values = find_shuffle_values(count)
@@ -218,6 +226,28 @@ class SparkShuffle:
         routed = numbered_tasks(self._spark, len(staged), route, schema)
         sorted_ = routed.repartition(count, TASK).sortWithinPartitions(BUCKET)
         return [parse_written_file(answer) for answer in self._collected(sorted_.mapInArrow(write, ANSWER), "write")]
+
+    def _may_skip_shuffle(self, work: RouteTasks) -> bool:
+        staged = work.stage_tasks
+        rows, size = sum(task.rows for task in staged), sum(task.size_bytes for task in staged)
+        most_rows = self._job.options.write.buffer_bytes * rows // max(size, 1)
+        counts = [rows_by_partition([task]) for task in staged]
+        return may_skip_shuffle(counts, work.buckets.buckets, work.tasks, most_rows=most_rows)
+
+    def _write_without_shuffle(self, work: RouteTasks) -> list[WrittenFile]:
+        groups = _groups(work.tasks)
+        storage, settings, routes = self._context.storage, work.buckets, work.plan.routes
+        staged, tags = work.stage_tasks, work.tag_files
+
+        def write(batches: Batches) -> Batches:
+            with plain_errors(), reuse_memory():
+                for task in task_numbers(batches):
+                    rows = read_buckets(storage, groups[task], staged, tags, routes, settings)
+                    for file in write_buckets(storage, rows, settings, attempt_id()):
+                        yield from answer_rows([asdict(file)])
+
+        frame = numbered_tasks(self._spark, len(groups), write, ANSWER)
+        return [parse_written_file(answer) for answer in self._collected(frame, "write")]
 
     def rewrite(self, buckets: Sequence[Bucket], handles: HandleSettings) -> list[WrittenFile]:
         """Apply an update or delete by condition to file groups: write a log file or a new base file for each.

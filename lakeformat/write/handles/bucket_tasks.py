@@ -13,7 +13,7 @@ and the memory of `append` for one bucket's rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
@@ -53,6 +53,7 @@ __all__ = [
     "BucketSettings",
     "append_in_task",
     "may_append_in_tasks",
+    "read_buckets",
     "route_rows",
     "routed_schema",
     "task_folder",
@@ -130,6 +131,40 @@ def route_rows(
                     yield pa.RecordBatch.from_arrays(arrays, schema=routed_schema(settings))
                 start += rows.num_rows
             first += batch.num_rows
+
+
+def read_buckets(
+    storage: Storage,
+    numbers: Collection[int],
+    staged: Sequence[StagedTask],
+    tag_files: Sequence[Sequence[TagFile]],
+    routes: Mapping[str, PartitionRoute],
+    settings: BucketSettings,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of some buckets, bucket by bucket, for `write_buckets`: the write step without a shuffle.
+
+    Of each stage file only the rows of the buckets' partitions are read. Memory: all rows of these buckets.
+
+    Args:
+        numbers: numbers of the buckets.
+        staged: all stage files.
+        tag_files: for each stage file, the files in which the key lookup has recorded the file slices of its rows.
+    """
+    found: dict[int, list[pa.RecordBatch]] = {number: [] for number in sorted(numbers)}
+    partitions = {settings.buckets[number].partition_path for number in numbers}
+    near = {path: route for path, route in routes.items() if path in partitions}
+    values = list(range(len(settings.buckets)))
+    for stage, task in enumerate(staged):
+        # Rows whose partition has no route may be in any partition: a delete that does not name it.
+        runs = tuple(r for r in task.runs if r.partition_path in near or r.partition_path not in routes)
+        tags = [tag for tag in tag_files[stage] if tag.partition_path in near]
+        for batch in route_rows(storage, stage, replace(task, runs=runs), tags, near, values, settings.prepare):
+            buckets = batch.column(BUCKET).to_numpy()
+            for number in np.unique(buckets).tolist():
+                if number in found:
+                    found[number].append(batch.filter(pa.array(buckets == number)))
+    for number in list(found):
+        yield from found.pop(number)
 
 
 def _choose_slices(

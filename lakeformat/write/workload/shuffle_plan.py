@@ -45,6 +45,7 @@ __all__ = [
     "assign_to_tasks",
     "cut_key_ranges",
     "find_shuffle_values",
+    "may_skip_shuffle",
     "plan_routes",
     "plan_units",
 ]
@@ -54,6 +55,10 @@ _NO_APPENDS: Final = AppendRules()
 _SAMPLES: Final = 64
 #: Minimum number of keys to sample per partition.
 _LEAST_SAMPLE: Final = 1024
+#: A write without a shuffle reads each staged row at most this many times on average.
+_MOST_READS: Final = 3
+#: A write without a shuffle opens stage files at most this many times, over all tasks and partitions.
+_MOST_OPENED: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -455,3 +460,31 @@ def find_shuffle_values(tasks: int) -> list[int]:
             break
         found.setdefault(mmh3.hash(struct.pack("<i", value), 42) % tasks, value)
     return [found[task] for task in range(tasks)]
+
+
+def may_skip_shuffle(
+    stages: Sequence[Mapping[str, int]], buckets: Sequence[RoutedBucket], tasks: Sequence[int], *, most_rows: int
+) -> bool:
+    """Tell whether each task should read its rows from the stage files itself, as less work than a shuffle.
+
+    A task then reads all rows of its partitions. So the answer is yes if few rows are read more than once, few files
+    are opened, and no task gets more than ``most_rows`` rows, because it has all of them in memory.
+
+    Args:
+        stages: for each stage file a mapping of partition path to its number of rows.
+        buckets: all buckets of the write.
+        tasks: for each bucket, the number of the task that writes it.
+    """
+    own: dict[int, int] = {}
+    partitions: dict[int, set[str]] = {}
+    for bucket, task in zip(buckets, tasks, strict=True):
+        own[task] = own.get(task, 0) + bucket.updates + bucket.inserts
+        partitions.setdefault(task, set()).add(bucket.partition_path)
+    known = {bucket.partition_path for bucket in buckets}
+    read = opened = 0
+    for wanted in partitions.values():
+        for stage in stages:
+            rows = [count for path, count in stage.items() if path in wanted or path not in known]
+            read, opened = read + sum(rows), opened + len(rows)
+    total = sum(sum(stage.values()) for stage in stages)
+    return read <= _MOST_READS * total and opened <= _MOST_OPENED and max(own.values(), default=0) <= most_rows
