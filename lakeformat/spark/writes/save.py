@@ -306,9 +306,9 @@ def last_result(spark: SparkSession) -> WriteResult | None:
     """Return the result of the last ``df.write.format("lakehouse")….save(path)`` of this session in this process.
 
     Examples:
-        >>> register(spark)
-        >>> changes.write.format("lakehouse").option("operation", "upsert").mode("append").save("/data/flights")
-        >>> last_result(spark).rows.updated
+        >>> lakeformat.spark.register(spark)
+        >>> changes.write.format("lakehouse").mode("append").save(path)
+        >>> lakeformat.spark.last_result(spark).rows.updated
         20
 
     Return None if the session has not saved since `register`, or if Spark's own ``save`` had to carry the last one out.
