@@ -37,7 +37,7 @@ class Call:
 
     Attributes:
         target: the `DataFrameReader`, `DataFrameWriter` or `DataStreamWriter`.
-        path: the argument ``path``; None if it is not given.
+        path: the first argument: the path, or the table's name for ``saveAsTable``; None if it is not given.
         original: carries the call out as PySpark does, with the same arguments.
     """
 
@@ -58,6 +58,7 @@ class _Verb:
         jvm_members: methods of this object that the function needs.
         client_attributes: attributes that the object has over Spark Connect.
         sample: makes a classic object, by which the members are looked up.
+        argument: the name of the first argument.
     """
 
     name: str
@@ -68,6 +69,7 @@ class _Verb:
     jvm_members: frozenset[str]
     client_attributes: frozenset[str]
     sample: Callable[[Any], Any]
+    argument: str = "path"
 
 
 #: The verbs that are wrapped.
@@ -102,6 +104,20 @@ _VERBS: Final = (
         ),
         client_attributes=frozenset({"_df", "_spark", "_write"}),
         sample=lambda spark: spark.range(1).write,
+    ),
+    _Verb(
+        name="saveAsTable",
+        classes={
+            "pyspark.sql.readwriter": "DataFrameWriter",
+            "pyspark.sql.connect.readwriter": "DataFrameWriter",
+        },
+        module="lakeformat.spark.writes.save",
+        function="refuse_catalog",
+        jvm_object="_jwrite",
+        jvm_members=frozenset({"source"}),
+        client_attributes=frozenset({"_write"}),
+        sample=lambda spark: spark.range(1).write,
+        argument="name",
     ),
 )
 
@@ -186,7 +202,7 @@ def _wrap(verb: _Verb, owner: type) -> None:
                 getattr(self, name)(given[name])
         self.options(**given.get("options", {}))
         run = getattr(import_module(verb.module), verb.function)
-        return run(Call(self, given.get("path"), lambda: original(self, *arguments, **named)))
+        return run(Call(self, given.get(verb.argument), lambda: original(self, *arguments, **named)))
 
     wrapped.wrapper = wrapper
     setattr(owner, verb.name, wrapper)

@@ -225,6 +225,18 @@ def test_other_formats_and_results_of_other_sessions_are_untouched(verbs: SparkS
     assert last_result(verbs) is not None
 
 
+def test_save_as_table_is_refused_before_rows_are_written(verbs: SparkSession, tmp_path: Path) -> None:
+    writer = frame(verbs, OLD).write.option("path", str(tmp_path / "t")).option("recordkey", "id")
+    with pytest.raises(lakeformat.UnsupportedTableError, match=r"^saveAsTable\('never'\) is not for format") as refused:
+        writer.saveAsTable("never", "lakehouse", "append")
+    assert "\n" not in str(refused.value)
+    assert not (tmp_path / "t").exists()
+    assert "never" not in [each.name for each in verbs.catalog.listTables()]
+    frame(verbs, OLD).write.option("path", str(tmp_path / "p")).saveAsTable("as_parquet", "parquet")
+    assert verbs.table("as_parquet").count() == len(OLD)
+    verbs.sql("drop table as_parquet")
+
+
 @pytest.mark.slow
 def test_save_of_a_connect_session(tmp_path: Path) -> None:
     """Run in another process, because a process has either classic Spark or Spark Connect."""

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from lakeformat.arrow.conform import conform
 from lakeformat.config.hudi_support import BY_NAME
-from lakeformat.errors import CommitStateUnknownError, InvalidOptionError
+from lakeformat.errors import CommitStateUnknownError, InvalidOptionError, UnsupportedTableError
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.public import spark_public
 from lakeformat.services.after_write import Executors, run_services_after_write
@@ -43,7 +43,7 @@ from lakeformat.write.shuffled_session import ShuffledSession
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["SaveCall", "last_result", "save", "save_call_of", "save_frame"]
+__all__ = ["SaveCall", "last_result", "refuse_catalog", "save", "save_call_of", "save_frame"]
 
 _LOG: Final = logging.getLogger("lakeformat.spark")
 _PARTITIONS: Final = "hoodie.datasource.write.partitionpath.field"
@@ -137,6 +137,20 @@ def save(call: Call) -> None:
         call.original()
         return
     save_frame(said)
+
+
+def refuse_catalog(call: Call) -> None:
+    """Refuse ``saveAsTable`` of a writer for this format, before Spark writes rows or makes an entry in its catalog.
+
+    Raises:
+        UnsupportedTableError: always.
+    """
+    with plain_errors():
+        raise UnsupportedTableError(
+            f"saveAsTable({call.path!r}) is not for format('lakehouse'): Spark's catalog passes no path to it, so the "
+            f"table could not be read; write .save(path), and name it by lakeformat.spark.view(spark, {call.path!r}, "
+            "path)"
+        )
 
 
 def save_frame(call: SaveCall) -> WriteResult | None:
