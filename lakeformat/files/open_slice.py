@@ -136,7 +136,7 @@ class OpenSlice:
         self._requested = dict.fromkeys((*columns, *(() if self._only is None else (COMMIT_TIME,))))
         self._table = table
         self._schema = self._base_schema = self._schema_for(self.rule)
-        self._by_position = False
+        self.by_position = False
         self._blocks: Sequence[LogBlock] = plan_blocks(storage, piece.logs, is_committed=merging.visible)
         self.parquet: OpenParquet | None = None
         if piece.base is not None:
@@ -155,6 +155,12 @@ class OpenSlice:
     def _instant(self) -> str:
         return self._base.name.instant_time if self._base else "0"
 
+    @property
+    def combines_fields(self) -> bool:
+        """Tell whether a merged row may have values of both the base file and the log files."""
+        partial = self.rule.partial is not None or any(block.is_partial for block in self._blocks)
+        return partial or self.rule.by_payload
+
     def footers(self, skipping: Skipping) -> SliceFooters:
         """Return the facts about the slice that are known without reading rows."""
         without_statistics = set(self._shape.columns_without_statistics(self._instant))
@@ -163,9 +169,7 @@ class OpenSlice:
         return SliceFooters(
             self.parquet.metadata if self.parquet else None,
             read_block_footers(self._storage, self._blocks),
-            combines_fields=self.rule.partial is not None
-            or self.rule.by_payload
-            or any(block.is_partial for block in self._blocks),
+            combines_fields=self.combines_fields,
             without_statistics=without_statistics,
         )
 
@@ -218,7 +222,7 @@ class OpenSlice:
         found: tuple[list[pa.RecordBatch], list[pa.RecordBatch]] = ([], [])
         if self.parquet is not None:
             groups = groups_with_keys(self.parquet.metadata, keys, self._table) if self._shape.key is None else None
-            for _, batch in self._base_batches(_MOST_ROWS, _MOST_BYTES, groups, threads=False):
+            for _, batch in self.base_batches(_MOST_ROWS, _MOST_BYTES, groups, threads=False):
                 mine = batch.filter(pc.is_in(batch.column(RECORD_KEY), value_set=keys))
                 for rows, merge in zip(found, merges, strict=True):
                     rows.append(merge.merge_batch(mine))
@@ -236,8 +240,8 @@ class OpenSlice:
         if footer is not None:
             if not base_may_win(footer, logs, rule, self._table):
                 rule = replace(rule, ordering=())
-            self._by_position = have_row_numbers(logs, footer.num_rows)
-            self._base_schema = self._schema_for(rule, by_position=self._by_position)
+            self.by_position = have_row_numbers(logs, footer.num_rows)
+            self._base_schema = self._schema_for(rule, by_position=self.by_position)
         return SliceMerge(logs, rule)
 
     @property
@@ -255,8 +259,8 @@ class OpenSlice:
         threads: bool,
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows of the base file, merged with the log files."""
-        batches = self._base_batches(most_rows, most_bytes, groups, threads=threads)
-        if self._by_position:
+        batches = self.base_batches(most_rows, most_bytes, groups, threads=threads)
+        if self.by_position:
             return merge.merge_rows(batches)
         return merge.merge(batch for _, batch in batches)
 
@@ -269,13 +273,25 @@ class OpenSlice:
         """Return the row groups of the base file that must be read."""
         return choose_row_groups(footers, skipping, logs, keys_known=self._shape.key is None)
 
-    def _base_batches(
-        self, most_rows: int, most_bytes: int, groups: Sequence[int] | None, *, threads: bool
+    def base_batches(
+        self,
+        most_rows: int,
+        most_bytes: int,
+        groups: Sequence[int] | None,
+        *,
+        threads: bool,
+        columns: Sequence[str] | None = None,
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Yield the base file's rows in the table's columns, each batch with the number of its first row."""
+        """Yield the base file's rows in the table's columns, each batch with the number of its first row.
+
+        Args:
+            groups: the row groups to read; None for all.
+            columns: the columns to read; None for those of the result and of the merge.
+        """
+        wanted = self._base_schema if columns is None else pa.schema([self._table.field(name) for name in columns])
         assert self.parquet is not None  # noqa: S101  Callers check that there is a base file.
         assert self._base is not None  # noqa: S101  Callers check that there is a base file.
-        present, names = set(self.parquet.schema_arrow.names), self._base_schema.names
+        present, names = set(self.parquet.schema_arrow.names), wanted.names
         path = f"{self._storage.location}/{self._base.path}"
         stored = [name for name in self._shape.stored_names(names, self._instant) if name in present]
         footer = self.parquet.metadata
@@ -290,7 +306,7 @@ class OpenSlice:
             )
             for batch in (each for one in batches for each in split_rows(one, most_rows, most_bytes)):
                 shaped = batch if self._has_table_columns else self._shape.restore(batch, names, self._instant)
-                rows = conform(shaped, self._base_schema)
+                rows = conform(shaped, wanted)
                 yield start, rows if self._only is None else rows.filter(mask(self._only, rows))
                 start += batch.num_rows
 

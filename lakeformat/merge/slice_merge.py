@@ -114,6 +114,27 @@ class SliceMerge:
                 held, rows, size = [], 0, 0
         yield from self._merge_held(held)
 
+    @property
+    def rule(self) -> ReadRule:
+        """Return the rule of the merge. It has no ordering fields if no row of the base file can win by them."""
+        return self._rule
+
+    def find_matches(self, batch: pa.RecordBatch, start: int | None) -> tuple[Ints, Ints]:
+        """Return the positions of the batch's rows that the log files have too, and their positions in `Versions`.
+
+        Args:
+            batch: rows of the base file. The record keys are needed only if ``start`` is None.
+            start: the batch's first row number in the base file, if every log record has a row number; else None.
+        """
+        if start is None:
+            matches = pc.index_in(batch.column(RECORD_KEY), value_set=self._keys)
+            positions = np.flatnonzero(np.asarray(matches.is_valid()))
+            return positions, np.asarray(matches.drop_null()).astype(np.int64)
+        order = np.argsort(self._logs.position, kind="stable")
+        places = self._logs.position[order]
+        first, end = np.searchsorted(places, [start, start + batch.num_rows])
+        return places[first:end] - start, order[first:end]
+
     def merge_rows(self, batches: Iterable[tuple[int, pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
         """Merge batches with log files by row number in the base file, not by key.
 
@@ -128,7 +149,7 @@ class SliceMerge:
             first, end = np.searchsorted(places, [start, start + batch.num_rows])
             matched = order[first:end]
             if len(matched):
-                yield from self._merge_matches(batch, places[first:end] - start, matched)
+                yield from self.merge_matches(batch, places[first:end] - start, matched)
             else:
                 yield batch
 
@@ -144,9 +165,9 @@ class SliceMerge:
             yield batch
             return
         positions = np.flatnonzero(np.asarray(matches.is_valid()))
-        yield from self._merge_matches(batch, positions, np.asarray(matches.drop_null()).astype(np.int64))
+        yield from self.merge_matches(batch, positions, np.asarray(matches.drop_null()).astype(np.int64))
 
-    def _merge_matches(self, batch: pa.RecordBatch, positions: Ints, matched: Ints) -> Iterator[pa.RecordBatch]:
+    def merge_matches(self, batch: pa.RecordBatch, positions: Ints, matched: Ints) -> Iterator[pa.RecordBatch]:
         """Merge rows of a batch with the same records in the log files.
 
         The output is split into several batches if it contains more than 16 MB of log rows.
@@ -172,7 +193,7 @@ class SliceMerge:
 
     def _merge_rows_at(self, batch: pa.RecordBatch, positions: Ints, matched: Ints) -> pa.RecordBatch:
         self._matched[matched] = True
-        base_wins = self._base_wins(batch, positions, matched)
+        base_wins = self.base_wins(batch, positions, matched)
         deleted = self._logs.deleted[matched]
         left = np.ones(batch.num_rows, bool)
         left[positions[deleted & ~base_wins]] = False
@@ -192,7 +213,12 @@ class SliceMerge:
         for at in split_positions(rows, left, most_rows, most_bytes):
             yield gather(rows, at)
 
-    def _base_wins(self, batch: pa.RecordBatch, positions: Ints, matched: Ints) -> Mask:
+    def base_wins(self, batch: pa.RecordBatch, positions: Ints, matched: Ints) -> Mask:
+        """Return a flag per pair: whether the row of the base file wins by its ordering values.
+
+        Args:
+            positions, matched: as in `merge_matches`.
+        """
         if not self._rule.ordering:
             return np.zeros(len(positions), bool)
         at = pa.array(positions)

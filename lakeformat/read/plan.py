@@ -116,10 +116,13 @@ class SlicePart:
 
     Attributes:
         merging: how the files are merged, and which log blocks are visible.
+        replacing_only: whether to read only the rows that the log files changed or added; see
+            `lakeformat.files.replaced_rows`. Another reader reads the other rows of the base file.
     """
 
     slice: FileSlice
     merging: SliceMergeRules
+    replacing_only: bool = False
 
     @property
     def path(self) -> str:
@@ -128,8 +131,8 @@ class SlicePart:
 
     @property
     def size_bytes(self) -> int:
-        """Return the total size of all files of the slice in bytes."""
-        return self.slice.size_bytes
+        """Return the total size of the files to read in bytes."""
+        return self.log_bytes if self.replacing_only else self.slice.size_bytes
 
     @property
     def log_bytes(self) -> int:

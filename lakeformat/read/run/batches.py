@@ -17,6 +17,7 @@ from lakeformat.arrow.row_bytes import split_rows
 from lakeformat.files.footer_bounds import row_group_bounds
 from lakeformat.files.footers import choose_dictionary_reads, open_parquet, row_batches
 from lakeformat.files.missing_files import missing_file_error
+from lakeformat.files.replaced_rows import read_replacing_rows
 from lakeformat.files.slice_reader import read_slice
 from lakeformat.files.slice_skipping import Skipping
 from lakeformat.predicate import Always, mask, may_match, path_parts
@@ -93,7 +94,12 @@ def _batches(
     needed = pa.schema([(query.schema if name in wanted_names else full).field(name) for name in query.file_columns()])
     filtered = query.predicate != Always(True)
     for part in split.parts:
-        if isinstance(part, SlicePart):
+        if isinstance(part, SlicePart) and part.replacing_only:
+            rows = read_replacing_rows(
+                storage, part.slice, part.merging, full, needed.names,
+                most_rows=BATCH_ROWS, most_bytes=_MOST_BYTES, threads=threads,
+            )  # fmt: skip
+        elif isinstance(part, SlicePart):
             rows = read_slice(
                 storage, part.slice, part.merging, full, needed.names,
                 most_rows=BATCH_ROWS, most_bytes=_MOST_BYTES, threads=threads,

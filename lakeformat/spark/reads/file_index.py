@@ -25,7 +25,6 @@ from typing import Any, Final
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.model.files import BaseFile
 from lakeformat.predicate import Always, And, Predicate
-from lakeformat.read.plan import FilePart
 from lakeformat.read.query import ReadQuery, readable_schema
 from lakeformat.read.run.session import UNCUT, plan_read
 from lakeformat.spark.reads.catalyst import filters_to_predicate
@@ -66,6 +65,8 @@ class FilePruner:
     def keep(self, predicate: Predicate) -> frozenset[str] | None:
         """Return the paths of the base files that may hold a row for which the predicate is true; None for all files.
 
+        A base file with log files is kept if a row of either may match: the row may be one that log files replace.
+
         None is also returned if the plan fails, or if it no longer sees all files of the frame's instant.
         """
         if predicate in (Always(True), And(())):
@@ -82,7 +83,7 @@ class FilePruner:
             return None
         if plan.files != self._live:  # Old files were deleted, and the file index had to be replaced by a listing.
             return None
-        kept = frozenset(part.path for split in plan.splits for part in split.parts if isinstance(part, FilePart))
+        kept = frozenset(part.path for split in plan.splits for part in split.parts)
         with self._lock:
             while len(self._known) >= _REMEMBERED:
                 self._known.pop(next(iter(self._known)))

@@ -250,9 +250,10 @@ def _frame(
     unplanned = ReadFacts(snapshot.live.count, pushes=pushes, indexed=indexed, requested_way=via)
     if via == SOURCE or (not where and unplanned.files > _MOST_FILES and not indexed):
         return _by_source(spark, location, query, given, choose_way(unplanned))
-    plan = plan_native(context.store, snapshot, query)
+    plan = plan_native(context.store, snapshot, query, indexed=indexed)
     merged = len(plan.slices)
-    way = choose_way(ReadFacts(len(plan.files) + merged, len(plan.foreign) + merged, pushes, indexed, via))
+    files = len(plan.files) + merged + len(plan.scanned)
+    way = choose_way(ReadFacts(files, len(plan.foreign) + merged, pushes, indexed, via))
     if way.name == SOURCE:
         return _by_source(spark, location, query, given, way)
     if options.read.verify:

@@ -43,6 +43,7 @@ from lakeformat.spark.reads.file_index import FilePruner
 from lakeformat.spark.reads.jvm import SparkJvm
 from lakeformat.spark.reads.parquet_scan import BOTH_ZEROS, parquet_scan
 from lakeformat.spark.reads.predicate_to_column import column_of, condition_of, quoted
+from lakeformat.spark.reads.replaced_rows_scan import choose_slices, scan_without_replaced
 from lakeformat.spark.types import spark_schema
 from lakeformat.spark.verbs import original_verb
 from lakeformat.storage.port import Storage
@@ -71,7 +72,9 @@ class NativePlan:
         snapshot: the snapshot to read.
         query: the wanted columns and rows.
         kept: the base files to read that have no log files: a mapping of path to the part of the file to read.
-        slices: the file slices with log files, which lakeformat merges.
+        slices: the file slices with log files that lakeformat merges as a whole.
+        scanned: the file slices with log files whose base file Spark scans without the rows that log files replace.
+            lakeformat merges only these rows.
         files: the base files in ``kept``.
         foreign: paths of those ``files`` that Spark cannot read with the table's types, so that lakeformat reads them.
         statistics: the row counts of ``files`` and the bounds of their columns, from the file index.
@@ -81,6 +84,7 @@ class NativePlan:
     query: ReadQuery
     kept: Mapping[str, FilePart]
     slices: tuple[SlicePart, ...]
+    scanned: tuple[SlicePart, ...]
     files: tuple[BaseFile, ...]
     foreign: frozenset[str]
     statistics: FileStatistics
@@ -88,19 +92,25 @@ class NativePlan:
     @property
     def rows(self) -> int | None:
         """Return the number of rows that the query returns; None if the file index does not determine it."""
-        return self.statistics.rows if self.query.predicate == Always(True) and not self.slices else None
+        merges = self.slices or self.scanned
+        return self.statistics.rows if self.query.predicate == Always(True) and not merges else None
 
 
-def plan_native(store: TimelineStore, snapshot: Snapshot, query: ReadQuery) -> NativePlan:
+def plan_native(store: TimelineStore, snapshot: Snapshot, query: ReadQuery, *, indexed: bool) -> NativePlan:
     """Plan which files of a snapshot Spark's own scan reads for a query, and which files tasks of lakeformat read.
 
     Memory: for each file an object, and the bounds of some columns.
+
+    Args:
+        indexed: whether Spark's planner can ask lakeformat which files each query must read. Only then can it scan base
+            files that have log files.
     """
     storage, table = store.storage, snapshot.columns(store.storage.location)
     plan = plan_read(storage, snapshot, query, split_bytes=UNCUT)
     parts = [part for split in plan.splits for part in split.parts]
     kept = {part.path: part for part in parts if isinstance(part, FilePart)}
-    slices = tuple(part for part in parts if isinstance(part, SlicePart))
+    slices = [part for part in parts if isinstance(part, SlicePart)]
+    scanned, merged = choose_slices(slices, table.names) if indexed else ([], slices)
     full = readable_schema(table, meta_columns=True)
     fields = [full.field(name) for name in query.file_columns()]
     asked = {path: of for field in fields for path, of in _floating_leaves(field)}
@@ -108,8 +118,12 @@ def plan_native(store: TimelineStore, snapshot: Snapshot, query: ReadQuery) -> N
     statistics = file_statistics(snapshot, kept, asked, query.predicate if query.skipping else None)
     files = file_objects(statistics.files)
     shaped = frozenset(path for path, part in kept.items() if part.shape is not None)
-    foreign = shaped | _unreadable_for_spark(store, snapshot, files, table)
-    return NativePlan(snapshot, query, kept, slices, files, foreign, statistics)
+    bases = [part.slice.base for part in scanned if part.slice.base is not None]
+    unreadable = _unreadable_for_spark(store, snapshot, [*files, *bases], table)
+    merged += [part for part in scanned if part.path in unreadable]
+    scanned = [part for part in scanned if part.path not in unreadable]
+    foreign = shaped | unreadable.intersection(kept)
+    return NativePlan(snapshot, query, kept, tuple(merged), tuple(scanned), files, foreign, statistics)
 
 
 def native_scan(
@@ -135,21 +149,31 @@ def native_scan(
     options = BOTH_ZEROS if any(may_be_zero(plan.statistics, path) for path in without_nan) else {}
     for files, known in _by_folders([file for file in plan.files if file.path not in plan.foreign], folders):
         parts.append(parquet_scan(spark, storage.location, files, schema, known, options, index))
+    parts = [_hide_nans(part, schema, without_nan) for part in parts]
     theirs: list[Part] = [plan.kept[file.path] for file in plan.files if file.path in plan.foreign]
     theirs += plan.slices
+    left = None
+    if plan.scanned and index is not None:
+        left = scan_without_replaced(spark, storage, plan.scanned, schema, full, index)
+    if left is not None:  # The file index has no bounds of single base files with log files, so each float may be NaN.
+        parts.append(_hide_nans(left, schema, frozenset()))
+    theirs += [replace(part, replacing_only=left is not None) for part in plan.scanned]
     if theirs:
         splits = pack_splits(theirs, split_bytes, cores(spark))
         parts.append(_read_in_tasks(spark, storage, splits, replace(query, schema=wanted), table))
     frame = reduce(lambda above, below: above.union(below), parts or [spark.createDataFrame([], schema)])
-    guards = {field.name: guard for field in schema if (guard := _hide_nan(field, without_nan)) is not None}
-    if guards:
-        frame = frame.withColumns(guards)
     if query.predicate != Always(True):
         frame = frame.where(condition_of(query.predicate))
     # If the columns do not change, this step is left out, because each column costs calls into the JVM.
     if query.schema.names != wanted.names:
         frame = frame.select(*(column_of(column_path([name])) for name in query.schema.names))
     return frame if plan.rows is None else _with_known_count(frame, plan.rows)
+
+
+def _hide_nans(frame: DataFrame, schema: StructType, without_nan: Collection[str]) -> DataFrame:
+    """Wrap all columns whose values may be NaN; see `_hide_nan`."""
+    guards = {field.name: guard for field in schema if (guard := _hide_nan(field, without_nan)) is not None}
+    return frame.withColumns(guards) if guards else frame
 
 
 def _filters_records(spark: SparkSession) -> bool:

@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from lakeformat.model.files import BaseFile
@@ -29,7 +30,7 @@ from lakeformat.spark.types import spark_schema
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["BOTH_ZEROS", "parquet_scan"]
+__all__ = ["BOTH_ZEROS", "numbered_scan", "parquet_scan"]
 
 _LOG: Final = logging.getLogger("lakeformat.spark")
 #: Options of Spark's Parquet reader that make it return the rows of the listed files exactly.
@@ -112,6 +113,30 @@ def _indexed_relation(
         listed, values = [IndexedFolder(0, files)] if files else [], jvm.one(jvm.no_values)
     index = LakehouseFileIndex(jvm, _uri(location), listed, _jvm_type(spark, constants), values, pruner)
     return _frame(spark, jvm.named_index(index), schema, constants, {**_OPTIONS, **more})
+
+
+def numbered_scan(
+    spark: Any,
+    location: str,
+    files: Sequence[BaseFile],
+    schema: StructType,
+    column: str,
+    jvm: SparkJvm,
+    pruner: FilePruner,
+) -> DataFrame:
+    """Return a DataFrame of the rows of these files, with one more column: the file's position in ``files``.
+
+    Spark reads all columns of ``schema`` from the files. The other arguments are those of `parquet_scan`.
+
+    Args:
+        column: name of the column for the position.
+        jvm, pruner: choose the files for each query of the frame.
+    """
+    numbers = spark.createDataFrame(pa.table({column: pa.array(range(len(files)), pa.int32())}))
+    values = jvm.sequence(numbers._jdf.queryExecution().executedPlan().executeCollect())
+    listed = [IndexedFolder(at, (file,)) for at, file in enumerate(files)]
+    index = LakehouseFileIndex(jvm, _uri(location), listed, _jvm_type(spark, numbers.schema), values, pruner)
+    return _frame(spark, jvm.named_index(index), schema, numbers.schema, _OPTIONS)
 
 
 def _constants(schema: StructType, folders: FolderValues) -> StructType:
