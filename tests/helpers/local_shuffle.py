@@ -65,7 +65,9 @@ class LocalTaskRunner:
             rows = pa.Table.from_batches(moved)
             for task in set(rows.column(TASK).to_pylist()):
                 mine = rows.filter(pa.compute.equal(rows.column(TASK), task)).sort_by(BUCKET)
-                assert self._read(work, task) == in_order(mine)
+                read, moved_rows = self._read(work, task), in_order(mine)
+                assert read.schema == moved_rows.schema
+                assert str(read.to_pylist()) == str(moved_rows.to_pylist())  # As text, NaN equals NaN.
                 written += write_buckets(self.storage, mine.to_batches(7), work.buckets, f"0-{next(self.attempts)}")
         return written
 

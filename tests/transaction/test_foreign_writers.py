@@ -210,10 +210,10 @@ def test_foreign_clustering_plan_is_never_rolled_back(template: tuple[Path, Mode
 
 
 def roll_back_pending(storage: LocalStorage) -> None:
-    """Roll back our pending write, like another program that takes its writer for dead."""
+    """Roll back our pending write, like another program that takes its writer for dead and knows no stage folder."""
     store = TimelineStore(storage)
     for instant in store.load().pending:
-        roll_back(store, store.config(), SteppingClock(), instant)
+        roll_back(store, store.config(), SteppingClock(), instant, keeps_stage=True)
 
 
 def last_look() -> Callable[[Call], bool]:
