@@ -46,8 +46,8 @@ KINDS: dict[str, dict[str, Any]] = {
     "partial, layout 1": {"version": 6, "ordering": "ts", **PARTIAL},
     "buckets": {"ordering": "ts", "index": "BUCKET", "hoodie.bucket.index.num.buckets": 2},
 }
-#: The kinds that are tested by day.
-QUICK = ("event time, layout 1", "partial", "buckets")
+#: The kinds that the quick tests have.
+QUICK = ("event time, layout 1",)
 CONDITIONS = (
     "v > 1990", "v = 7", "x = 0", "x > 5", "x > 100000", "x is null", "t like 'new%'", "p = 'b'", "not (v <= 1900)",
     "s.a = 5", "s.f >= 1", "id in ('k0007', 'n1', 'k0014')", "p = 'a' and v > 50 or t is null",
@@ -183,7 +183,14 @@ def test_a_filter_on_a_partition_opens_its_files_only(spark: SparkSession, one: 
     assert ids(frame.where("p = 'b'")) == sorted(one.to_arrow(["id"], where="p = 'b'")["id"].to_pylist())
 
 
-@pytest.mark.parametrize("name", [name for name in SETTINGS if name != "nothing"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name == "all of them" else pytest.mark.slow)
+        for name in SETTINGS
+        if name != "nothing"
+    ],
+)
 def test_settings_of_the_session_change_no_rows(name: str, spark: SparkSession, one: Table) -> None:
     session = spark.newSession()
     for key, value in SETTINGS[name].items():

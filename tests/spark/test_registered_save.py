@@ -74,9 +74,14 @@ OPERATIONS = (
     ("delete_partition", {"hoodie.datasource.write.partitions.to.delete": "a"}),
     ("upsert", {"hoodie.index.type": "GLOBAL_SIMPLE"}),
 )
+#: The operations that the quick tests have.
+QUICK = ("upsert", "delete", "insert_overwrite")
 
 
-@pytest.mark.parametrize(("operation", "more"), OPERATIONS)
+@pytest.mark.parametrize(
+    ("operation", "more"),
+    [pytest.param(*each, marks=() if each[0] in QUICK else pytest.mark.slow) for each in OPERATIONS],
+)
 def test_each_operation_gives_the_rows_of_the_data_source_and_of_a_dict(
     operation: str, more: dict[str, str], spark: SparkSession, verbs: SparkSession, tmp_path: Path
 ) -> None:

@@ -121,7 +121,7 @@ def test_inserts_with_a_policy_or_without_a_key(options: dict[str, str], spark: 
     assert len(keys) == len(set(keys)) == (len(STORED) if options else len(STORED) + 50)
 
 
-@pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+@pytest.mark.parametrize("kind", [pytest.param("COPY_ON_WRITE", marks=pytest.mark.slow), "MERGE_ON_READ"])
 def test_tasks_fill_the_buckets_of_a_bucket_index(
     kind: str, spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
