@@ -210,7 +210,7 @@ def test_service_beside_a_writer_keeps_all_rows(name: str, kind: str, tmp_path: 
     case = make_case(service, kind, tmp_path)
     past = frozenset(entry.instant_time for entry in lakeformat.Table(case.copy()).history())
     both = 0
-    for number in numbers(count_changes(case, service), 10):
+    for number in numbers(count_changes(case, service), 6):
         storage = case.copy()
         outcome = run_beside(storage, service, number, THEIRS.run)
         ran, wrote = outcome.service is not None, outcome.other is not None
@@ -235,7 +235,7 @@ def test_writer_beside_a_service_succeeds_by_a_retry(name: str, kind: str, tmp_p
     recorder = FaultyStorage(case.copy())
     THEIRS.run(open_by(recorder, "alone"))
     ran = 0
-    for number in numbers(sum(call.changes for call in recorder.calls), 10):
+    for number in numbers(sum(call.changes for call in recorder.calls), 6):
         storage = case.copy()
         outcome = run_beside(storage, Service(THEIRS.run), number, service.run, {"lakeformat.write.retries": 3})
         # A write that was planned for another table version cannot be retried by itself.
@@ -255,7 +255,7 @@ def test_writer_beside_a_service_succeeds_by_a_retry(name: str, kind: str, tmp_p
 def test_two_runs_of_a_service_at_once_do_its_work_once(name: str, kind: str, tmp_path: Path) -> None:
     service = SERVICES[name]
     case = make_case(service, kind, tmp_path)
-    for number in numbers(count_changes(case, service), 10):
+    for number in numbers(count_changes(case, service), 6):
         storage = case.copy()
         outcome = run_beside(storage, service, number, service.run)
         done = (outcome.service is not None) + (outcome.other is not None)

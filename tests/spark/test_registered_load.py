@@ -298,6 +298,7 @@ print(json.dumps([before, after, absent, plan, other]))
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("table", ["COPY_ON_WRITE"], indirect=True)
 @pytest.mark.skipif(find_spec("grpc") is None, reason="Spark Connect needs pyspark[connect]")
 def test_load_over_spark_connect_is_the_scan_of_spark(table: Table, tmp_path: Path) -> None:
     said = run_application(CONNECT, table.context.storage.location, cwd=tmp_path)
