@@ -58,8 +58,8 @@ def widths(path: Path) -> list[float]:
 @pytest.mark.parametrize(
     ("curve", "task_bytes"),
     [
-        pytest.param("linear", 1, id="linear, divided", marks=pytest.mark.slow),
-        pytest.param("hilbert", 1 << 30, id="hilbert, a task a group"),
+        pytest.param("linear", 1, id="linear, divided", marks=pytest.mark.nightly),
+        pytest.param("hilbert", 1 << 30, id="hilbert, a task a group", marks=pytest.mark.slow),
         pytest.param("linear", 1 << 30, id="linear, a task a group", marks=pytest.mark.nightly),
         pytest.param("hilbert", 1, id="hilbert, divided", marks=pytest.mark.nightly),
     ],

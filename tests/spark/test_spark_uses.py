@@ -282,14 +282,14 @@ LONG = {(many_filters, "guarded", True)}
 
 
 def cases() -> Iterator[Any]:
-    """Yield all uses with pushed filters, one way of each first.
+    """Yield all uses with pushed filters: every second use in one way first.
 
     Nights add those without pushdown, and the long ones.
     """
     for (at, use), way, pushes in product(enumerate(USES), WAYS, (True, False)):
         by_night = not pushes or (use, way, pushes) in LONG or (use in _LONG_USES and WAYS[at % len(WAYS)] != way)
         marks = [pytest.mark.nightly] if by_night else []
-        if use in _LONG_USES or WAYS[at % len(WAYS)] != way:
+        if use in _LONG_USES or WAYS[at % len(WAYS)] != way or at % 2:
             marks.append(pytest.mark.slow)
         yield pytest.param(use, way, pushes, marks=marks, id=f"{use.__name__}-{way}-{'on' if pushes else 'off'}")
 

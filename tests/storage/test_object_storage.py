@@ -295,6 +295,7 @@ NOWHERE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("url", NOWHERE)
 def test_a_network_that_is_down_is_an_error_of_one_line_without_secrets(url: str) -> None:
     options = NOWHERE[url]

@@ -88,6 +88,7 @@ BESIDE = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", BESIDE, ids=str)
 def test_write_outside_the_planned_file_groups_succeeds(way: Way, template: tuple[Path, Model], tmp_path: Path) -> None:
     storage, plan = make_planned(template[0], tmp_path)
