@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -127,13 +128,16 @@ class SliceMerge:
             start: the batch's first row number in the base file, if every log record has a row number; else None.
         """
         if start is None:
-            matches = pc.index_in(batch.column(RECORD_KEY), value_set=self._keys)
-            positions = np.flatnonzero(np.asarray(matches.is_valid()))
-            return positions, np.asarray(matches.drop_null()).astype(np.int64)
-        order = np.argsort(self._logs.position, kind="stable")
-        places = self._logs.position[order]
+            return _matched_pairs(pc.index_in(batch.column(RECORD_KEY), value_set=self._keys))
+        order, places = self._by_row_number
         first, end = np.searchsorted(places, [start, start + batch.num_rows])
         return places[first:end] - start, order[first:end]
+
+    @cached_property
+    def _by_row_number(self) -> tuple[Ints, Ints]:
+        """Return the positions of the records in `Versions`, by ascending row number, and these row numbers."""
+        order = np.argsort(self._logs.position, kind="stable")
+        return order, self._logs.position[order]
 
     def merge_rows(self, batches: Iterable[tuple[int, pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
         """Merge batches with log files by row number in the base file, not by key.
@@ -143,13 +147,10 @@ class SliceMerge:
         Args:
             batches: pairs of a batch's first row number in the base file, and the batch.
         """
-        order = np.argsort(self._logs.position, kind="stable")
-        places = self._logs.position[order]
         for start, batch in batches:
-            first, end = np.searchsorted(places, [start, start + batch.num_rows])
-            matched = order[first:end]
+            positions, matched = self.find_matches(batch, start)
             if len(matched):
-                yield from self.merge_matches(batch, places[first:end] - start, matched)
+                yield from self.merge_matches(batch, positions, matched)
             else:
                 yield batch
 
@@ -164,8 +165,7 @@ class SliceMerge:
         if matches.null_count == len(matches):
             yield batch
             return
-        positions = np.flatnonzero(np.asarray(matches.is_valid()))
-        yield from self.merge_matches(batch, positions, np.asarray(matches.drop_null()).astype(np.int64))
+        yield from self.merge_matches(batch, *_matched_pairs(matches))
 
     def merge_matches(self, batch: pa.RecordBatch, positions: Ints, matched: Ints) -> Iterator[pa.RecordBatch]:
         """Merge rows of a batch with the same records in the log files.
@@ -322,3 +322,12 @@ class _Cells:
         if self.kept_rows is not None:
             return replace_and_take(column, self.base, values, self.kept_rows, self.among)
         return replace_values(column, self.mask, values)
+
+
+def _matched_pairs(matches: pa.Array) -> tuple[Ints, Ints]:
+    """Return the positions of the rows that have a match, and their matches.
+
+    Args:
+        matches: for each row the position of its match; null if it has none.
+    """
+    return np.flatnonzero(np.asarray(matches.is_valid())), np.asarray(matches.drop_null()).astype(np.int64)

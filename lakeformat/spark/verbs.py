@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["FORMAT", "Call", "original_verb", "unwrap_verbs", "wrap_verbs"]
+__all__ = ["FORMAT", "Call", "options_in", "original_verb", "unwrap_verbs", "wrap_verbs"]
 
 _LOG: Final = logging.getLogger("lakeformat.spark")
 #: The name of the format. Spark compares names of Python data sources without regard to case.
@@ -227,6 +227,11 @@ def unwrap_verbs() -> None:
             if wrapped.owner.__dict__.get(wrapped.name) is wrapped.wrapper:
                 setattr(wrapped.owner, wrapped.name, wrapped.original)
         _WRAPPED.clear()
+
+
+def options_in(spark: Any, options: Any) -> dict[str, str]:
+    """Return a Scala map of options as a dict."""
+    return dict(spark._jvm.scala.jdk.javaapi.CollectionConverters.asJava(options))
 
 
 def original_verb(target: Any, name: str) -> Callable[..., Any]:

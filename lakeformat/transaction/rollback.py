@@ -294,10 +294,10 @@ def roll_back(
         keeps_stage: whether the staged files stay, because the caller may write them again.
     """
     timeline, claim = store.load(), claims.read_claim(store.storage, victim.time)
+    claim_of_stage = None if keeps_stage else claim
     current = timeline.find(victim.time)
     if current is None:
-        if not keeps_stage:
-            _delete_stage(store, claim)
+        _delete_stage(store, claim_of_stage)
         prepare_removal(store, victim.time)
         # On storage without locks the table may have moved to another version without a rollback of the write.
         if not store.storage.has_lock or was_rolled_back(store, timeline, victim.time):
@@ -313,8 +313,7 @@ def roll_back(
         if not _decide_rollback(store, rollback, victim, claim):
             claims.release(store.storage, rollback.time)
             return False
-        if not keeps_stage:
-            _delete_stage(store, claim)
+        _delete_stage(store, claim_of_stage)
         _finish_rollback(store, rollback, clock)
     return True
 

@@ -380,7 +380,7 @@ def find_bucket_places(storage: Storage, job: WriteJob, snapshot: Snapshot) -> B
     append_rules = make_append_rules(job, snapshot, TimelineStore(storage).read_compaction_groups(snapshot.timeline))
     if not may_append_in_tasks(job, snapshot, append_rules):
         return None
-    return BucketPlaces.of(snapshot, append_rules, BucketIndex(job.index_settings).rule(storage, snapshot))
+    return BucketPlaces.of(snapshot, append_rules, BucketIndex(job.index_settings).hash(storage, snapshot))
 
 
 def publish_appended(
@@ -446,7 +446,7 @@ def _move_to_places(
     """
     job, compacting = session.job, session.context.store.read_compaction_groups(snapshot.timeline)
     rules = make_append_rules(job, snapshot, compacting)
-    current = BucketPlaces.of(snapshot, rules, planned.rule)
+    current = BucketPlaces.of(snapshot, rules, planned.hashing)
     # A task drops the deletes of a new bucket. It also does not see that log files have deleted rows.
     takes_deletes = job.operation is Operation.DELETE or IS_DELETED in job.prepare.prepared_schema.names
     deleting = {

@@ -27,7 +27,7 @@ OPERATION = "hoodie.datasource.write.operation"
 
 @pytest.fixture
 def verbs(spark: SparkSession) -> Iterator[SparkSession]:
-    """Yield a session of which ``save`` is wrapped. Afterwards PySpark's own is back."""
+    """Yield a session whose ``save`` is wrapped. Afterwards put PySpark's own method back."""
     session = spark.newSession()
     register(session)
     yield session

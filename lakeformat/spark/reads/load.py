@@ -23,6 +23,7 @@ from lakeformat.spark.jobs import context_of, task_errors
 from lakeformat.spark.reads.frames import read_snapshot
 from lakeformat.spark.register import use_this_python
 from lakeformat.spark.types import requested_schema, spark_schema
+from lakeformat.spark.verbs import options_in
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -43,7 +44,7 @@ def load_frame(call: Call) -> DataFrame:
     """
     reader = call.target
     is_classic = hasattr(reader, "_jreader")
-    options = _classic_options(reader) if is_classic else dict(reader._options)
+    options = options_in(reader._spark, reader._jreader.extraOptions()) if is_classic else dict(reader._options)
     if call.path is not None and any(name.lower() == _PATH for name in options):
         return call.original()  # Spark's own error names its setting for paths that are given twice.
     paths = [call.path] if isinstance(call.path, str) else call.path
@@ -107,11 +108,6 @@ def _is_open_to_spark(spark: Any, location: str) -> bool:
         reason = str(error).strip().partition("\n")[0]
     _LOG.info("%s is read by the data source, because Spark's own scan cannot open it: %s", location, reason)
     return False
-
-
-def _classic_options(reader: Any) -> dict[str, str]:
-    convert = reader._spark._jvm.scala.jdk.javaapi.CollectionConverters.asJava
-    return dict(convert(reader._jreader.extraOptions()))
 
 
 def _classic_schema(reader: Any) -> StructType | None:

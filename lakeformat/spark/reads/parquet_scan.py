@@ -108,7 +108,7 @@ def _indexed_relation(
         grouped = groupby(sorted(files, key=lambda file: file.partition_path), lambda file: file.partition_path)
         listed = [IndexedFolder(at, tuple(some)) for at, (_, some) in enumerate(grouped)]
         names = [folder.files[0].partition_path for folder in listed]
-        values = jvm.sequence(_internal_rows(spark, folders, names, constants.names))
+        values = jvm.sequence(_internal_rows(spark, _folder_values(folders, names, constants.names)))
     else:
         listed, values = [IndexedFolder(0, files)] if files else [], jvm.one(jvm.no_values)
     index = LakehouseFileIndex(jvm, _uri(location), listed, _jvm_type(spark, constants), values, pruner)
@@ -132,11 +132,11 @@ def numbered_scan(
         column: name of the column for the position.
         jvm, pruner: choose the files for each query of the frame.
     """
-    numbers = spark.createDataFrame(pa.table({column: pa.array(range(len(files)), pa.int32())}))
-    values = jvm.sequence(numbers._jdf.queryExecution().executedPlan().executeCollect())
+    numbers = pa.table({column: pa.array(range(len(files)), pa.int32())})
+    constants, values = spark_schema(numbers.schema), jvm.sequence(_internal_rows(spark, numbers))
     listed = [IndexedFolder(at, (file,)) for at, file in enumerate(files)]
-    index = LakehouseFileIndex(jvm, _uri(location), listed, _jvm_type(spark, numbers.schema), values, pruner)
-    return _frame(spark, jvm.named_index(index), schema, numbers.schema, _OPTIONS)
+    index = LakehouseFileIndex(jvm, _uri(location), listed, _jvm_type(spark, constants), values, pruner)
+    return _frame(spark, jvm.named_index(index), schema, constants, _OPTIONS)
 
 
 def _constants(schema: StructType, folders: FolderValues) -> StructType:
@@ -187,7 +187,7 @@ def _relation(
     cache = sources.FileStatusCache.getOrCreate(session)
     paths = _cache_statuses(spark, cache, location, files)
     names = sorted({file.partition_path for file in files}) if known else []
-    rows = list(_internal_rows(spark, folders, names, known)) if known else []
+    rows = list(_internal_rows(spark, _folder_values(folders, names, known))) if known else []
     places = [path_of(_uri(location, name)) for name in names]
     spec = sources.PartitionSpec(_jvm_type(spark, constants), python.toSeq(list(map(place_of, rows, places))))
     index = sources.InMemoryFileIndex(
@@ -221,13 +221,17 @@ def _cache_statuses(spark: Any, cache: Any, location: str, files: Sequence[BaseF
     return paths
 
 
-def _internal_rows(spark: Any, folders: FolderValues, names: Sequence[str], columns: Sequence[str]) -> Any:
-    """Return the partition values of folders as an array of Spark's internal rows, one for each folder.
+def _folder_values(folders: FolderValues, names: Sequence[str], columns: Sequence[str]) -> pa.Table:
+    """Return the partition values of folders, one row for each folder.
 
     Args:
         names: partition paths of the folders.
         columns: names of the partition columns.
     """
-    values = folders.values.select(columns).take([folders.rows[name] for name in names])
+    return folders.values.select(columns).take([folders.rows[name] for name in names])
+
+
+def _internal_rows(spark: Any, values: pa.Table) -> Any:
+    """Return rows as an array of Spark's internal rows."""
     frame = spark.createDataFrame(values, spark_schema(values.schema))
     return frame._jdf.queryExecution().executedPlan().executeCollect()

@@ -11,7 +11,7 @@ import logging
 import os
 import pickle
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from threading import Lock
@@ -30,7 +30,7 @@ from lakeformat.spark.jobs import Batches, context_of, describe_jobs, has_execut
 from lakeformat.spark.register import use_this_python
 from lakeformat.spark.services import compactor_for, deleter_for, rewriter_for
 from lakeformat.spark.types import arrow_schema
-from lakeformat.spark.verbs import FORMAT, Call, original_verb
+from lakeformat.spark.verbs import FORMAT, Call, options_in, original_verb
 from lakeformat.spark.writes.merge_place import choose_merge_place
 from lakeformat.spark.writes.shuffle import SparkShuffle
 from lakeformat.spark.writes.writer import DirectSparkWriter, SkippedWriter, StagedWriter, TableWriter, plan_writer
@@ -102,7 +102,7 @@ def save_call_of(writer: Any, path: str | os.PathLike[str] | None) -> SaveCall:
             "sortBy": said.sortColumnNames(),
             "clusterBy": said.clusteringColumns(),
         }
-        options = {pair._1(): pair._2() for pair in _java_items(said.extraOptions().originalMap())}
+        options = options_in(writer._df.sparkSession, said.extraOptions().originalMap())
         by = _names_in(said.partitioningColumns())
         called = tuple(verb for verb, columns in verbs.items() if _names_in(columns))
         return SaveCall(writer._df, where, options, said.curmode().toString().lower(), by, called)
@@ -117,15 +117,12 @@ def save_call_of(writer: Any, path: str | os.PathLike[str] | None) -> SaveCall:
     return SaveCall(frame, where, options, mode, tuple(said.partitioning_cols), called)
 
 
-def _java_items(scala: Any) -> Iterator[Any]:
-    items = scala.iterator()
-    while items.hasNext():
-        yield items.next()
-
-
 def _names_in(option: Any) -> tuple[str, ...]:
     """Return the texts in a Scala ``Option[Seq[String]]``."""
-    return tuple(_java_items(option.get())) if option.isDefined() else ()
+    names, items = [], option.get().iterator() if option.isDefined() else None
+    while items is not None and items.hasNext():
+        names.append(items.next())
+    return tuple(names)
 
 
 def save(call: Call) -> None:

@@ -183,12 +183,12 @@ class SkippedWriter(TableWriter):
 
 
 class StagedWriter(TableWriter):
-    """The writer for operations whose rows are merged in one process, such as upsert and delete.
+    """The writer for operations whose rows are staged before files are written, such as upsert and delete.
 
-    These operations need one process to search stored keys, to combine rows of the same key, and to fill the buckets of
-    a bucket index.
+    Stored keys must be searched, rows of the same key combined, or the buckets of a bucket index filled.
 
-    Tasks write prepared rows to stage files. ``commit`` tags these rows and merges them into files, in one process.
+    Tasks write prepared rows to stage files. `finish` tags these rows and merges them into files, in one process. A
+    registered ``save`` may let tasks merge them instead.
     """
 
     def __init__(self, context: TableContext, job: WriteJob, known: frozenset[str]) -> None:

@@ -26,9 +26,8 @@ import pyarrow.compute as pc
 from lakeformat.arrow.conform import conform
 from lakeformat.arrow.gather import gather, gather_column
 from lakeformat.arrow.row_bytes import split_rows
-from lakeformat.codec.java import FieldRule
 from lakeformat.file_system_view.snapshot import Snapshot
-from lakeformat.index.bucket import bucket_ids, bucket_of
+from lakeformat.index.bucket import BucketHash, bucket_of
 from lakeformat.index.stored_keys import flag_deleted_pairs, select_one_place
 from lakeformat.model.operation import Operation
 from lakeformat.model.record import RECORD_KEY
@@ -374,14 +373,14 @@ class BucketPlaces:
 
     Attributes:
         groups: for the partition path and number of each existing bucket, its file id and the log file to write.
-        rule: how the hashed fields are read from a record key.
+        hashing: the hash that gives each key its bucket.
     """
 
     groups: Mapping[tuple[str, int], tuple[str, LogPlace]]
-    rule: FieldRule
+    hashing: BucketHash
 
     @classmethod
-    def of(cls, snapshot: Snapshot, append_rules: AppendRules, rule: FieldRule) -> BucketPlaces:
+    def of(cls, snapshot: Snapshot, append_rules: AppendRules, hashing: BucketHash) -> BucketPlaces:
         """Return the log files to write for the buckets that have a file slice in the snapshot."""
         groups = {
             (piece.group.partition_path, bucket_of(piece.group.file_id) or 0): (
@@ -390,7 +389,7 @@ class BucketPlaces:
             )
             for piece in snapshot.each_slice()
         }
-        return cls(groups, rule)
+        return cls(groups, hashing)
 
 
 def may_append_in_tasks(job: WriteJob, snapshot: Snapshot, append_rules: AppendRules) -> bool:
@@ -453,8 +452,7 @@ def _group_into_buffers(batches: Iterable[pa.RecordBatch], most_bytes: int) -> I
 def _split_by_bucket(
     path: str, rows: pa.Table, places: BucketPlaces, job: WriteJob
 ) -> Iterator[tuple[Bucket, LogPlace]]:
-    settings = job.index_settings
-    numbers = bucket_ids(rows.column(RECORD_KEY), settings.hash_fields, settings.buckets, places.rule)
+    numbers = places.hashing.numbers(rows.column(RECORD_KEY))
     order = np.argsort(numbers, kind="stable")
     for at in np.split(order, np.flatnonzero(np.diff(numbers[order])) + 1):
         if not len(at):

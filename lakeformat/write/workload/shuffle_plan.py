@@ -480,11 +480,15 @@ def may_skip_shuffle(
     for bucket, task in zip(buckets, tasks, strict=True):
         own[task] = own.get(task, 0) + bucket.updates + bucket.inserts
         partitions.setdefault(task, set()).add(bucket.partition_path)
+    if max(own.values(), default=0) > most_rows:
+        return False
     known = {bucket.partition_path for bucket in buckets}
+    most_reads = _MOST_READS * sum(sum(stage.values()) for stage in stages)
     read = opened = 0
     for wanted in partitions.values():
         for stage in stages:
             rows = [count for path, count in stage.items() if path in wanted or path not in known]
             read, opened = read + sum(rows), opened + len(rows)
-    total = sum(sum(stage.values()) for stage in stages)
-    return read <= _MOST_READS * total and opened <= _MOST_OPENED and max(own.values(), default=0) <= most_rows
+            if read > most_reads or opened > _MOST_OPENED:
+                return False
+    return True
