@@ -26,7 +26,7 @@ from lakeformat.timeline.timeline import Timeline
 from lakeformat.transaction import claims
 from lakeformat.transaction.claims import advise_to_wait
 from lakeformat.transaction.commit import OpenCommit
-from lakeformat.transaction.conflict import OverlapError
+from lakeformat.transaction.conflict import OverlapError, conflict_of
 from lakeformat.transaction.rollback import revert_run
 from lakeformat.transaction.transaction import Transaction
 
@@ -96,17 +96,20 @@ class ScheduledService:
             raise PlanOvertakenError(str(error)) from None
 
     def plan_again(self, attempt: Callable[[], _Result]) -> _Result:
-        """Run an attempt to plan, and again if another process was first: planning is cheap.
+        """Run an attempt to plan, and again if another process was first or has archived a commit: planning is cheap.
 
         Raises:
-            PlanOvertakenError: the last attempt failed, too.
+            WriteConflictError: the last attempt failed, too.
         """
-        for _ in range(self.transaction.settings.retries):
+        tries = 1 + self.transaction.settings.retries
+        while True:
+            tries -= 1
             try:
                 return attempt()
-            except PlanOvertakenError as error:
+            except (PlanOvertakenError, FileNotFoundError) as error:
+                if not tries:
+                    raise conflict_of(self.transaction.storage.location, error) from None
                 _LOG.info("%s; planning again", error)
-        return attempt()
 
     def release(self, commit: OpenCommit) -> None:
         """Release the claim of a plan that `begin` wrote, so that any process may run the plan. Call under the lock."""
@@ -245,7 +248,7 @@ class ScheduledService:
         """Undo the run if the block raises an error. Unless ``keeps_plan``, remove the plan too.
 
         Raises:
-            WriteConflictError: a file is missing because another writer has undone this run.
+            WriteConflictError: a file is missing because another process has deleted it.
         """
         is_ours = True
 
@@ -259,16 +262,16 @@ class ScheduledService:
         try:
             with self.transaction.delete_stage_on_failure(), self.transaction.undo_on_failure(undo):
                 yield
-        except FileNotFoundError:
+        except FileNotFoundError as error:
             if not is_ours:
                 raise self._make_undone_error(commit) from None
-            raise
+            raise conflict_of(self.transaction.storage.location, error) from None
 
     def _undo(self, commit: OpenCommit, *, keeps_plan: bool) -> None:
         if keeps_plan:
             revert_run(self.transaction.store, commit.instant)
         else:
-            self.transaction.undo(commit)
+            self.transaction.undo(commit, keeps_stage=False)
 
 
 def find_newest_schema_text(context: TableContext, snapshot: Snapshot) -> str:

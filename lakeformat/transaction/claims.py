@@ -40,7 +40,7 @@ from lakeformat.storage.port import (
 )
 from lakeformat.timeline.store import TimelineStore, put_once
 from lakeformat.timeline.timeline import Timeline
-from lakeformat.transaction.decisions import Check, DecisionState, decide, settle
+from lakeformat.transaction.decisions import Check, Decision, DecisionState, decide, settle
 
 __all__ = [
     "DEAD_AFTER_MS",
@@ -71,6 +71,7 @@ __all__ = [
     "remove_heartbeat",
     "renew_heartbeat",
     "take_over_claim",
+    "was_given_up",
 ]
 
 #: The kind of a claim whose writer is one process, which locks the claim file before it releases the table's lock.
@@ -191,13 +192,30 @@ def _claim_content(kind: str, token: str, dead_after_ms: int, **flags: bool) -> 
     return {**content, **{name: True for name, is_set in flags.items() if is_set}}
 
 
+def was_given_up(state: DecisionState, instant: Instant) -> bool:
+    """Tell whether another process took the claimant of an instant for dead, and decided that the claim is removed."""
+    return instant.time in state.undone_times or instant.time <= state.archived_to
+
+
 def decide_claimed(store: TimelineStore, instant: Instant, check: Check, lease: Lease | None = None) -> None:
-    """Decide a step of an instant that this process has claimed. If that is a conflict, release the claim.
+    """Decide the first step of an instant that this process has claimed. If that is a conflict, release the claim.
 
     The arguments are those of `decide`.
+
+    Raises:
+        WriteConflictError: another process took this one for dead and has removed the claim. Nothing was decided.
     """
+
+    def check_claimed(state: DecisionState, timeline: Timeline) -> Decision | None:
+        if was_given_up(state, instant):
+            raise WriteConflictError(
+                f"another process took {instant.action.value} {instant.time} of {store.storage.location} for dead; "
+                "run it again"
+            )
+        return check(state, timeline)
+
     try:
-        decide(store, check, lease=lease)
+        decide(store, check_claimed, lease=lease)
     except WriteConflictError:
         release(store.storage, instant.time)
         raise

@@ -22,7 +22,7 @@ from lakeformat.transaction.decisions import Decision, DecisionState, Kind, deci
 from lakeformat.transaction.foreign_writes import ADVICE
 from lakeformat.transaction.rollback import was_rolled_back
 
-__all__ = ["TOKEN_KEY", "NewKeyCheck", "OpenCommit", "check_pending", "put_completed"]
+__all__ = ["TOKEN_KEY", "NewKeyCheck", "OpenCommit", "check_barrier", "check_pending", "put_completed"]
 
 _LOG: Final = logging.getLogger("lakeformat.write")
 
@@ -128,9 +128,18 @@ def check_pending(store: TimelineStore, commit: OpenCommit, timeline: Timeline, 
             f"instant {commit.time} of {location} was rolled back by another writer while it ran; run the write "
             f"again; {ADVICE}"
         )
-    if commit.begun < state.barrier:
+    check_barrier(location, commit.time, commit.begun, state)
+
+
+def check_barrier(location: str, instant_time: str, begun: int, state: DecisionState) -> None:
+    """Raise `WriteConflictError` if a commit was undone, or the table was upgraded, since an instant began.
+
+    Args:
+        begun: number of the decisions made when the instant began.
+    """
+    if begun < state.barrier:
         raise WriteConflictError(
-            f"{location} was restored or upgraded while instant {commit.time} ran; run the write again"
+            f"{location} was restored or upgraded while instant {instant_time} ran; run the write again"
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
-from lakeformat.errors import LakeformatError, WriteConflictError
+from lakeformat.errors import LakeformatError, TableNotFoundError, WriteConflictError
 from lakeformat.model.commit import CommitMetadata, WriteStat
 from lakeformat.model.files import FileGroupId, LogFileName
 
@@ -30,7 +30,7 @@ class OverlapError(WriteConflictError):
 
 def conflict_of(location: str, error: Exception) -> Exception:
     """Return the error for an attempt that another process has disturbed: a conflict, whatever the attempt raised."""
-    if isinstance(error, WriteConflictError):
+    if isinstance(error, (WriteConflictError, TableNotFoundError)):
         return error
     if isinstance(error, LakeformatError):
         return WriteConflictError(str(error))

@@ -33,6 +33,7 @@ from lakeformat.storage.port import Clock, FileInfo, check_path, own_path
 from lakeformat.timeline.store import TimelineStore, put_once
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.transaction import claims
+from lakeformat.transaction.conflict import conflict_of
 from lakeformat.transaction.decisions import (
     Decision,
     DecisionState,
@@ -85,7 +86,8 @@ def recover(
 ) -> tuple[DecisionState, Timeline]:
     """Finish pending restores and rollbacks, undo the writes of dead writers, and remove leftover files.
 
-    Return the state of the decisions before, and the newest timeline.
+    Return the state of the decisions before, but with the writes that are undone now, whose times no new instant may
+    have; and the newest timeline.
 
     Args:
         kept_plan: instant time of a clustering that the caller wants to run. If an earlier run of it has died, the plan
@@ -96,8 +98,23 @@ def recover(
 
     Raises:
         WriteConflictError: a restore or the rollback of a completed commit is running or is another program's, or the
-            table is being moved to another version. A write would read commits that go.
+            table is being moved to another version. A write would read commits that go. Or a file that is needed was
+            deleted, because another process recovers or archives at the same time.
     """
+    try:
+        return _recover(store, config, clock, kept_plan, restore_target, claimed)
+    except FileNotFoundError as error:
+        raise conflict_of(store.storage.location, error) from None
+
+
+def _recover(
+    store: TimelineStore,
+    config: TableConfig,
+    clock: Clock,
+    kept_plan: str | None,
+    restore_target: str | None,
+    claimed: Sequence[FileInfo] | None,
+) -> tuple[DecisionState, Timeline]:
     claimed = claims.list_claims(store.storage) if claimed is None else claimed
     # Without locks, one listing of the heartbeats shows most writers to be alive, and saves two requests for each.
     is_beside = bool(claimed) and not store.storage.has_lock
@@ -110,7 +127,8 @@ def recover(
     if state.moving:
         raise make_moving_error(store.storage.location)
     timeline = _erase_late_files(store, state, timeline)
-    restores = [instant for instant in timeline.pending if instant.action is Action.RESTORE]
+    undos = [instant for instant in timeline.pending if instant.action in {Action.RESTORE, Action.ROLLBACK}]
+    restores = [instant for instant in undos if instant.action is Action.RESTORE]
     if restores:
         finish_restores(CommitUndo(store, config, clock), restores, restore_target=restore_target)
         timeline = store.load()
@@ -124,15 +142,37 @@ def recover(
         _settle_dead_write(store, config, clock, instant, is_wanted=instant.time == kept_plan)
     _remove_dead_savepoints(store, timeline, clock)
     timeline = store.load() if any_dead else timeline
-    for time, claim in claims.choose_stale_claims(store.storage, claimed, timeline, clock).items():
-        remove_markers(store.storage, time)
-        _delete_stage(store, claim)
-        claims.release(store.storage, time)
+    stale = claims.choose_stale_claims(store.storage, claimed, timeline, clock)
+    for time, claim in stale.items():
+        _remove_stale_claim(store, state, timeline, time, claim)
+    if undos or any_dead or stale:
+        after, _, timeline = settle(store)
+        state = replace(state, undone=after.undone)
     if store.storage.has_lock or store.storage.location not in _CLEARED:
         _CLEARED.add(store.storage.location)
         _clear_old_files(store, state, clock)
         claims.forget_heartbeats(store.storage, state, timeline, clock)
     return state, timeline
+
+
+def _remove_stale_claim(
+    store: TimelineStore, state: DecisionState, timeline: Timeline, time: str, claim: claims.Claim
+) -> None:
+    """Remove a claim whose instant is not pending, with its markers and its stage folder.
+
+    On storage without locks the writer of an instant that is not on the timeline may only be slow. Therefore it is
+    decided that the instant cannot begin any more.
+    """
+    if not store.storage.has_lock and time not in timeline.taken_times and time not in state.undone:
+
+        def check(_: DecisionState, now: Timeline) -> Decision | None:
+            return None if time in now.taken_times else Decision(kind=Kind.REMOVE, instant_time=time, undoes=time)
+
+        if decide(store, check) is None:  # The writer lives.
+            return
+    remove_markers(store.storage, time)
+    _delete_stage(store, claim)
+    claims.release(store.storage, time)
 
 
 def _finish_rollbacks(store: TimelineStore, config: TableConfig, clock: Clock, timeline: Timeline) -> Timeline:
@@ -323,7 +363,7 @@ def _decide_rollback(store: TimelineStore, rollback: Instant, victim: Instant, c
 
     def check(state: DecisionState, timeline: Timeline) -> Decision | None:
         current = timeline.find(victim.time)
-        if current is None or current.state is State.COMPLETED:
+        if current is None or current.state is State.COMPLETED or claims.was_given_up(state, rollback):
             return None
         if _is_being_rolled_back(store, timeline, victim.time):
             return None

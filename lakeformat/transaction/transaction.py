@@ -41,7 +41,7 @@ from lakeformat.timeline.write_report import Report
 from lakeformat.transaction import claims
 from lakeformat.transaction.batch_ids import make_batches_entry, read_last_batches
 from lakeformat.transaction.claims import PROCESS, advise_on_plan, keep_alive
-from lakeformat.transaction.commit import NewKeyCheck, OpenCommit, put_completed
+from lakeformat.transaction.commit import NewKeyCheck, OpenCommit, check_barrier, put_completed
 from lakeformat.transaction.commit_listeners import (
     Callbacks,
     CommitListener,
@@ -203,8 +203,7 @@ class Transaction:
 
     def skip(self, snapshot: Snapshot, why: str) -> WriteResult:
         """Return the result of a write that has nothing to do, and log it. ``why`` is the reason."""
-        operation = self.settings.operation.value
-        result = WriteResult(snapshot.instant_time or "", operation, self.report.as_dict(), why)
+        result = WriteResult(snapshot.instant_time or "", self.settings.operation.value, self.report.as_dict(), why)
         _LOG.info("%s: %s", self.storage.location, result)
         return result
 
@@ -246,7 +245,8 @@ class Transaction:
         """Decide a clustering or compaction plan: create its requested file.
 
         Raises:
-            WriteConflictError: another writer has changed or planned one of its file groups since the plan was made.
+            WriteConflictError: since the plan was made, another writer has changed or planned one of its file groups,
+                or has undone a commit.
         """
         path = self.store.path(instant)
         if instant.action is Action.COMPACTION:
@@ -255,7 +255,8 @@ class Transaction:
             requested = decode_requested_replace(plan, name=path)
             groups = frozenset(requested.file_groups if requested is not None else ())
 
-        def check(_: DecisionState, timeline: Timeline) -> Decision:
+        def check(state: DecisionState, timeline: Timeline) -> Decision:
+            check_barrier(self.storage.location, instant.time, self.decisions, state)
             others = [(i.time, self.store.read_commit(i)) for i in timeline.completed_since(known)]
             check_conflicts(instant.time, groups, others, None)
             planned = {**self.store.read_clustering_groups(timeline), **self.store.read_compaction_groups(timeline)}
@@ -417,10 +418,11 @@ class Transaction:
         """Keep the write's claim locked and its heartbeat fresh while the block runs."""
         return keep_alive(self.storage, commit.time, self.settings.heartbeat_seconds)
 
-    def undo(self, commit: OpenCommit) -> None:
-        """Roll back this writer's failed write under the lock, unless it has completed."""
+    def undo(self, commit: OpenCommit, *, keeps_stage: bool = True) -> None:
+        """Roll back this writer's failed write, but no completed one, under the lock. Keep staged files if asked."""
+        config, clock = self.settings.config, self.context.clock
         with self.hold_lock():
-            if not roll_back(self.store, self.settings.config, self.context.clock, commit.instant, keeps_stage=True):
+            if not roll_back(self.store, config, clock, commit.instant, keeps_stage=keeps_stage):
                 current = self.store.load().find(commit.time)
                 if current is not None and current.state is State.COMPLETED:
                     self._tidy(commit)

@@ -367,8 +367,8 @@ def give_up_or_finish(undoing: CommitUndo, rollback: Instant) -> None:
 
 def _check_requested(store: TimelineStore, undo: Instant, timeline: Timeline) -> None:
     """Raise `WriteConflictError` if a rollback or restore is not requested any more."""
-    current = timeline.find(undo.time)
-    if current is not None and current.state is not State.REQUESTED:
+    current = next((instant for instant in timeline.of_action(undo.action) if instant.time == undo.time), undo)
+    if current.state is not State.REQUESTED:
         raise WriteConflictError(f"{store.path(undo)} is running in {store.storage.location}; wait for it")
 
 

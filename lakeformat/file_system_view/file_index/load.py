@@ -48,6 +48,9 @@ __all__ = [
 ]
 
 _LOG: Final = logging.getLogger("lakeformat.file_index")
+#: Number of times that the timeline is read if files of it are archived or undone meanwhile. A file that looks damaged
+#: is read twice.
+_TRIES: Final = 5
 #: Maximum number of deltas that are read at once.
 _THREADS: Final = 8
 #: Names of the actions whose instants never complete after a rollback. Compactions and clusterings are not among them:
@@ -82,13 +85,18 @@ def load_snapshot(
     """
     config = config or store.config()
     config.check_readable(store.storage.location)
-    try:
-        return _load(store, config, as_of, hidden_times, needed_times, use_index, timeline)
-    except (FileNotFoundError, CorruptTableError) as error:  # Archiving or a restore may have removed it: load again.
-        if timeline is not None:
-            raise
-        _LOG.info("%s: archived, moved or undone while the timeline was read; reading the timeline again", error)
-        return _load(store, store.config(), as_of, hidden_times, needed_times, use_index)
+    tries = 1 if timeline is not None else _TRIES
+    while True:
+        tries -= 1
+        try:
+            return _load(store, config, as_of, hidden_times, needed_times, use_index, timeline)
+        except (FileNotFoundError, CorruptTableError) as error:
+            if not tries:
+                raise
+            if isinstance(error, CorruptTableError):
+                tries = min(tries, 1)
+            _LOG.info("%s: archived, moved or undone while the timeline was read; reading the timeline again", error)
+            config = store.config()
 
 
 def _load(

@@ -30,6 +30,7 @@ from lakeformat.timeline.timeline import Timeline
 from lakeformat.transaction import claims
 from lakeformat.transaction.claims import keep_alive
 from lakeformat.transaction.commit_listeners import drop_metadata_table
+from lakeformat.transaction.conflict import conflict_of
 from lakeformat.transaction.decisions import Decision, DecisionState, Kind
 from lakeformat.transaction.rollback import recover
 from lakeformat.transaction.undo import CommitUndo, files_to_undo, list_remaining_logs
@@ -192,6 +193,7 @@ class RestoreSession:
 
             def check(state: DecisionState, now: Timeline) -> None:
                 self._check_undo(now, (commit,), list_clustering_plans(self.store, now))
+                self._check_plans_after(now, commit)
                 self._check_unchanged(state, commit, timeline, now)
                 if find_last_commit(now) != commit:
                     raise _make_changed_error(self.storage.location)
@@ -219,10 +221,6 @@ class RestoreSession:
 
         def check(state: DecisionState, timeline: Timeline) -> Decision:
             self._check_unchanged(state, target, before, timeline)
-            if claims.read_claim(self.storage, restore.time) is None:
-                raise WriteConflictError(
-                    f"another process took restore {restore.time} of {self.storage.location} for dead; run it again"
-                )
             plans = list_clustering_plans(self.store, timeline)
             undone = list_instants_after(timeline, target, plans)
             if frozenset(instant.time for instant in undone) != plan.times:
@@ -248,7 +246,10 @@ class RestoreSession:
         config = self._config()
         with lock_table(self.storage, self.options.lock, service=True, clock=self.context.clock):
             recover(self.store, config, self.context.clock, restore_target=restoring)
-            yield config
+            try:
+                yield config
+            except FileNotFoundError as error:
+                raise conflict_of(self.storage.location, error) from None
 
     def _commit_to_undo(self, timeline: Timeline, instant_time: str | None) -> Instant:
         """Return the commit that completed last. Raise an error if there is none, or if ``instant_time`` is another."""
