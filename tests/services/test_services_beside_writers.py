@@ -91,8 +91,14 @@ SERVICES = {
     "downgrade": Service(lambda table: table.downgrade(6)),
 }
 KINDS = {"flock": LocalStorage, "unlocked": UnlockedStorage}
+#: Each service on each storage. On storage with locks a service and a writer take turns, which rarely tells anything.
 EACH = [
-    pytest.param(name, kind, id=f"{name}-{kind}", marks=() if name in {"clean", "restore"} else pytest.mark.slow)
+    pytest.param(
+        name,
+        kind,
+        id=f"{name}-{kind}",
+        marks=() if name in {"clean", "restore"} else pytest.mark.slow if kind == "unlocked" else pytest.mark.nightly,
+    )
     for name in SERVICES
     for kind in KINDS
 ]
