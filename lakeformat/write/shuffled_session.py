@@ -282,6 +282,7 @@ class ShuffledSession:
         sizing = self._sizing(staged, schema, job)
         closed = frozenset(self.store.read_clustering_groups(snapshot.timeline))
         has_buckets = job.index_settings.has_buckets
+        deleting = partial(find_deleting_slices, self.storage, snapshot)
         keys = KeyUse(
             looks_up=job.needs_tagging,
             hashing=BucketIndex(job.index_settings).hash(self.storage, snapshot) if has_buckets else None,
@@ -298,6 +299,7 @@ class ShuffledSession:
                 unit_bytes=self._unit_bytes,
                 append_rules=append_rules,
                 logs_of=partial(logs_with_keys, snapshot),
+                deleting_of=deleting,
             )
             weights = [sum(piece.size_bytes for piece in unit.slices) for unit in units]
             tasks = assign_to_tasks(weights, task_weight=_TAG_TASK_BYTES, at_least=self.runner.least_tasks)
@@ -309,7 +311,6 @@ class ShuffledSession:
         if job.dup_policy == "fail":
             _refuse_stored_keys(units, results)
         with report.step("profile") as counted:
-            deleting = partial(find_deleting_slices, self.storage, snapshot)
             plan = plan_routes(
                 incoming,
                 units,

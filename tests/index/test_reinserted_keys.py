@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import lakeformat
+from lakeformat.errors import DuplicateKeyError
 from lakeformat.model.operation import Operation
 from tests.helpers.local_shuffle import write_shuffled
 
@@ -58,3 +60,24 @@ def test_upsert_changes_the_reinserted_row_of_a_deleted_key(
     assert standing(table) == [(1, "third"), (2, "third"), (3, "first"), (4, "third")]
     table.delete(keys(1, 2))
     assert standing(table) == [(3, "first"), (4, "third")]
+
+
+@pytest.mark.parametrize("version", [6, 9])
+@pytest.mark.parametrize("ordering", [{}, {"ordering": "ts"}], ids=["as they come", "ordered"])
+@pytest.mark.parametrize("in_tasks", [False, True], ids=["in process", "in tasks"])
+def test_duplicate_policy_inserts_only_the_key_that_is_deleted_everywhere(
+    tmp_path: Path, version: int, ordering: dict[str, str], in_tasks: bool
+) -> None:
+    make_table(tmp_path / "t", version, ordering)
+    policy = "hoodie.datasource.insert.dup.policy"
+    refusing, dropping = (lakeformat.open(tmp_path / "t", **{policy: name}) for name in ("fail", "drop"))
+    for table, ids in ((refusing, [1, 2]), (dropping, [1, 2, 3, 4, 4]), (refusing, [5])):
+        write = partial(write_shuffled, table, [rows(*ids, v="third")], Operation.INSERT)
+        if not in_tasks:
+            write = partial(table.insert, rows(*ids, v="third"))
+        if table is dropping or ids == [5]:
+            write()
+        else:
+            with pytest.raises(DuplicateKeyError, match=r"1 record key.* in the table already, e\.g\. '1'"):
+                write()
+    assert standing(dropping) == [(1, "second"), (2, "third"), (3, "first"), (4, "third"), (5, "third")]

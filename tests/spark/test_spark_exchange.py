@@ -142,9 +142,11 @@ def test_tasks_fill_the_buckets_of_a_bucket_index(
 def test_tasks_refuse_keys_by_the_duplicate_policy(
     spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    policy = {"hoodie.datasource.insert.dup.policy": "fail"}
+    policy = {"hoodie.datasource.insert.dup.policy": "fail", "hoodie.datasource.write.table.type": "MERGE_ON_READ"}
     table = LakehouseTable.forPath(spark, str(tmp_path), **FLIGHTS, **policy)
     table.insert(flights(spark, STORED, 3))
+    table.delete(flights(spark, STORED[3:5]))
+    table.insert(flights(spark, STORED[3:5]))
     for rows, found in (
         ([*STORED[7:8], (900, "p0", 1, 1.0)], "1 record key(s) of the input are in the table already, e.g. '7'"),
         ([(900, "p0", 1, 1.0)] * 3, "1 record key(s) come more than once in the input, e.g. '900'"),

@@ -169,6 +169,32 @@ def test_duplicate_policy_drops_the_same_rows_both_ways(
         assert contents(moved) == contents(staged)
 
 
+@settings(max_examples=examples(10))
+@given(writes=WRITES, deleted=st.lists(st.lists(st.integers(0, 40), max_size=20), min_size=3, max_size=3))
+@pytest.mark.parametrize("ordering", [{}, {"ordering": "ts"}], ids=["as they come", "ordered"])
+@pytest.mark.parametrize("sizes", ["one file", "no small files"])
+def test_duplicate_policy_inserts_rows_that_logs_have_deleted_both_ways(
+    sizes: str,
+    ordering: dict[str, str],
+    writes: list[list[list[Row]]],
+    deleted: list[list[int]],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    folder = tmp_path_factory.mktemp("t")
+    options = {"record_key": "id", "partition_by": "part", POLICY: "drop", "table_type": "MERGE_ON_READ"}
+    options = {**options, **ordering, **SIZES[sizes]}
+    staged, moved = (lakeformat.create(folder / name, SCHEMA, **options) for name in ("staged", "moved"))
+    numbers = itertools.count()
+    for write, gone in zip(writes, deleted, strict=False):
+        tasks = with_distinct_values(write, numbers)
+        theirs = staged.insert(rows_of([row for rows in tasks for row in rows]))
+        ours = write_shuffled(moved, [rows_of(rows) for rows in tasks], Operation.INSERT)
+        assert ours.report["rows"] == theirs.report["rows"]
+        assert contents(moved) == contents(staged)
+        for table in (staged, moved):
+            table.delete(pa.table({"id": pa.array(gone, pa.int64())}))
+
+
 @pytest.mark.parametrize(
     ("tasks", "found"),
     [

@@ -277,11 +277,7 @@ class SparkShuffle:
 
 def needs_all_keys(job: WriteJob) -> str:
     """Tell why the write must see all keys in one process: return the setting that needs it, ``""`` if none does."""
-    if job.index_settings.is_global:
-        return f"index {job.index_settings.kind}"
-    # A row that log files have deleted does not count as stored. Tasks do not find such rows.
-    is_exact = job.dup_policy != "none" and job.config.takes_logs
-    return f"hoodie.datasource.insert.dup.policy={job.dup_policy} of a merge-on-read table" if is_exact else ""
+    return f"index {job.index_settings.kind}" if job.index_settings.is_global else ""
 
 
 def _groups(tasks: Sequence[int]) -> list[list[int]]:

@@ -38,7 +38,7 @@ from lakeformat.write.handles.base_file_handles import HandleSettings, create, m
 from lakeformat.write.plan.job import WriteJob
 from lakeformat.write.rows.prepare import PrepareSettings, combine, prepare
 from lakeformat.write.rows.stage import StagedTask, read_staged_batches
-from lakeformat.write.tagging.tag_units import TagFile, read_hits
+from lakeformat.write.tagging.tag_units import Hits, TagFile, read_hits
 from lakeformat.write.tagging.tagger import refuse_repeated_keys
 from lakeformat.write.workload.buckets import AppendRules, Bucket, LogPlace, derive_file_id, make_bucket_id
 from lakeformat.write.workload.shuffle_plan import HashedRoute, PartitionRoute, RoutedBucket
@@ -60,6 +60,7 @@ __all__ = [
 ]
 
 Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 
 #: Name of a column that exists only during the shuffle: the value that Spark hashes to find the task of a row.
 TASK: Final = "_lakeformat_task"
@@ -114,9 +115,9 @@ def route_rows(
     for source in sorted({run.partition_path for run in staged.runs}):
         paths = [source] if source in routes else [path for path in routes if path in hits or routes[path].hashed]
         hits_of = {path: hits.get(path) for path in paths}
-        for path, pairs in hits_of.items():
-            if pairs is not None and routes[path].deleting:
-                hits_of[path] = _choose_slices(storage, staged, source, pairs, routes[path])
+        for path, found in hits_of.items():
+            if found is not None and routes[path].deleting:
+                hits_of[path] = _choose_slices(storage, staged, source, found, routes[path])
         first = 0
         for batch in read_staged_batches(storage, staged, source):
             start = 0
@@ -166,24 +167,31 @@ def read_buckets(
         yield from found.pop(number)
 
 
-def _choose_slices(
-    storage: Storage, staged: StagedTask, source: str, pairs: tuple[Ints, Ints], route: PartitionRoute
-) -> tuple[Ints, Ints]:
+def _choose_slices(storage: Storage, staged: StagedTask, source: str, hits: Hits, route: PartitionRoute) -> Hits:
     """Drop each pair of row and file slice whose log files have deleted the row. Keep at least one pair per row.
 
-    ``pairs`` are two arrays: positions of rows, and positions of the slices in which their keys were found. Only rows
-    whose keys were found in several slices are checked. Memory: the keys of these rows.
+    Only rows whose keys were found in several slices are checked. Memory: the keys of these rows.
     """
-    rows, files = pairs
+    rows, files = hits.rows, hits.files
     several = np.flatnonzero(np.bincount(rows, minlength=1)[rows] > 1)
     if not len(several):
-        return pairs
+        return hits
     wanted, at = np.unique(rows[several], return_inverse=True)
     gone = np.zeros(len(rows), bool)
     keys = _take_keys(read_staged_batches(storage, staged, source), wanted)
     gone[several] = flag_deleted_pairs(storage, route.deleting, keys, at, files[several])
-    chosen = select_one_place(rows, gone)
-    return rows[chosen], files[chosen]
+    return hits.take(select_one_place(rows, gone))
+
+
+def _pairs_of_new_rows(hits: Hits) -> Bools:
+    """Return a mask of one pair for each row that a duplicate policy keeps although its key was found.
+
+    Log files have deleted such a row in all slices that hold its key. It goes to the first of these slices.
+    """
+    kept = np.flatnonzero(~np.isin(hits.rows, hits.rows[~hits.is_deleted]))
+    mask = np.zeros(len(hits.rows), bool)
+    mask[kept[np.unique(hits.rows[kept], return_index=True)[1]]] = True
+    return mask
 
 
 def _take_keys(batches: Iterable[pa.RecordBatch], rows: Ints) -> pa.ChunkedArray:
@@ -199,7 +207,7 @@ def _take_keys(batches: Iterable[pa.RecordBatch], rows: Ints) -> pa.ChunkedArray
 def _route(
     rows: pa.RecordBatch,
     first: int,
-    hits_of: Mapping[str, tuple[Ints, Ints] | None],
+    hits_of: Mapping[str, Hits | None],
     routes: Mapping[str, PartitionRoute],
 ) -> tuple[Ints, Ints, npt.NDArray[np.bool_]]:
     """Return three arrays: positions of the batch's rows, their buckets, and whether the bucket's slice has their key.
@@ -208,8 +216,7 @@ def _route(
 
     Args:
         first: position of the batch's first row among the rows of the partition.
-        hits_of: for each partition path, positions of rows and of the slices that have their keys; None if there are
-            none.
+        hits_of: for each partition path, the rows whose keys its slices have; None if there are none.
     """
     hashed = [route.hashed for path in hits_of if (route := routes[path]).hashed is not None]
     if hashed:
@@ -217,14 +224,14 @@ def _route(
     positions: list[Ints] = []
     buckets: list[Ints] = []
     is_new = np.ones(rows.num_rows, bool)
-    for path, pairs in hits_of.items():
-        if pairs is not None:
-            low, high = np.searchsorted(pairs[0], [first, first + rows.num_rows])
-            at = pairs[0][low:high] - first
-            is_new[at] = False
-            if not routes[path].drops_stored:
-                positions.append(at)
-                buckets.append(_buckets_of_files(pairs[1][low:high], routes[path].by_file))
+    for path, hits in hits_of.items():
+        if hits is not None:
+            here = hits.take(slice(*np.searchsorted(hits.rows, [first, first + rows.num_rows])))
+            is_new[here.rows - first] = False
+            if routes[path].drops_stored:
+                here = here.take(_pairs_of_new_rows(here))
+            positions.append(here.rows - first)
+            buckets.append(_buckets_of_files(here.files, routes[path].by_file))
     located = sum(map(len, positions))
     for path in hits_of:
         if routes[path].inserts:

@@ -21,19 +21,21 @@ import pyarrow.compute as pc
 from lakeformat.index.bloom import point_to_slices
 from lakeformat.index.bucket import BucketHash
 from lakeformat.index.port import TagCounts
-from lakeformat.index.stored_keys import add_keys_of_logs
+from lakeformat.index.stored_keys import add_keys_of_logs, flag_deleted_pairs
 from lakeformat.index.tagging import TagSettings, tag_files
 from lakeformat.storage.port import Storage
 from lakeformat.write.rows.stage import StagedTask, read_staged_batches
 from lakeformat.write.workload.shuffle_plan import TagResult, TagUnit
 
-__all__ = ["TagFile", "read_hits", "tag_unit"]
+__all__ = ["HITS_SCHEMA", "Hits", "TagFile", "read_hits", "tag_unit"]
 
 Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 
 #: Maximum bytes of a block of keys that are looked up together.
 _BLOCK_BYTES: Final = 64 << 20
-_SCHEMA: Final = pa.schema([("row", pa.int64()), ("file", pa.int64())])
+#: The columns of a tag file, named as the attributes of `Hits`.
+HITS_SCHEMA: Final = pa.schema([("rows", pa.int64()), ("files", pa.int64()), ("is_deleted", pa.bool_())])
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,25 @@ class _KeyRun:
     stage: int
     first: int
     keys: pa.Array
+
+
+@dataclass(frozen=True)
+class Hits:
+    """The locations of one stage file's rows in the slices of one partition: arrays of equal length.
+
+    Attributes:
+        rows: positions of rows among those of the stage file, ascending. A row may occur several times.
+        files: positions of slices that hold the rows' keys.
+        is_deleted: whether the slice's log files have deleted the row, if the lookup has found that out.
+    """
+
+    rows: Ints
+    files: Ints
+    is_deleted: Bools
+
+    def take(self, at: Ints | Bools | slice) -> Hits:
+        """Return the locations at these positions, or those that a mask selects."""
+        return Hits(self.rows[at], self.files[at], self.is_deleted[at])
 
 
 @dataclass(frozen=True)
@@ -143,20 +164,23 @@ class _TagCollector:
     def add(self, block: Sequence[_KeyRun], settings: TagSettings, pool: Executor) -> None:
         """Look up one block of keys. Write which slices hold which rows, as one record batch per run of keys."""
         keys = pa.concat_arrays([piece.keys for piece in block])
-        rows, files = _locate(self.storage, self.unit, keys, settings, pool, self.counts)
-        self.hits += np.bincount(files, minlength=len(self.hits))
+        found = _locate(self.storage, self.unit, keys, settings, pool, self.counts)
+        counted = found.files[found.is_deleted] if self.unit.finds_deleted else found.files
+        self.hits += np.bincount(counted, minlength=len(self.hits))
         is_hit = np.zeros(len(keys), bool)
-        is_hit[rows] = True
-        self.located += int(is_hit.sum())
-        if len(rows) and not self.example:
-            self.example = keys[int(rows[0])].as_py()
+        is_hit[found.rows] = True
+        stored = np.unique(found.rows[~found.is_deleted])
+        self.located += len(stored)
+        if len(stored) and not self.example:
+            self.example = keys[int(stored[0])].as_py()
         self._sample(keys, is_hit)
         start = 0
         for piece in block:
-            low, high = np.searchsorted(rows, [start, start + len(piece.keys)])
+            low, high = np.searchsorted(found.rows, [start, start + len(piece.keys)])
             if low < high:
-                place = rows[low:high] - start + piece.first
-                self._write(piece.stage, place, files[low:high] + self.unit.first_slice)
+                part = found.take(slice(low, high))
+                first_row, first_file = piece.first - start, self.unit.first_slice
+                self._write(piece.stage, replace(part, rows=part.rows + first_row, files=part.files + first_file))
             start += len(piece.keys)
         self.rows += len(keys)
 
@@ -174,11 +198,12 @@ class _TagCollector:
         if self.unit.first_slice == 0:
             self.sample += keys.take(pa.array(at)).to_pylist()
 
-    def _write(self, stage: int, rows: Ints, files: Ints) -> None:
+    def _write(self, stage: int, hits: Hits) -> None:
         if self.writer is None:
             sink = self.stack.enter_context(self.storage.open_output(self.path))
-            self.writer = self.stack.enter_context(pa.ipc.new_file(sink, _SCHEMA))
-        self.writer.write_batch(pa.record_batch([pa.array(rows), pa.array(files)], schema=_SCHEMA))
+            self.writer = self.stack.enter_context(pa.ipc.new_file(sink, HITS_SCHEMA))
+        columns = [pa.array(getattr(hits, name)) for name in HITS_SCHEMA.names]
+        self.writer.write_batch(pa.record_batch(columns, schema=HITS_SCHEMA))
         self.stages.append(stage)
 
     def finish(self) -> TagResult:
@@ -199,59 +224,56 @@ class _TagCollector:
 
 def _locate(
     storage: Storage, unit: TagUnit, keys: pa.Array, settings: TagSettings, pool: Executor, counts: TagCounts
-) -> tuple[Ints, Ints]:
-    """Look up the keys in the unit's slices. Return positions of found keys, ascending, and positions of their slices.
+) -> Hits:
+    """Look up the keys in the unit's slices. Return the positions of the found keys, and of their slices.
 
     A key that occurs several times is looked up once.
     """
-    nothing = np.empty(0, np.int64)
     if not unit.slices:
-        return nothing, nothing
+        nothing = np.empty(0, np.int64)
+        return Hits(nothing, nothing, np.empty(0, bool))
     encoded = keys.dictionary_encode()
     distinct = encoded.dictionary
     column = pa.chunked_array([distinct])
     tagged = tag_files(storage, unit.bases, column, replace(settings, exact=unit.exact), pool)
     tagged = add_keys_of_logs(storage, unit.logs, column, point_to_slices(tagged, unit.slices), pool)
     counts.add(tagged.counts)
-    rows, files = tagged.keys, tagged.files
+    hits = Hits(
+        tagged.keys, tagged.files, flag_deleted_pairs(storage, unit.deleting, column, tagged.keys, tagged.files)
+    )
     if len(distinct) < len(keys):
-        rows, files = _expand_to_rows(encoded.indices.to_numpy(), len(distinct), rows, files)
-    order = np.argsort(rows, kind="stable")
-    return rows[order], files[order]
+        hits = _expand_to_rows(encoded.indices.to_numpy(), len(distinct), hits)
+    return hits.take(np.lexsort((hits.files, hits.rows)))
 
 
-def _expand_to_rows(codes: npt.NDArray[np.int32], distinct: int, keys: Ints, files: Ints) -> tuple[Ints, Ints]:
-    """Replace each distinct key by all rows that have it. Return positions of rows, and for each the slice.
+def _expand_to_rows(codes: npt.NDArray[np.int32], distinct: int, hits: Hits) -> Hits:
+    """Replace each distinct key by all rows that have it.
 
     Args:
         codes: for each row, the number of its key among the distinct keys.
         distinct: how many distinct keys there are.
-        keys: the numbers of the distinct keys that were found.
-        files: for each found key, the position of a slice that holds it.
+        hits: the numbers of the distinct keys that were found, in place of rows.
     """
+    keys = hits.rows
     order = np.argsort(codes, kind="stable").astype(np.int64)
     times = np.bincount(codes, minlength=distinct)
     first = np.cumsum(times) - times
     copies = times[keys]
     within = np.arange(copies.sum()) - np.repeat(np.cumsum(copies) - copies, copies)
-    return order[np.repeat(first[keys], copies) + within], np.repeat(files, copies)
+    pairs = np.repeat(np.arange(len(keys)), copies)
+    return replace(hits.take(pairs), rows=order[np.repeat(first[keys], copies) + within])
 
 
-def read_hits(storage: Storage, tags: Sequence[TagFile]) -> Mapping[str, tuple[Ints, Ints]]:
-    """Read the locations of one stage file's rows from its tag files.
-
-    Return for each partition path two arrays of equal length: positions of rows in the stage file, ascending, and
-    positions of the partition's slices that hold their keys.
-    """
+def read_hits(storage: Storage, tags: Sequence[TagFile]) -> Mapping[str, Hits]:
+    """Read the locations of one stage file's rows from its tag files. Return them by the slices' partition path."""
     found: dict[str, list[pa.RecordBatch]] = {}
     for tag in tags:
         with storage.open_input(tag.path) as source:
             reader = pa.ipc.open_file(source)
             found.setdefault(tag.partition_path, []).extend(reader.get_batch(at) for at in tag.batches)
-    pairs: dict[str, tuple[Ints, Ints]] = {}
+    hits: dict[str, Hits] = {}
     for path, batches in found.items():
-        table = pa.Table.from_batches(batches, _SCHEMA)
-        order = pc.sort_indices(table.column("row"))
-        table = table.take(order)
-        pairs[path] = table.column("row").to_numpy(), table.column("file").to_numpy()
-    return pairs
+        table = pa.Table.from_batches(batches, HITS_SCHEMA)
+        table = table.take(pc.sort_indices(table, [("rows", "ascending"), ("files", "ascending")]))
+        hits[path] = Hits(*(np.asarray(column) for column in table.columns))
+    return hits

@@ -94,6 +94,8 @@ class TagUnit:
             positive for a key that another unit has found.
         logs: for positions in ``slices``, the log files of the slice that may hold keys which its base file lacks.
         hashing: the hash that gives each key its bucket; no key is looked up then. None without a bucket index.
+        finds_deleted: whether to find out which of the found rows log files have deleted.
+        deleting: if so, for positions in ``slices``, the slices whose log files may have deleted rows.
     """
 
     partition_path: str
@@ -104,6 +106,8 @@ class TagUnit:
     exact: bool
     logs: Mapping[int, LogsWithKeys] = field(default_factory=dict)
     hashing: BucketHash | None = None
+    finds_deleted: bool = False
+    deleting: Mapping[int, DeletingSlice] = field(default_factory=dict)
 
     @property
     def bases(self) -> tuple[BaseFile, ...]:
@@ -118,12 +122,14 @@ class TagResult:
     Attributes:
         path: the tag file; ``""`` if no key was found.
         stages: for each record batch of the tag file, the number of the stage file whose rows it locates.
-        hits: for each slice that holds staged rows, by its position in the partition, the number of these rows.
-        located: number of staged rows whose keys are in at least one of the unit's slices.
+        hits: for each slice that holds staged rows, by its position in the partition, the number of these rows. If the
+            unit finds deleted rows, only these are counted.
+        located: number of staged rows whose keys are in at least one of the unit's slices. Rows that log files have
+            deleted do not count if the unit finds them.
         sample: the sampled keys; only the first unit of a partition returns them.
         sample_hits: positions, within the sample, of the keys that are in one of the unit's slices.
         buckets: with a bucket index, the number of staged rows of each bucket; empty without one.
-        example: a staged key that is in one of the unit's slices; "" if there is none.
+        example: a staged key that counts in ``located``; "" if there is none.
     """
 
     path: str
@@ -163,8 +169,9 @@ class PartitionRoute:
         cuts: ascending keys that divide the new keys into ranges; keys below the first cut go to the first bucket of
             ``inserts``, and so on.
         inserts: numbers of the buckets for new keys, one more than ``cuts``; empty if new keys are dropped (deletes).
-        deleting: the slices whose log files may have deleted rows, by their positions in the partition.
-        drops_stored: whether a row is dropped if its key was found in a slice.
+        deleting: the slices whose log files may have deleted rows, by their positions in the partition; empty if the
+            key lookup has found the deleted rows.
+        drops_stored: whether a row is dropped if its key was found in a slice whose log files have not deleted it.
         hashed: with a bucket index, how keys belong to buckets; the other attributes are empty then.
     """
 
@@ -212,6 +219,7 @@ def plan_units(
     unit_bytes: int,
     append_rules: AppendRules = _NO_APPENDS,
     logs_of: Callable[[FileSlice], LogsWithKeys | None] = lambda _: None,
+    deleting_of: Callable[[Sequence[FileSlice]], Mapping[int, DeletingSlice]] = lambda _: {},
 ) -> tuple[TagUnit, ...]:
     """Divide the key lookup into units of at most ``unit_bytes``, so that several tasks can share it.
 
@@ -225,6 +233,7 @@ def plan_units(
         unit_bytes: maximum bytes of the file slices in a unit; a larger slice gets its own unit.
         append_rules: the rules by which rows are appended to slices. If rows are appended, the lookup must be exact.
         logs_of: function that returns the log files of a slice that may hold keys which its base file lacks.
+        deleting_of: function that returns, by position, those of the slices whose log files may have deleted rows.
     """
     units: list[TagUnit] = []
     for source, rows in sorted(incoming.items()):
@@ -243,7 +252,20 @@ def plan_units(
             for first, last in chunks:
                 chosen = tuple(own[first:last])
                 logs = {at: logs for at, piece in enumerate(chosen) if (logs := logs_of(piece)) is not None}
-                units.append(TagUnit(path, source, chosen, first, step, exact, logs))
+                deleting = deleting_of(chosen) if keys.drops_stored else {}
+                units.append(
+                    TagUnit(
+                        path,
+                        source,
+                        chosen,
+                        first,
+                        step,
+                        exact,
+                        logs,
+                        finds_deleted=keys.drops_stored,
+                        deleting=deleting,
+                    )
+                )
     return tuple(units)
 
 
@@ -323,8 +345,7 @@ def plan_routes(
             routes[path] = PartitionRoute({}, (), (), hashed=HashedRoute(keys.hashing, by_bucket, stored))
             buckets += routed.values()
             continue
-        counted = tagged if not keys.drops_stored else []
-        updates = {at: rows for result in counted for at, rows in result.hits.items()}
+        updates = {at: rows for result in tagged for at, rows in result.hits.items()}
         shares, cuts = _share_inserts(incoming.get(path, 0), own, tagged, sizing, closed_groups, append_rules)
         tops = {share.small.at: share.rows for share in shares if share.small is not None}
         by_file: dict[int, int] = {}
@@ -340,7 +361,8 @@ def plan_routes(
                 continue
             inserts.append(len(buckets))
             buckets.append(RoutedBucket(path, next(new_ids), None, 0, share.rows))
-        deleting = {at: piece for at, piece in deleting_of(own).items() if at in updates}
+        may_delete = {} if keys.drops_stored else deleting_of(own)
+        deleting = {at: piece for at, piece in may_delete.items() if at in updates}
         routes[path] = PartitionRoute(by_file, cuts, tuple(inserts), deleting, keys.drops_stored)
     return RoutePlan(tuple(buckets), routes)
 
