@@ -85,9 +85,14 @@ def thread_pool(threads: int) -> AbstractContextManager[Executor]:
 def run_all(function: Callable[[_Item], _Result], items: Iterable[_Item], *, threads: int) -> list[_Result]:
     """Call the function on all items, several at once, and return the results in the order of the items.
 
+    One item, or one thread, needs no pool.
+
     Raises:
         Exception: the error of the first item, in this order, whose call failed.
     """
+    items = list(items)
+    if min(len(items), threads) < 2:
+        return [function(item) for item in items]
     with thread_pool(threads) as pool:
         return list(pool.map(function, items))
 

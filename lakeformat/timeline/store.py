@@ -253,8 +253,9 @@ class TimelineStore:
 
     def _find_voids(self, timeline: Timeline) -> frozenset[str]:
         """Return the times of the void commits. Read only files whose size in the listing is that of a void commit."""
-        sizes = ((commit, self._stamps[self.layout.file_name(commit)][0]) for commit in timeline.commits)
-        return frozenset(commit.time for commit, size in sizes if may_be_void(size) and self._is_void(commit))
+        names = {name for name, (size, *_) in self._stamps.items() if may_be_void(size)}
+        commits = (commit for commit in timeline.commits if self.layout.file_name(commit) in names) if names else ()
+        return frozenset(commit.time for commit in commits if self._is_void(commit))
 
     def _is_void(self, commit: Instant) -> bool:
         try:

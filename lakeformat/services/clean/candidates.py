@@ -202,9 +202,10 @@ def list_partition_files(
 
 
 def _list_folders(store: TimelineStore, folders: Sequence[str]) -> Iterator[tuple[str, Sequence[FileInfo]]]:
+    threads = 1 if store.storage.has_lock else _LIST_THREADS  # A local folder is listed faster than a thread starts.
     for start in range(0, len(folders), _LIST_THREADS):
         some = folders[start : start + _LIST_THREADS]
-        yield from zip(some, run_all(store.storage.list, some, threads=_LIST_THREADS), strict=True)
+        yield from zip(some, run_all(store.storage.list, some, threads=threads), strict=True)
 
 
 def _walk_folders(store: TimelineStore, folder: str) -> Iterator[tuple[str, Sequence[FileInfo]]]:

@@ -215,9 +215,11 @@ class CleanSession:
         # Most cleans have nothing to delete. That is found without the lock, for which other processes would wait. On
         # storage without locks, folders are listed only under the service's lock: another process may be listing them.
         first: _Scope | None = None
+        found: _Search | None = None
         with suppress(FileNotFoundError):  # Another process has archived a commit: search again under the lock.
             first, why = self._find_scope(config, retention, only_if_due)
-            if first is None or (self._is_cheap(first) and not self._search(first, retention).files):
+            found = self._search(first, retention) if first is not None and self._is_cheap(first) else None
+            if first is None or (found is not None and not found.files):
                 return CleanResult("", retention.policy.value, None, skipped=why or "nothing to delete")
         tries = 1 + self.options.retries
         while True:
@@ -225,11 +227,15 @@ class CleanSession:
             search: _Search | None = None
 
             def plan_clean() -> _Work | None:
-                nonlocal result, search, first
-                scope, first, why = first, None, ""
+                nonlocal result, search, first, found
+                before, scope, first, why = first, first, None, ""
                 if scope is None or self.storage.has_lock:
                     scope, why = self._find_scope(config, retention, only_if_due)
-                search = self._search(scope, retention) if scope is not None else None
+                # Nobody has written since the first search. Only an empty partition may have got a file meanwhile.
+                is_same = found is not None and scope == before and not found.emptied_partitions
+                search, found = found if is_same else None, None
+                if search is None and scope is not None:
+                    search = self._search(scope, retention)
                 if search is None or not search.files:
                     result = replace(result, skipped=why or "nothing to delete")
                     return None
