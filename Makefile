@@ -40,6 +40,7 @@ test: $(VENV)/.stamp-test ## the tests: ten minutes on two cores
 
 test-slow: $(VENV)/.stamp-test ## the tests that take longer: crashes at every call of every operation, long random runs, Spark Connect, the jar
 	$(RUN) tools/setup_servers.py ci
+	$(WITH_JAVA) $(RUN) tools/setup_hadoop_aws.py
 	$(WITH_JAVA) $(PYTEST) -m "$(SLOW_TESTS)" --hypothesis-profile=whole $(PARALLEL) $(ARGS)
 
 check: $(VENV)/.stamp-check ## format, lint, types, layers, what the house promises: under a minute

@@ -28,7 +28,7 @@ settings.load_profile("look")
 
 
 #: Files of ``tests/spark`` whose tests start Spark applications of their own.
-_OWN_SPARK = ("test_spark_cluster.py", "test_spark_memory.py", "test_spark_sessions.py")
+_OWN_SPARK = ("test_spark_cluster.py", "test_spark_memory.py", "test_spark_s3.py", "test_spark_sessions.py")
 #: Files that share a second Spark, about half of the total time. Add a slow new file to the faster half.
 _SECOND_SPARK = (
     "test_spark_uses.py",

@@ -118,6 +118,7 @@ class LakehouseFileIndex:
         partitions: Any,
         values: Any,
         pruner: FilePruner,
+        shown: str,
     ) -> None:
         """Create an index.
 
@@ -128,11 +129,12 @@ class LakehouseFileIndex:
             partitions: the declared partition columns, as Spark's struct type.
             values: a sequence of Scala with the partition values of folders.
             pruner: chooses the files of a query.
+            shown: the location that plans show, and that begins the names that ``DataFrame.inputFiles()`` returns.
         """
-        self._jvm, self._location, self._folders = jvm, location, folders
+        self._jvm, self._location, self._shown, self._folders = jvm, location, shown, folders
         self._partitions, self._values, self._pruner = partitions, values, pruner
         self._size = sum(file.size_bytes for each in folders for file in each.files)
-        self._roots = jvm.one(jvm.path(location))
+        self._roots = jvm.one(jvm.path(shown))
         self._lock = Lock()
         self._all: Any = None
 
@@ -151,12 +153,10 @@ class LakehouseFileIndex:
                 self._all = self._in_jvm(self._folders)
             return self._all
 
-    def _in_jvm(self, folders: Sequence[IndexedFolder]) -> Any:
-        statuses = [[self._status(file) for file in folder.files] for folder in folders]
+    def _in_jvm(self, folders: Sequence[IndexedFolder], location: str | None = None) -> Any:
+        root = location or self._location
+        statuses = [[_status(root, file) for file in folder.files] for folder in folders]
         return self._jvm.directories(self._jvm.take(self._values, [each.values for each in folders]), statuses)
-
-    def _status(self, file: BaseFile) -> bytes:
-        return status_bytes(f"{self._location}/{file.path}", file.size_bytes, written_ms(file.name.instant_time))
 
     def rootPaths(self) -> Any:  # noqa: N802
         """Return the table's folder."""
@@ -172,7 +172,9 @@ class LakehouseFileIndex:
 
     def inputFiles(self) -> Any:  # noqa: N802
         """Return the URLs of all files."""
-        return self._jvm.addresses(self._directories(None))
+        if self._shown == self._location:
+            return self._jvm.addresses(self._directories(None))
+        return self._jvm.addresses(self._in_jvm(self._folders, self._shown))
 
     def refresh(self) -> None:
         """Do nothing: the index shows one instant."""
@@ -205,6 +207,10 @@ class LakehouseFileIndex:
         """The interface, for Py4J."""
 
         implements = ("org.apache.spark.sql.execution.datasources.FileIndex",)
+
+
+def _status(location: str, file: BaseFile) -> bytes:
+    return status_bytes(f"{location}/{file.path}", file.size_bytes, written_ms(file.name.instant_time))
 
 
 def _items(sequence: Any) -> Iterator[Any]:

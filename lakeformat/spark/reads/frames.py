@@ -21,7 +21,9 @@ from lakeformat.public import spark_public
 from lakeformat.read.query import ReadQuery, make_query, readable_schema
 from lakeformat.read.scan import check_limit
 from lakeformat.spark.host import in_session_zone, storage_secrets
+from lakeformat.spark.jobs import context_of
 from lakeformat.spark.pushdown import PUSHDOWN, guarded_frame
+from lakeformat.spark.reads.hadoop_access import HadoopAccess, find_access
 from lakeformat.spark.reads.jvm import open_jvm
 from lakeformat.spark.reads.native_scan import check_skipping, native_scan, plan_native
 from lakeformat.spark.reads.predicate_to_column import column_of
@@ -140,9 +142,9 @@ def read(
         path: folder or URL of the table, valid on the executors too.
         columns, where, as_of, limit, meta_columns, verify, time_zone, via: as in
             `lakeformat.spark.LakehouseTable.read`.
-        storage_options: options for fsspec in this process and in tasks; their values never appear in messages. Spark's
-            own scan ignores them and uses Hadoop's configuration. Therefore a table with storage options is read by the
-            data source unless ``via`` is given.
+        storage_options: options for fsspec in this process and in tasks; their values never appear in messages. For
+            S3, Spark's own scan gets them as settings of Hadoop's S3A, which must be among Spark's packages. Otherwise
+            a table with storage options is read by the data source.
         options: Hudi's read options or the short aliases, as for ``load()``.
 
     Raises:
@@ -201,29 +203,38 @@ def read_table(
     if not isinstance(where, str | Column | None):
         raise where_type_error(where, "Spark SQL text or a Spark column")
     options = in_session_zone(spark, options)
+    access = _access(spark, context, via)
     snapshot = Table(context.storage, options).snapshot(as_of)
     if not isinstance(where, Column):
         query = make_query(snapshot, context.storage.location, options, columns=columns, where=where)
-        return _frame(spark, context, options, snapshot, query, options.read.where if where is None else where, via)
+        return _frame(
+            spark, context, options, snapshot, query, options.read.where if where is None else where, via, access
+        )
     plain = options.with_values(where=None)
     names = make_query(snapshot, context.storage.location, plain, columns=columns).schema.names
     full = readable_schema(snapshot.columns(context.storage.location), meta_columns=True)
     whole = ReadQuery(full, implied_predicate(where, full), options.read.skipping).restrict_to_range(snapshot)
-    frame = _frame(spark, context, plain, snapshot, whole, None, via).where(where)
+    frame = _frame(spark, context, plain, snapshot, whole, None, via, access).where(where)
     return frame.select(*(column_of(column_path([name])) for name in names))
 
 
 def read_snapshot(
-    spark: SparkSession, context: TableContext, options: Options, snapshot: Snapshot, query: ReadQuery | None = None
+    spark: SparkSession,
+    context: TableContext,
+    access: HadoopAccess,
+    options: Options,
+    snapshot: Snapshot,
+    query: ReadQuery | None = None,
 ) -> DataFrame:
     """Return a snapshot of a table as a DataFrame.
 
     Args:
+        access: how Spark's own scan opens the table.
         options: the options of the read, with the time zone of its condition.
         query: the columns and rows to read; by default those that the options name.
     """
     query = query or make_query(snapshot, context.storage.location, options)
-    return _frame(spark, context, options, snapshot, query, options.read.where, None)
+    return _frame(spark, context, options, snapshot, query, options.read.where, None, access)
 
 
 def _frame(
@@ -234,9 +245,9 @@ def _frame(
     query: ReadQuery,
     where: str | None,
     via: str | None,
+    access: HadoopAccess | str,
 ) -> DataFrame:
     location, secrets = context.storage.location, storage_secrets(context)
-    via = SOURCE if via is None and secrets else via
     pushes = str(spark.conf.get(PUSHDOWN, "false")).lower() == "true"
     given: dict[str, Any] = {key: options[key] for key in _PASSED if options.is_set(key)}
     given |= {
@@ -245,7 +256,11 @@ def _frame(
         **_time_options(snapshot),
         **secrets,
     }
+    if isinstance(access, str):
+        return _by_source(spark, location, query, given, Way(SOURCE, access))
     jvm = None if via == SOURCE else open_jvm(spark)
+    if jvm is None and access.options and via is None:
+        return _by_source(spark, location, query, given, Way(SOURCE, "Spark's JVM cannot call this process"))
     indexed = jvm is not None
     unplanned = ReadFacts(snapshot.live.count, pushes=pushes, indexed=indexed, requested_way=via)
     if via == SOURCE or (not where and unplanned.files > _MOST_FILES and not indexed):
@@ -259,7 +274,19 @@ def _frame(
     if options.read.verify:
         check_skipping(spark, location, snapshot, where, {TIME_ZONE: str(options.read.time_zone), **secrets})
     _LOG.info("%s at %s is read by Spark's own scan: %s", location, snapshot.instant_time, way.why)
-    return native_scan(spark, context.storage, plan, split_bytes=options.read.split_bytes, jvm=jvm)
+    return native_scan(spark, context.storage, access, plan, split_bytes=options.read.split_bytes, jvm=jvm)
+
+
+def _access(spark: SparkSession, context: TableContext, via: str | None) -> HadoopAccess | str:
+    """Return how Spark's own scan opens the table; the reason if it cannot.
+
+    If the user requests Spark's own scan, it gets what is known. Over Spark Connect the server is asked by the scan.
+    """
+    plain = HadoopAccess(context.storage.location)
+    if via == SOURCE or (context_of(spark) is None and not storage_secrets(context)):
+        return plain
+    found = find_access(spark, context.storage)
+    return plain if isinstance(found, str) and via == NATIVE else found
 
 
 def _time_options(snapshot: Snapshot) -> dict[str, str | None]:

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql.types import DataType, StructType
 
 from lakeformat.errors import TableNotFoundError
-from lakeformat.model.table_config import PROPERTIES_PATH
 from lakeformat.read.query import load_requested_snapshot, make_query, readable_schema, wants_images
-from lakeformat.spark.host import in_session_zone, requested_context, storage_secrets
-from lakeformat.spark.jobs import context_of, task_errors
+from lakeformat.spark.host import in_session_zone, requested_context
+from lakeformat.spark.jobs import task_errors
 from lakeformat.spark.reads.frames import read_snapshot
+from lakeformat.spark.reads.hadoop_access import find_access
 from lakeformat.spark.register import use_this_python
 from lakeformat.spark.types import requested_schema, spark_schema
 from lakeformat.spark.verbs import options_in
@@ -74,40 +74,24 @@ def _read(spark: Any, options: Mapping[str, str], wanted: StructType | None) -> 
     """
     use_this_python(spark)
     context, resolved = requested_context(options, reads=True)
-    if wants_images(resolved) or storage_secrets(context) or not _is_open_to_spark(spark, context.storage.location):
+    if wants_images(resolved):
+        return None
+    access = find_access(spark, context.storage)
+    if isinstance(access, str):
+        location = context.storage.location
+        _LOG.info("%s is read by the data source, because Spark's own scan cannot open it: %s", location, access)
         return None
     resolved = in_session_zone(spark, resolved)
     snapshot = load_requested_snapshot(context, resolved)
     if wanted is None:
-        return read_snapshot(spark, context, resolved, snapshot)
+        return read_snapshot(spark, context, access, resolved, snapshot)
     full = readable_schema(snapshot.columns(context.storage.location), meta_columns=True)
     requested_schema(wanted, full)
     types: dict[str, DataType] = {field.name: field.dataType for field in spark_schema(full)}
     if any(types[field.name] != field.dataType for field in wanted):
         return None
     query = make_query(snapshot, context.storage.location, resolved, columns=wanted.names)
-    return read_snapshot(spark, context, resolved, snapshot, query)
-
-
-def _is_open_to_spark(spark: Any, location: str) -> bool:
-    """Tell whether Spark's JVM finds the table, which its own scan must open. If not, log why.
-
-    A program that reads S3 through the data source needs no file system of Hadoop, and no keys for it.
-    """
-    if location.startswith("/"):
-        return True
-    context = context_of(spark)
-    if context is None:  # Nothing is known of the server's storage.
-        return False
-    try:
-        path = context._jvm.org.apache.hadoop.fs.Path(f"{location}/{PROPERTIES_PATH}")
-        if path.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf()).exists(path):
-            return True
-        reason = "Spark finds no table there"
-    except Exception as error:
-        reason = str(error).strip().partition("\n")[0]
-    _LOG.info("%s is read by the data source, because Spark's own scan cannot open it: %s", location, reason)
-    return False
+    return read_snapshot(spark, context, access, resolved, snapshot, query)
 
 
 def _classic_schema(reader: Any) -> StructType | None:

@@ -40,6 +40,7 @@ from lakeformat.read.run.session import UNCUT, plan_read
 from lakeformat.spark.host import plain_errors
 from lakeformat.spark.jobs import Batches, cores, describe_jobs, numbered_tasks, task_errors, task_numbers
 from lakeformat.spark.reads.file_index import FilePruner
+from lakeformat.spark.reads.hadoop_access import HadoopAccess
 from lakeformat.spark.reads.jvm import SparkJvm
 from lakeformat.spark.reads.parquet_scan import BOTH_ZEROS, parquet_scan
 from lakeformat.spark.reads.predicate_to_column import column_of, condition_of, quoted
@@ -127,13 +128,20 @@ def plan_native(store: TimelineStore, snapshot: Snapshot, query: ReadQuery, *, i
 
 
 def native_scan(
-    spark: SparkSession, storage: Storage, plan: NativePlan, *, split_bytes: int, jvm: SparkJvm | None
+    spark: SparkSession,
+    storage: Storage,
+    access: HadoopAccess,
+    plan: NativePlan,
+    *,
+    split_bytes: int,
+    jvm: SparkJvm | None,
 ) -> DataFrame:
     """Return a DataFrame of the query's rows. It reads the planned files, even after later commits.
 
     Memory: the names of the files, in this process and in Spark's driver.
 
     Args:
+        access: how Spark's own scan opens the files.
         split_bytes: target bytes of the files that one task of lakeformat reads.
         jvm: the session's JVM, whose planner asks which files each query must read; None if it cannot ask.
     """
@@ -148,13 +156,13 @@ def native_scan(
     without_nan = frozenset() if _filters_records(spark) else plan.statistics.without_nan
     options = BOTH_ZEROS if any(may_be_zero(plan.statistics, path) for path in without_nan) else {}
     for files, known in _by_folders([file for file in plan.files if file.path not in plan.foreign], folders):
-        parts.append(parquet_scan(spark, storage.location, files, schema, known, options, index))
+        parts.append(parquet_scan(spark, storage.location, access, files, schema, known, options, index))
     parts = [_hide_nans(part, schema, without_nan) for part in parts]
     theirs: list[Part] = [plan.kept[file.path] for file in plan.files if file.path in plan.foreign]
     theirs += plan.slices
     left = None
     if plan.scanned and index is not None:
-        left = scan_without_replaced(spark, storage, plan.scanned, schema, full, index)
+        left = scan_without_replaced(spark, storage, access, plan.scanned, schema, full, index)
     if left is not None:  # The file index has no bounds of single base files with log files, so each float may be NaN.
         parts.append(_hide_nans(left, schema, frozenset()))
     theirs += [replace(part, replacing_only=left is not None) for part in plan.scanned]

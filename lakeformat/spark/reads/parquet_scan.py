@@ -24,6 +24,7 @@ from lakeformat.model.files import BaseFile
 from lakeformat.read.run.file_statistics import FolderValues
 from lakeformat.spark.jobs import context_of
 from lakeformat.spark.reads.file_index import FilePruner, IndexedFolder, LakehouseFileIndex
+from lakeformat.spark.reads.hadoop_access import HadoopAccess
 from lakeformat.spark.reads.jvm import BLOCK_BYTES, SparkJvm, written_ms
 from lakeformat.spark.types import spark_schema
 
@@ -53,6 +54,7 @@ BOTH_ZEROS: Final[Mapping[str, str]] = {"parquet.filter.dictionary.enabled": "fa
 def parquet_scan(
     spark: SparkSession,
     location: str,
+    access: HadoopAccess,
     files: Sequence[BaseFile],
     schema: StructType,
     folders: FolderValues,
@@ -63,6 +65,7 @@ def parquet_scan(
 
     Args:
         location: the table's folder or URL.
+        access: how Spark opens the files.
         files: the files to read.
         schema: the columns to read.
         folders: the partition values of the files' folders. Spark does not read these columns from the files.
@@ -71,16 +74,16 @@ def parquet_scan(
     """
     if index is not None:
         try:
-            return _indexed_relation(spark, location, files, schema, folders, more, *index)
+            return _indexed_relation(spark, location, access, files, schema, folders, more, *index)
         except Exception as error:  # E.g. a later Spark without these classes.
             _LOG.info("%s: filters skip no files, because Spark takes no file index: %s", location, error)
     if context_of(spark) is not None:
         try:
-            return _relation(spark, location, files, schema, folders, more)
+            return _relation(spark, access.location, files, schema, folders, {**more, **access.options})
         except Exception as error:  # E.g. a later Spark without these classes: use its public API.
             _LOG.info("%s: Spark looks up each file, because its relation cannot take our list: %s", location, error)
-    paths = [_uri(location, file.path) for file in files]
-    return spark.read.schema(schema).options(**_OPTIONS, **more).parquet(*paths)
+    paths = [_uri(access.location, file.path) for file in files]
+    return spark.read.schema(schema).options(**_OPTIONS, **more, **access.options).parquet(*paths)
 
 
 def _uri(location: str, path: str = "") -> str:
@@ -96,6 +99,7 @@ def _uri(location: str, path: str = "") -> str:
 def _indexed_relation(
     spark: Any,
     location: str,
+    access: HadoopAccess,
     files: Sequence[BaseFile],
     schema: StructType,
     folders: FolderValues,
@@ -111,13 +115,15 @@ def _indexed_relation(
         values = jvm.sequence(_internal_rows(spark, _folder_values(folders, names, constants.names)))
     else:
         listed, values = [IndexedFolder(0, files)] if files else [], jvm.one(jvm.no_values)
-    index = LakehouseFileIndex(jvm, _uri(location), listed, _jvm_type(spark, constants), values, pruner)
-    return _frame(spark, jvm.named_index(index), schema, constants, {**_OPTIONS, **more})
+    columns = _jvm_type(spark, constants)
+    index = LakehouseFileIndex(jvm, _uri(access.location), listed, columns, values, pruner, _uri(location))
+    return _frame(spark, jvm.named_index(index), schema, constants, {**_OPTIONS, **more, **access.options})
 
 
 def numbered_scan(
     spark: Any,
     location: str,
+    access: HadoopAccess,
     files: Sequence[BaseFile],
     schema: StructType,
     column: str,
@@ -135,8 +141,9 @@ def numbered_scan(
     numbers = pa.table({column: pa.array(range(len(files)), pa.int32())})
     constants, values = spark_schema(numbers.schema), jvm.sequence(_internal_rows(spark, numbers))
     listed = [IndexedFolder(at, (file,)) for at, file in enumerate(files)]
-    index = LakehouseFileIndex(jvm, _uri(location), listed, _jvm_type(spark, constants), values, pruner)
-    return _frame(spark, jvm.named_index(index), schema, constants, _OPTIONS)
+    columns = _jvm_type(spark, constants)
+    index = LakehouseFileIndex(jvm, _uri(access.location), listed, columns, values, pruner, _uri(location))
+    return _frame(spark, jvm.named_index(index), schema, constants, {**_OPTIONS, **access.options})
 
 
 def _constants(schema: StructType, folders: FolderValues) -> StructType:

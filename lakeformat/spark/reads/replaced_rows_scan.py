@@ -29,6 +29,7 @@ from lakeformat.read.plan import SlicePart
 from lakeformat.spark.host import plain_errors
 from lakeformat.spark.jobs import Batches, bundle_work, numbered_tasks, task_numbers
 from lakeformat.spark.reads.file_index import FilePruner
+from lakeformat.spark.reads.hadoop_access import HadoopAccess
 from lakeformat.spark.reads.jvm import SparkJvm
 from lakeformat.spark.reads.parquet_scan import numbered_scan
 from lakeformat.spark.reads.predicate_to_column import column_of
@@ -77,6 +78,7 @@ def choose_slices(slices: Sequence[SlicePart], table: Collection[str]) -> tuple[
 def scan_without_replaced(
     spark: SparkSession,
     storage: Storage,
+    access: HadoopAccess,
     slices: Sequence[SlicePart],
     schema: StructType,
     table: pa.Schema,
@@ -87,6 +89,7 @@ def scan_without_replaced(
     Return None if this Spark does not take our file index.
 
     Args:
+        access: how Spark opens the base files.
         slices: slices that `choose_slices` chose.
         schema: the columns to read.
         table: all columns as readers see them, meta columns included.
@@ -94,7 +97,7 @@ def scan_without_replaced(
     """
     files = [part.slice.base for part in slices if part.slice.base is not None]
     try:
-        frame = numbered_scan(spark, storage.location, files, schema, _NUMBER, *index)
+        frame = numbered_scan(spark, storage.location, access, files, schema, _NUMBER, *index)
     except Exception as error:  # E.g. a later Spark without these classes.
         _LOG.info("%s: tasks merge all rows, because Spark takes no file index: %s", storage.location, error)
         return None
