@@ -37,7 +37,7 @@ from lakeformat.spark.register import use_this_python
 from lakeformat.spark.services import compactor_for, deleter_for, rewriter_for
 from lakeformat.spark.table_info import SparkReading
 from lakeformat.spark.types import arrow_schema
-from lakeformat.spark.writes.shuffle import SparkShuffle, needs_all_keys
+from lakeformat.spark.writes.shuffle import SparkShuffle
 from lakeformat.statements import bind_condition, delete_where, update
 from lakeformat.table import Table, table_options
 from lakeformat.timeline.path_probe import check_free
@@ -303,12 +303,8 @@ class LakehouseTable(SparkReading, WriteVerbs["DataFrame"], Clustering, Compacti
         return self._run_services(self._write_rows(rows, job, snapshot, parsed))
 
     def _write_rows(self, rows: DataFrame, job: WriteJob, snapshot: Snapshot, hooks: Hooks) -> WriteResult:
-        """Write the rows. Tasks write the files, unless the index or duplicate policy needs all keys in one process."""
+        """Write the rows. Tasks write the files."""
         shuffle = SparkShuffle(self._spark, self.context, job)
-        if reason := needs_all_keys(job):
-            location = self.context.storage.location
-            _LOG.warning("%s: %s needs all keys in one process: the driver merges the rows", location, reason)
-            return self._write_in_driver(rows, shuffle, job, snapshot, hooks)
         session = ShuffledSession(self.context, job, shuffle, hooks=hooks)
         if not job.needs_staging and (job.operation is Operation.BULK_INSERT or job.prepare.keys.generates_keys):
             return self._write_direct(rows, session, shuffle, job)
@@ -320,20 +316,6 @@ class LakehouseTable(SparkReading, WriteVerbs["DataFrame"], Clustering, Compacti
             counted["files"] = sum(bool(task.path) for task in staged)
         known = snapshot.timeline.commit_times
         return session.run(staged, sum(task.rows for task in staged), known)
-
-    def _write_in_driver(
-        self, rows: DataFrame, shuffle: SparkShuffle, job: WriteJob, snapshot: Snapshot, hooks: Hooks
-    ) -> WriteResult:
-        """Write the rows in this process, after tasks have prepared them and written them to stage files."""
-        session = WriteSession(self.context, job, hooks)
-        try:
-            with reuse_memory():
-                staged = shuffle.stage(rows)
-                known = snapshot.timeline.commit_times
-                with StageReader(self.context.storage, staged, job.prepare) as reader:
-                    return session.run_staged(reader.read_partitions(), sum(task.rows for task in staged), known)
-        finally:
-            session.transaction.delete_stage()
 
     def _write_direct(
         self, rows: DataFrame, session: ShuffledSession, shuffle: SparkShuffle, job: WriteJob

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -43,6 +43,7 @@ from lakeformat.write.handles.bucket_tasks import BucketPlaces, BucketSettings, 
 from lakeformat.write.plan.job import WriteJob
 from lakeformat.write.rows.stage import StagedTask, read_staged_batches, rows_by_partition
 from lakeformat.write.session import AFTER_TASKS, WriteSession
+from lakeformat.write.tagging.global_index import RoutingSettings
 from lakeformat.write.tagging.key_checks import (
     join_checks,
     list_appended_groups,
@@ -50,8 +51,10 @@ from lakeformat.write.tagging.key_checks import (
     make_bucket_check,
     make_new_file_check,
 )
+from lakeformat.write.tagging.resolve_tasks import FoundSlice, ResolvedTask, ResolveSettings, ResolveTasks
 from lakeformat.write.tagging.steps import check_new_partitions
 from lakeformat.write.tagging.tag_units import TagFile
+from lakeformat.write.tagging.tagged_stage import TaggedStage, join_resolved, tag_files_by_stage
 from lakeformat.write.tagging.tagger import stored_keys_error
 from lakeformat.write.workload.buckets import (
     FileSizing,
@@ -69,6 +72,7 @@ from lakeformat.write.workload.shuffle_plan import (
     TagResult,
     TagUnit,
     assign_to_tasks,
+    plan_global_units,
     plan_routes,
     plan_units,
 )
@@ -82,6 +86,10 @@ TASK_BYTES: Final = 128 << 20
 #: Target size of one task that looks up keys: bytes of the file slices that it searches. The target is large, because
 #: the task reads only the footers and keys of the files.
 _TAG_TASK_BYTES: Final = 512 << 20
+#: Target size of one task that assigns the rows of a global index to partitions: bytes of its staged rows.
+_RESOLVE_TASK_BYTES: Final = 64 << 20
+#: Number of new keys to sample for each file that they could fill.
+_SAMPLES_PER_FILE: Final = 64
 #: Maximum bytes of the file slices in one `TagUnit`, which is one key lookup. A larger partition gets several units.
 _UNIT_BYTES: Final = 1 << 30
 
@@ -117,6 +125,12 @@ class TaskRunner(Protocol):
 
     def tag(self, units: Sequence[TagUnit], tasks: Sequence[int], staged: Sequence[StagedTask]) -> list[TagResult]:
         """Run `tag_unit` for each unit, in the task whose number ``tasks`` has for it. Return a result per unit."""
+
+    def resolve(self, work: ResolveTasks) -> list[ResolvedTask]:
+        """Run `route_by_key` for each stage file, shuffle the rows by key, and run `resolve_rows` in each task.
+
+        Return the results of the tasks that got rows.
+        """
 
     def write(self, work: RouteTasks) -> list[WrittenFile]:
         """Run `route_rows` for each stage file, shuffle the rows by bucket, and run `write_buckets` in each task."""
@@ -226,9 +240,9 @@ class ShuffledSession:
         session = self.session
         schema = job.final_schema(snapshot)
         staged = [task for task in staged if task.path]
-        units, results, plan = self._plan(staged, snapshot, schema, job)
+        tagged, plan = self._plan(staged, snapshot, schema, job)
         check_new_partitions(self.storage, snapshot, plan.buckets, written)
-        touched = [*rows_by_partition(staged), *(file.stat.partition_path for file in written)]
+        touched = [*rows_by_partition(tagged.stage_tasks), *(file.stat.partition_path for file in written)]
         if commit.instant.state is State.REQUESTED:
             profile = workload_profile(job.operation, plan.buckets, [file.stat for file in written])
             overwritten = session.transaction.list_overwritten(touched, snapshot)
@@ -238,11 +252,12 @@ class ShuffledSession:
         with session.transaction.report.step("write") as counted:
             if plan.buckets:
                 first = AFTER_TASKS if written else 0
-                refuses = job.dup_policy == "fail"
-                buckets = BucketSettings(plan.buckets, job.prepare, job.needs_combining, handles, first, refuses)
+                combines = job.needs_combining and not tagged.is_resolved
+                refuses = job.dup_policy == "fail" and not tagged.is_resolved
+                buckets = BucketSettings(plan.buckets, tagged.prepare, combines, handles, first, refuses)
                 tasks = assign_to_tasks(_weights(plan), task_weight=TASK_BYTES, at_least=self.runner.least_tasks)
-                tags = _tag_files_by_stage(len(staged), units, results)
-                added = self.runner.write(RouteTasks(tuple(staged), tags, plan, tuple(tasks), buckets))
+                stages = tuple(tagged.stage_tasks)
+                added = self.runner.write(RouteTasks(stages, tagged.tag_files, plan, tuple(tasks), buckets))
                 counted["tasks"] = len(set(tasks))
             counted.update(buckets=len(plan.buckets), **count_false_positives(job, added))
         touched += [file.stat.partition_path for file in added]
@@ -269,14 +284,13 @@ class ShuffledSession:
             opened = (FileGroupId(b.partition_path, b.file_id) for b in plan.buckets if b.opened_at is None)
             checks.append(make_bucket_check(opened))
         elif job.needs_tagging and job.operation is not Operation.DELETE:
-            checks.append(make_new_file_check(self.storage, added))
+            checks.append(make_new_file_check(self.storage, added, is_global=job.prepare.is_global))
         return checks
 
     def _plan(
         self, staged: Sequence[StagedTask], snapshot: Snapshot, schema: pa.Schema, job: WriteJob
-    ) -> tuple[Sequence[TagUnit], Sequence[TagResult], RoutePlan]:
+    ) -> tuple[TaggedStage, RoutePlan]:
         report = self.session.transaction.report
-        incoming = rows_by_partition(staged)
         slices: Mapping[str, Sequence[FileSlice]] = snapshot.slices if job.uses_existing_groups else {}
         append_rules = make_append_rules(job, snapshot, self.store.read_compaction_groups(snapshot.timeline))
         sizing = self._sizing(staged, schema, job)
@@ -290,31 +304,29 @@ class ShuffledSession:
             drops_new=job.operation is Operation.DELETE,
         )
         with report.step("tag") as counted:
-            units = plan_units(
-                incoming,
-                slices,
-                keys=keys,
-                sizing=sizing,
-                closed_groups=closed,
-                unit_bytes=self._unit_bytes,
-                append_rules=append_rules,
-                logs_of=partial(logs_with_keys, snapshot),
-                deleting_of=deleting,
-            )
-            weights = [sum(piece.size_bytes for piece in unit.slices) for unit in units]
-            tasks = assign_to_tasks(weights, task_weight=_TAG_TASK_BYTES, at_least=self.runner.least_tasks)
-            results = self.runner.tag(units, tasks, staged) if units else []
-            counted.update(TagCounts.total(result.counts for result in results))
-            counted["units"] = len(units)
-            if keys.drops_stored:
-                counted["dropped"] = sum(result.located for result in results)
-        if job.dup_policy == "fail":
-            _refuse_stored_keys(units, results)
+            if job.prepare.is_global:
+                tagged = self._tag_globally(staged, snapshot, schema, job, sizing, counted)
+                keys = KeyUse(looks_up=True)  # The policy has been applied, and deleted rows have been left out.
+            else:
+                units = plan_units(
+                    rows_by_partition(staged),
+                    slices,
+                    keys=keys,
+                    sizing=sizing,
+                    closed_groups=closed,
+                    unit_bytes=self._unit_bytes,
+                    append_rules=append_rules,
+                    logs_of=partial(logs_with_keys, snapshot),
+                    deleting_of=deleting,
+                )
+                results = self._tag(units, staged, job, counted)
+                tags = tag_files_by_stage(len(staged), units, results)
+                tagged = TaggedStage(staged, tags, units, results, job.prepare)
         with report.step("profile") as counted:
             plan = plan_routes(
-                incoming,
-                units,
-                results,
+                rows_by_partition(tagged.stage_tasks),
+                tagged.units,
+                tagged.results,
                 slices,
                 sizing,
                 closed,
@@ -326,7 +338,60 @@ class ShuffledSession:
             )
             if sizing is not None:
                 counted["row_bytes"] = round(sizing.row_bytes, 1)
-        return units, results, plan
+        return tagged, plan
+
+    def _tag(
+        self, units: Sequence[TagUnit], staged: Sequence[StagedTask], job: WriteJob, counted: dict[str, Any]
+    ) -> Sequence[TagResult]:
+        weights = [sum(piece.size_bytes for piece in unit.slices) for unit in units]
+        tasks = assign_to_tasks(weights, task_weight=_TAG_TASK_BYTES, at_least=self.runner.least_tasks)
+        results = self.runner.tag(units, tasks, staged) if units else []
+        counted.update(TagCounts.total(result.counts for result in results))
+        counted["units"] = len(units)
+        if job.dup_policy != "none":
+            counted["dropped"] = sum(result.located for result in results)
+        if job.dup_policy == "fail":
+            _refuse_stored_keys(units, results)
+        return results
+
+    def _tag_globally(
+        self,
+        staged: Sequence[StagedTask],
+        snapshot: Snapshot,
+        schema: pa.Schema,
+        job: WriteJob,
+        sizing: FileSizing | None,
+        counted: dict[str, Any],
+    ) -> TaggedStage:
+        """Look the keys up in all slices of the table, then let tasks assign the rows to partitions."""
+        places = [(at, piece) for path in snapshot.slices for at, piece in enumerate(snapshot.slices[path])]
+        pieces = [piece for _, piece in places] if job.needs_tagging else []
+        units = plan_global_units(
+            pieces,
+            unit_bytes=self._unit_bytes,
+            logs_of=partial(logs_with_keys, snapshot),
+            deleting_of=partial(find_deleting_slices, self.storage, snapshot),
+        )
+        results = self._tag(units, staged, job, counted)
+        found = tuple(
+            FoundSlice(number, at, piece, snapshot.merge_rules(piece) if piece.logs else None)
+            for number in sorted({number for result in results for number in result.hits})
+            for at, piece in [places[number]]
+        )
+        settings = ResolveSettings(
+            job,
+            RoutingSettings.of(job, schema, may_move=True),
+            found,
+            snapshot.columns(self.storage.location) if found else pa.schema([]),
+            1 if sizing is None else max(1, sizing.rows_of_new_file // _SAMPLES_PER_FILE),
+        )
+        rows, size = sum(task.rows for task in staged), sum(task.size_bytes for task in staged)
+        tasks = max(min(self.runner.least_tasks, rows), -(-size // _RESOLVE_TASK_BYTES))
+        tags = tag_files_by_stage(len(staged), units, results)
+        resolved = self.runner.resolve(ResolveTasks(tuple(staged), tags, tasks, settings)) if rows else []
+        counted["moved"] = sum(task.moved for task in resolved)
+        is_widened = any(task.is_widened for task in resolved)
+        return join_resolved(resolved, settings.widened if is_widened else job.prepare)
 
     def _sizing(self, staged: Sequence[StagedTask], schema: pa.Schema, job: WriteJob) -> FileSizing | None:
         if job.operation is Operation.DELETE or job.index_settings.has_buckets:
@@ -356,19 +421,6 @@ def _weights(plan: RoutePlan) -> list[int]:
         (bucket.base.size_bytes if bucket.base else 0) + (bucket.updates + bucket.inserts) * 1024
         for bucket in plan.buckets
     ]
-
-
-def _tag_files_by_stage(
-    stages: int, units: Sequence[TagUnit], results: Sequence[TagResult]
-) -> tuple[tuple[TagFile, ...], ...]:
-    tags: list[list[TagFile]] = [[] for _ in range(stages)]
-    for unit, result in zip(units, results, strict=True):
-        batches: dict[int, list[int]] = {}
-        for at, stage in enumerate(result.stages):
-            batches.setdefault(stage, []).append(at)
-        for stage, numbers in batches.items():
-            tags[stage].append(TagFile(result.path, unit.partition_path, tuple(numbers)))
-    return tuple(map(tuple, tags))
 
 
 def find_bucket_places(storage: Storage, job: WriteJob, snapshot: Snapshot) -> BucketPlaces | None:

@@ -14,12 +14,19 @@ from lakeformat.file_system_view.file_index.load import load_snapshot
 from lakeformat.index.tagging import TagSettings
 from lakeformat.model.operation import Operation
 from lakeformat.transaction.written_file import stage_folder
-from lakeformat.write.handles.bucket_tasks import ARRIVAL, BUCKET, TASK, read_buckets, route_rows, write_buckets
+from lakeformat.write.handles.bucket_tasks import BUCKET, read_buckets, route_rows, write_buckets
 from lakeformat.write.intake import plan_job
 from lakeformat.write.plan.job import WriteJob
-from lakeformat.write.rows.stage import StagedTask, StageWriter
+from lakeformat.write.rows.stage import ARRIVAL, TASK, StagedTask, StageWriter
 from lakeformat.write.session import WrittenFile
 from lakeformat.write.shuffled_session import RouteTasks, ShuffledSession
+from lakeformat.write.tagging.resolve_tasks import (
+    ResolvedTask,
+    ResolveTasks,
+    keyed_schema,
+    resolve_rows,
+    route_by_key,
+)
 from lakeformat.write.tagging.tag_units import tag_unit
 from lakeformat.write.workload.shuffle_plan import TagResult, TagUnit
 
@@ -51,9 +58,22 @@ class LocalTaskRunner:
         assert len(tasks) == len(units)
         with ThreadPoolExecutor(1) as pool:
             paths = (f"{stage_folder(self.job.write_id)}/tags/{at}-{next(self.attempts)}.arrow" for at in tasks)
-            settings = TagSettings(self.job.index_settings.kind)
+            settings = TagSettings(self.job.index_settings.kind.removeprefix("GLOBAL_"))
             pairs = zip(units, paths, strict=True)
             return [tag_unit(self.storage, unit, staged, settings, path, pool) for unit, path in pairs]
+
+    def resolve(self, work: ResolveTasks) -> list[ResolvedTask]:
+        moved, prepare = [], work.settings.job.prepare
+        for number, task in enumerate(work.stage_tasks):
+            arguments = (number, task, work.tag_files[number], range(work.tasks), prepare)
+            moved += list(route_by_key(self.storage, *arguments))
+        rows = pa.Table.from_batches(moved, keyed_schema(prepare))
+        found = []
+        for task in range(work.tasks):
+            mine = rows.filter(pa.compute.equal(rows.column(TASK), task)).to_batches(7)
+            path = f"{stage_folder(self.job.write_id)}/resolved/{next(self.attempts)}"
+            found.append(resolve_rows(self.storage, reversed(mine), work.settings, path))
+        return [each for each in found if each is not None]
 
     def write(self, work: RouteTasks) -> list[WrittenFile]:
         moved = []

@@ -139,6 +139,21 @@ def test_tasks_fill_the_buckets_of_a_bucket_index(
     assert "in one process" not in caplog.text
 
 
+@pytest.mark.parametrize("kind", [pytest.param("COPY_ON_WRITE", marks=pytest.mark.slow), "MERGE_ON_READ"])
+def test_tasks_move_the_rows_of_a_global_index(kind: str, spark: SparkSession, tmp_path: Path) -> None:
+    staged, exchanged = tmp_path / "staged", tmp_path / "exchanged"
+    options = {**FLIGHTS, "hoodie.index.type": "GLOBAL_SIMPLE", "hoodie.datasource.write.table.type": kind}
+    save(flights(spark, STORED), staged, "bulk_insert", options)
+    shutil.copytree(staged, exchanged)
+    table = LakehouseTable.forPath(spark, str(exchanged), **options)
+    moving = [(number, f"p{number % 4}", ts, x) for number, _, ts, x in CHANGES]
+    for rows, operation in ((moving, "upsert"), (CHANGES[:50], "delete"), (STORED[:30], "insert_overwrite")):
+        save(flights(spark, rows, 3), staged, operation, options)
+        getattr(table, operation)(flights(spark, rows, 3))
+        assert contents(exchanged) == contents(staged)
+    assert leftovers(exchanged) == []
+
+
 def test_tasks_refuse_keys_by_the_duplicate_policy(
     spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final
 from lakeformat.config.write_options import MERGE
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.spark.jobs import cores, has_executors
-from lakeformat.spark.writes.shuffle import needs_all_keys
 from lakeformat.write.plan.job import WriteJob
 from lakeformat.write.rows.stage import StagedTask, rows_by_partition
 
@@ -49,17 +48,15 @@ def choose_merge_place(
 ) -> MergePlace:
     """Decide where the staged rows are merged.
 
-    A write that needs all keys in one process is merged in this one. Else the option `lakeformat.write.merge` decides;
-    ``auto`` takes the executors if the staged rows and the files that may hold their keys exceed a bound: by default a
-    quarter of this machine's memory, and at most 1 GB if the session is not local.
+    The option `lakeformat.write.merge` decides; ``auto`` takes the executors if the staged rows and the files that may
+    hold their keys exceed a bound: by default a quarter of this machine's memory, and at most 1 GB if the session is
+    not local.
 
     Args:
         staged: the stage files of the rows.
         snapshot: the table when the write was planned.
     """
     option = job.options.write.merge
-    if reason := needs_all_keys(job):
-        return MergePlace(is_executors=False, option=option, reason=f"{reason} needs all keys in one process")
     if option != "auto":
         return MergePlace(option == "executors", option, f"{MERGE}={option}")
     remote = has_executors(spark)
@@ -74,11 +71,12 @@ def choose_merge_place(
 
 
 def _touched_bytes(job: WriteJob, staged: Sequence[StagedTask], snapshot: Snapshot) -> int:
-    """Return the bytes of the files in which the keys are looked up: those of the partitions of the rows."""
+    """Return the bytes of the files in which the keys are looked up: by default those of the partitions of the rows."""
     if not job.operation.needs_tagging:
         return 0
     slices = snapshot.slices
-    partitions = slices if job.prepare.searches_all_partitions else rows_by_partition(staged)
+    is_anywhere = job.prepare.searches_all_partitions or job.prepare.is_global
+    partitions = slices if is_anywhere else rows_by_partition(staged)
     return sum(one.size_bytes for path in partitions for one in slices.get(path, ()))
 
 

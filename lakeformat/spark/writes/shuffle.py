@@ -36,14 +36,22 @@ from lakeformat.spark.writes.writer import DirectSparkWriter, StagedWriter
 from lakeformat.transaction.commit import OpenCommit
 from lakeformat.transaction.written_file import WrittenFile, stage_folder
 from lakeformat.write.handles.base_file_handles import HandleSettings
-from lakeformat.write.handles.bucket_tasks import BUCKET, TASK, read_buckets, route_rows, routed_schema, write_buckets
+from lakeformat.write.handles.bucket_tasks import BUCKET, read_buckets, route_rows, routed_schema, write_buckets
 from lakeformat.write.handles.direct import write_runs
 from lakeformat.write.plan.job import WriteJob
 from lakeformat.write.rows.arrow_pool import reuse_memory
 from lakeformat.write.rows.bulk_insert_order import Layout
-from lakeformat.write.rows.stage import Run, StagedTask, rows_by_partition
+from lakeformat.write.rows.stage import TASK, Run, StagedTask, rows_by_partition
 from lakeformat.write.shuffled_session import TASK_BYTES, RouteTasks
 from lakeformat.write.statements.rewrite import rewrite_bucket
+from lakeformat.write.tagging.resolve_tasks import (
+    ResolvedPartition,
+    ResolvedTask,
+    ResolveTasks,
+    keyed_schema,
+    resolve_rows,
+    route_by_key,
+)
 from lakeformat.write.tagging.tag_units import tag_unit
 from lakeformat.write.workload.buckets import Bucket
 from lakeformat.write.workload.shuffle_plan import (
@@ -57,7 +65,7 @@ from lakeformat.write.workload.shuffle_plan import (
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["SparkShuffle", "needs_all_keys"]
+__all__ = ["SparkShuffle"]
 
 #: Target number of rows that one task merges from sorted runs.
 _SORTED_ROWS: Final = 1_000_000
@@ -183,7 +191,7 @@ class SparkShuffle:
         storage, index = self._context.storage, self._job.index_settings
         # The index INMEMORY keeps all keys in one process. Tasks cannot share these keys, so they use the index SIMPLE,
         # which searches the key columns of the files.
-        kind = "SIMPLE" if index.kind == "INMEMORY" else index.kind
+        kind = "SIMPLE" if index.kind == "INMEMORY" else index.kind.removeprefix("GLOBAL_")
         settings = TagSettings(kind, index.use_ranges, index.use_tree)
         folder = f"{stage_folder(self._job.write_id)}/tags"
 
@@ -198,6 +206,31 @@ class SparkShuffle:
         frame = numbered_tasks(self._spark, len(groups), run, ANSWER)
         found = {answer.pop("unit"): answer for answer in self._collected(frame, "tag")}
         return [_tag_result(found[at]) for at in range(len(units))]
+
+    def resolve(self, work: ResolveTasks) -> list[ResolvedTask]:
+        """Shuffle the staged rows by key, and let each task assign its keys' rows to partitions."""
+        storage, settings = self._context.storage, work.settings
+        prepare, values = settings.job.prepare, find_shuffle_values(work.tasks)
+        staged, tags = work.stage_tasks, work.tag_files
+        schema = spark_schema(keyed_schema(prepare))
+        arrow = arrow_schema(schema)
+        folder = f"{stage_folder(self._job.write_id)}/resolved"
+
+        def route(batches: Batches) -> Batches:
+            with plain_errors(), reuse_memory():
+                for at in task_numbers(batches):
+                    for batch in route_by_key(storage, at, staged[at], tags[at], values, prepare):
+                        yield conform(batch, arrow)
+
+        def resolve(batches: Batches) -> Batches:
+            with plain_errors(), reuse_memory():
+                done = resolve_rows(storage, batches, settings, f"{folder}/{attempt_id()}")
+                yield from answer_rows([asdict(done)] if done is not None else [])
+
+        routed = numbered_tasks(self._spark, len(staged), route, schema).repartition(work.tasks, TASK)
+        answers = self._collected(routed.mapInArrow(resolve, ANSWER), "assign to partitions")
+        # The order of the stage files decides that of their rows, which must not depend on the order of the answers.
+        return sorted(map(_resolved, answers), key=lambda task: task.staged.path)
 
     def write(self, work: RouteTasks) -> list[WrittenFile]:
         """Let each task write the files of its file groups. It gets the rows by a shuffle, or reads them itself."""
@@ -275,11 +308,6 @@ class SparkShuffle:
         return [parse_written_file(answer) for answer in self._collected(frame, "write")]
 
 
-def needs_all_keys(job: WriteJob) -> str:
-    """Tell why the write must see all keys in one process: return the setting that needs it, ``""`` if none does."""
-    return f"index {job.index_settings.kind}" if job.index_settings.is_global else ""
-
-
 def _groups(tasks: Sequence[int]) -> list[list[int]]:
     groups: list[list[int]] = [[] for _ in range(max(tasks, default=-1) + 1)]
     for at, task in enumerate(tasks):
@@ -292,10 +320,24 @@ def _staged(answer: dict[str, Any]) -> StagedTask:
     return StagedTask(answer["path"], runs, answer["rows"], answer["size_bytes"])
 
 
+def _resolved(answer: dict[str, Any]) -> ResolvedTask:
+    partitions = tuple(
+        ResolvedPartition(
+            part["partition_path"],
+            part["located"],
+            {int(at): rows for at, rows in part["hits"].items()},
+            tuple(part["sample"]),
+        )
+        for part in answer.pop("partitions")
+    )
+    return ResolvedTask(staged=_staged(answer.pop("staged")), partitions=partitions, **answer)
+
+
 def _tag_result(answer: dict[str, Any]) -> TagResult:
     hits = {int(at): rows for at, rows in answer["hits"].items()}
     sample, sample_hits, stages = (tuple(answer[name]) for name in ("sample", "sample_hits", "stages"))
     counts = TagCounts(**answer["counts"])
     buckets = {int(bucket): rows for bucket, rows in answer["buckets"].items()}
-    example = answer["example"]
-    return TagResult(answer["path"], stages, hits, answer["located"], sample, sample_hits, counts, buckets, example)
+    deleted = {int(at): rows for at, rows in answer["deleted"].items()}
+    found = answer["path"], stages, hits, answer["located"], sample, sample_hits, counts, buckets
+    return TagResult(*found, answer["example"], deleted)

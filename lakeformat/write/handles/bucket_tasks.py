@@ -37,17 +37,24 @@ from lakeformat.write.handles.append_handle import append
 from lakeformat.write.handles.base_file_handles import HandleSettings, create, merge
 from lakeformat.write.plan.job import WriteJob
 from lakeformat.write.rows.prepare import PrepareSettings, combine, prepare
-from lakeformat.write.rows.stage import StagedTask, read_staged_batches
+from lakeformat.write.rows.stage import (
+    ARRIVAL,
+    BATCH_BYTES,
+    BATCH_ROWS,
+    TASK,
+    StagedTask,
+    arrival_numbers,
+    read_staged_batches,
+)
 from lakeformat.write.tagging.tag_units import Hits, TagFile, read_hits
 from lakeformat.write.tagging.tagger import refuse_repeated_keys
 from lakeformat.write.workload.buckets import AppendRules, Bucket, LogPlace, derive_file_id, make_bucket_id
 from lakeformat.write.workload.shuffle_plan import HashedRoute, PartitionRoute, RoutedBucket
 
 __all__ = [
-    "ARRIVAL",
     "BUCKET",
     "LOOKUP",
-    "TASK",
+    "MOVED",
     "BucketPlaces",
     "BucketSettings",
     "append_in_task",
@@ -62,28 +69,20 @@ __all__ = [
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
-#: Name of a column that exists only during the shuffle: the value that Spark hashes to find the task of a row.
-TASK: Final = "_lakeformat_task"
 #: Name of a column that exists only during the shuffle: the number of the row's bucket.
 BUCKET: Final = "_lakeformat_bucket"
 #: Name of a column that exists only during the shuffle: whether the row's key was found in the bucket's file slice.
 LOOKUP: Final = "_lakeformat_lookup"
-#: Name of a column that exists only during the shuffle: the row's position in the input, by which tasks sort the rows
-#: to restore the input order.
-ARRIVAL: Final = "_lakeformat_arrival"
+#: Name of a column that exists only during the shuffle: whether the row moves to another partition (global indexes), so
+#: that it is deleted from the bucket's file slice.
+MOVED: Final = "_lakeformat_moved"
 _ROUTING: Final = (
     pa.field(TASK, pa.int32()),
     pa.field(BUCKET, pa.int32()),
     pa.field(LOOKUP, pa.bool_()),
+    pa.field(MOVED, pa.bool_()),
     pa.field(ARRIVAL, pa.int64()),
 )
-#: A row's position in the input is computed as the number of its stage file times this constant, plus the row's
-#: position in the stage file. No stage file has so many rows, so no two rows get the same position.
-_STAGE_ROWS: Final = 1 << 40
-#: Maximum number of rows in one batch that is passed to Spark.
-_BATCH_ROWS: Final = 16_384
-#: Maximum bytes of one batch that is passed to Spark.
-_BATCH_BYTES: Final = 16 << 20
 
 
 def routed_schema(settings: PrepareSettings) -> pa.Schema:
@@ -121,13 +120,13 @@ def route_rows(
         first = 0
         for batch in read_staged_batches(storage, staged, source):
             start = 0
-            for rows in split_rows(batch, _BATCH_ROWS, _BATCH_BYTES):
-                at, buckets, lookups = _route(rows, first + start, hits_of, routes)
+            for rows in split_rows(batch, BATCH_ROWS, BATCH_BYTES):
+                at, buckets, lookups, is_moved = _route(rows, first + start, hits_of, routes)
                 if len(at):
-                    arrival = stage * _STAGE_ROWS + first + start + at
-                    moved = conform(rows.take(pa.array(at)), settings.prepared_schema)
-                    columns = [values[buckets], buckets.astype(np.int32), lookups, arrival]
-                    arrays = [*map(pa.array, columns), *moved.columns]
+                    arrival = arrival_numbers(stage, first + start + at)
+                    taken = conform(rows.take(pa.array(at)), settings.prepared_schema)
+                    columns = [values[buckets], buckets.astype(np.int32), lookups, is_moved, arrival]
+                    arrays = [*map(pa.array, columns), *taken.columns]
                     yield pa.RecordBatch.from_arrays(arrays, schema=routed_schema(settings))
                 start += rows.num_rows
             first += batch.num_rows
@@ -209,8 +208,9 @@ def _route(
     first: int,
     hits_of: Mapping[str, Hits | None],
     routes: Mapping[str, PartitionRoute],
-) -> tuple[Ints, Ints, npt.NDArray[np.bool_]]:
-    """Return three arrays: positions of the batch's rows, their buckets, and whether the bucket's slice has their key.
+) -> tuple[Ints, Ints, Bools, Bools]:
+    """Return four arrays: positions of the batch's rows, their buckets, whether the bucket's slice has their key, and
+    whether they move from this slice to another partition.
 
     A row whose key is in several file slices is returned once for each.
 
@@ -220,9 +220,11 @@ def _route(
     """
     hashed = [route.hashed for path in hits_of if (route := routes[path]).hashed is not None]
     if hashed:
-        return _route_by_hash(rows.column(RECORD_KEY), hashed)
+        kept, numbers, lookups = _route_by_hash(rows.column(RECORD_KEY), hashed)
+        return kept, numbers, lookups, np.zeros(len(kept), bool)
     positions: list[Ints] = []
     buckets: list[Ints] = []
+    leaving: list[Bools] = []
     is_new = np.ones(rows.num_rows, bool)
     for path, hits in hits_of.items():
         if hits is not None:
@@ -231,6 +233,7 @@ def _route(
             if routes[path].drops_stored:
                 here = here.take(_pairs_of_new_rows(here))
             positions.append(here.rows - first)
+            leaving.append(here.is_leaving)
             buckets.append(_buckets_of_files(here.files, routes[path].by_file))
     located = sum(map(len, positions))
     for path in hits_of:
@@ -240,18 +243,19 @@ def _route(
             buckets.append(_buckets_of_new_keys(rows.column(RECORD_KEY).take(pa.array(new)), routes[path]))
     at = np.concatenate([*positions, np.empty(0, np.int64)])
     lookups = np.arange(len(at)) < located
-    return at, np.concatenate([*buckets, np.empty(0, np.int64)]), lookups
+    is_moved = np.concatenate([*leaving, np.zeros(len(at) - located, bool)])
+    return at, np.concatenate([*buckets, np.empty(0, np.int64)]), lookups, is_moved
 
 
-def _route_by_hash(keys: pa.Array, routes: Sequence[HashedRoute]) -> tuple[Ints, Ints, npt.NDArray[np.bool_]]:
-    """Return what `_route` returns for rows whose buckets a hash of their keys decides.
+def _route_by_hash(keys: pa.Array, routes: Sequence[HashedRoute]) -> tuple[Ints, Ints, Bools]:
+    """Return positions of rows, their buckets, and whether the bucket may have their key, if a hash decides.
 
     Args:
         routes: the rules of the partitions to which the rows go.
     """
     positions: list[Ints] = []
     buckets: list[Ints] = []
-    lookups: list[npt.NDArray[np.bool_]] = []
+    lookups: list[Bools] = []
     for route in routes:
         numbers = route.hashing.numbers(pa.chunked_array([keys]))
         bucket_at = np.full(route.hashing.buckets, -1)
@@ -355,7 +359,8 @@ def _write_bucket(
 def _make_bucket(table: pa.Table, routed: RoutedBucket, settings: BucketSettings) -> tuple[pa.Table, Bucket]:
     """Return a bucket's rows, one per key if the write combines rows, and the `Bucket` that refers to their positions.
 
-    In the `Bucket`, rows whose keys were found come first, in order of arrival; new rows follow in key order.
+    In the `Bucket`, rows whose keys were found come first, in order of arrival, and among them those that move to
+    another partition; new rows follow in key order.
     """
     order = np.asarray(pc.sort_indices(table.column(ARRIVAL))).astype(np.int64)
     if (np.diff(order) < 0).any():
@@ -364,13 +369,19 @@ def _make_bucket(table: pa.Table, routed: RoutedBucket, settings: BucketSettings
         table = combine(table, settings.prepare.rule)
     if settings.refuses_repeated:
         refuse_repeated_keys({routed.partition_path: table})
-    lookup = table.column(LOOKUP).to_numpy()
+    lookup, is_moved = table.column(LOOKUP).to_numpy(), table.column(MOVED).to_numpy()
     new = np.flatnonzero(~lookup)
     new = new[np.asarray(pc.sort_indices(gather_column(table.column(RECORD_KEY), new))).astype(np.int64)]
-    at = np.concatenate([np.flatnonzero(lookup), new])
+    at = np.concatenate([np.flatnonzero(is_moved), np.flatnonzero(lookup & ~is_moved), new])
     rows = conform(table, settings.prepare.prepared_schema)
     return rows, Bucket(
-        routed.partition_path, routed.file_id, routed.base, at, int(lookup.sum()), log_place=routed.log_place
+        routed.partition_path,
+        routed.file_id,
+        routed.base,
+        at,
+        int(lookup.sum()),
+        int(is_moved.sum()),
+        log_place=routed.log_place,
     )
 
 

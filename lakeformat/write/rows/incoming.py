@@ -14,9 +14,9 @@ import pyarrow.compute as pc
 
 from lakeformat.arrow.gather import combine_column, gather, gather_column
 from lakeformat.arrow.row_bytes import row_sizes, split_positions
-from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.files.base_file import ROW_GROUP_BYTES
 from lakeformat.files.footers import open_base, open_parquet, row_batches
+from lakeformat.files.open_slice import SliceMergeRules
 from lakeformat.files.slice_reader import read_slice
 from lakeformat.model.files import FileSlice
 from lakeformat.model.record import META_COLUMNS, RECORD_KEY
@@ -92,21 +92,31 @@ class Incoming:
 
 
 def slice_batches(
-    storage: Storage, snapshot: Snapshot, piece: FileSlice, columns: pa.Schema, most_rows: int
+    storage: Storage,
+    piece: FileSlice,
+    merging: SliceMergeRules | None,
+    stored: pa.Schema,
+    columns: pa.Schema,
+    most_rows: int,
 ) -> Iterator[pa.RecordBatch]:
     """Yield a slice's rows in batches, with the record key and ``columns``.
 
     If the slice has no log files, columns that its base file lacks are missing. Otherwise, such columns are null.
     Memory: a batch; if the slice has log files, the memory of `read_slice`.
+
+    Args:
+        merging: the rules by which a read merges the files; None if the slice has no log files.
+        stored: the table's columns.
     """
-    if piece.base is not None and not piece.logs:
+    if merging is None:
+        if piece.base is None:
+            return
         where = f"{storage.location}/{piece.base.path}"
         with open_base(storage, piece.base) as source, open_parquet(source, where) as parquet:
             present = set(parquet.schema_arrow.names)
             names = [RECORD_KEY, *(name for name in columns.names if name in present and name != RECORD_KEY)]
             yield from row_batches(parquet, where, most_rows, columns=names)
         return
-    stored = snapshot.columns(storage.location)
     wanted = set(columns.names)
     meta = [pa.field(name, pa.string()) for name in META_COLUMNS if name not in wanted]
     others = [field for field in stored if field.name not in wanted]
@@ -114,7 +124,7 @@ def slice_batches(
     yield from read_slice(
         storage,
         piece,
-        snapshot.merge_rules(piece),
+        merging,
         table,
         [RECORD_KEY, *(name for name in columns.names if name != RECORD_KEY)],
         most_rows=most_rows,

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from lakeformat.arrow.gather import combine_table
@@ -22,17 +24,34 @@ from lakeformat.write.rows.bulk_insert_order import Layout
 from lakeformat.write.rows.prepare import PrepareSettings, combine, prepare
 
 __all__ = [
+    "ARRIVAL",
+    "BATCH_BYTES",
+    "BATCH_ROWS",
     "BLOCK_BYTES",
+    "TASK",
     "Run",
     "StageReader",
     "StageWriter",
     "StagedTask",
+    "arrival_numbers",
     "read_staged_batches",
     "rows_by_partition",
     "split_into_blocks",
 ]
 
 
+#: Name of a column that exists only during a shuffle: the value that Spark hashes to find the task of a row.
+TASK: Final = "_lakeformat_task"
+#: Name of a column that exists only during a shuffle: the row's position in the input, by which tasks sort the rows to
+#: restore the input order.
+ARRIVAL: Final = "_lakeformat_arrival"
+#: Maximum number of rows in one batch that is passed to Spark.
+BATCH_ROWS: Final = 16_384
+#: Maximum bytes of one batch that is passed to Spark.
+BATCH_BYTES: Final = 16 << 20
+#: A row's position in the input is computed as the number of its stage file times this constant, plus the row's
+#: position in the stage file. No stage file has so many rows, so no two rows get the same position.
+_STAGE_ROWS: Final = 1 << 40
 #: Maximum bytes of a record batch (block) of a sorted run. The merge of runs has one block per run in memory.
 BLOCK_BYTES: Final = 1 << 20
 
@@ -74,6 +93,16 @@ def rows_by_partition(tasks: Iterable[StagedTask]) -> dict[str, int]:
         for run in task.runs:
             counts[run.partition_path] = counts.get(run.partition_path, 0) + run.rows
     return counts
+
+
+def arrival_numbers(stage: int, at: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return the positions in the input of rows of a stage file, for the column `ARRIVAL`.
+
+    Args:
+        stage: the stage file's number.
+        at: positions of the rows among those of the stage file.
+    """
+    return stage * _STAGE_ROWS + at
 
 
 class StageWriter:

@@ -6,8 +6,9 @@ changes its partition, it is deleted from the old one, merged with the stored ro
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +18,6 @@ import pyarrow.compute as pc
 from lakeformat.arrow.conform import conform
 from lakeformat.arrow.gather import gather
 from lakeformat.concurrency import thread_pool
-from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.files.base_file import ROW_GROUP_ROWS
 from lakeformat.index.port import Ints, Tagged, argsort_keys
 from lakeformat.index.stored_keys import select_one_place
@@ -25,7 +25,6 @@ from lakeformat.keys.record_keys import field_column
 from lakeformat.merge import MergeRule, stored_wins
 from lakeformat.model.files import FileSlice
 from lakeformat.model.record import IS_DELETED, PARTITION_PATH, RECORD_KEY
-from lakeformat.storage.port import Storage
 from lakeformat.timeline.write_report import Report
 from lakeformat.write.plan.job import WriteJob
 from lakeformat.write.rows.incoming import slice_batches
@@ -35,6 +34,8 @@ from lakeformat.write.tagging.tagger import PartitionTagger, TaggedRows, combine
 __all__ = ["GlobalTagger", "RoutingSettings", "route_to_partitions", "split_by_own_partition"]
 
 Bools = npt.NDArray[np.bool_]
+#: A function that yields a slice's rows, with the record key and these columns, in batches of at most so many rows.
+SliceReader: TypeAlias = Callable[[FileSlice, pa.Schema, int], Iterator[pa.RecordBatch]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +92,16 @@ class GlobalTagger(PartitionTagger):
             if is_routed:
                 settings = RoutingSettings.of(self.job, self.schema, may_move=self.insert_filter is None)
                 whole, tagged = route_to_partitions(
-                    self.storage, self.snapshot, rows[ANY_PARTITION], tagged[ANY_PARTITION], settings
+                    self._read_slice, rows[ANY_PARTITION], tagged[ANY_PARTITION], settings
                 )
                 rows = dict.fromkeys(tagged, whole)
                 counted["moved"] = sum(len(np.unique(found.keys[found.is_leaving])) for found in tagged.values())
         return TaggedRows(rows, tagged)
+
+    def _read_slice(self, piece: FileSlice, columns: pa.Schema, most_rows: int) -> Iterator[pa.RecordBatch]:
+        merging = self.snapshot.merge_rules(piece) if piece.logs else None
+        stored = self.snapshot.columns(self.storage.location)
+        return slice_batches(self.storage, piece, merging, stored, columns, most_rows)
 
 
 def split_by_own_partition(rows: pa.Table) -> Mapping[str, pa.Table]:
@@ -104,7 +110,7 @@ def split_by_own_partition(rows: pa.Table) -> Mapping[str, pa.Table]:
 
 
 def route_to_partitions(
-    storage: Storage, snapshot: Snapshot, rows: pa.Table, tagged: Tagged, settings: RoutingSettings
+    read_slice: SliceReader, rows: pa.Table, tagged: Tagged, settings: RoutingSettings
 ) -> tuple[pa.Table, Mapping[str, Tagged]]:
     """Assign rows to partitions. Return all rows, and for each partition path a `Tagged` of the rows written there.
 
@@ -112,7 +118,7 @@ def route_to_partitions(
     ordering column of those stored rows, or all their columns if the rule combines both rows.
 
     Args:
-        snapshot: the table's present state.
+        read_slice: function that yields a slice's rows with these columns, in batches of at most so many rows.
         rows: rows of all partitions, one per key. If they have no partition path column (deletes), no row is new.
         tagged: the file slices that hold the rows' keys, in the whole table, without false positives.
     """
@@ -135,7 +141,7 @@ def route_to_partitions(
     new = tagged.new if has_paths else tagged.new[:0]
     if settings.follows_input and has_paths:
         is_leaving = (codes != own[tagged.keys]) & _mask_movable(rows, settings)[tagged.keys]
-        rows, is_leaving = _merge_moving(storage, snapshot, rows, tagged, is_leaving, settings)
+        rows, is_leaving = _merge_moving(read_slice, rows, tagged, is_leaving, settings)
         moved = np.setdiff1d(tagged.keys[is_leaving], tagged.keys[~is_leaving])
         new = np.concatenate([new, moved])
         new = new[argsort_keys(rows.column(RECORD_KEY).take(pa.array(new)))]
@@ -187,7 +193,7 @@ def _drop_deleted(tagged: Tagged, is_own: Bools, *, has_paths: bool) -> Tagged:
 
 
 def _merge_moving(
-    storage: Storage, snapshot: Snapshot, rows: pa.Table, tagged: Tagged, is_leaving: Bools, settings: RoutingSettings
+    read_slice: SliceReader, rows: pa.Table, tagged: Tagged, is_leaving: Bools, settings: RoutingSettings
 ) -> tuple[pa.Table, Bools]:
     """Merge the rows that move to another partition with their stored rows.
 
@@ -199,7 +205,7 @@ def _merge_moving(
     if not is_leaving.any() or not (rule.stored_may_win or makes_rows):
         return rows, is_leaving
     columns = settings.schema if makes_rows else _ordering_schema(settings.schema, rule.ordering)
-    at, stored = _read_stored_rows(storage, snapshot, rows, tagged, is_leaving, columns)
+    at, stored = _read_stored_rows(read_slice, rows, tagged, is_leaving, columns)
     if rule.stored_may_win and rule.ordering:
         incoming = field_column(rows, rule.ordering, "ordering").take(pa.array(at)).combine_chunks()
         newer = stored_wins(field_column(stored, rule.ordering, "ordering").combine_chunks(), incoming)
@@ -238,7 +244,7 @@ def _replace_merged(rows: pa.Table, at: Ints, stored: pa.Table, settings: Routin
 
 
 def _read_stored_rows(
-    storage: Storage, snapshot: Snapshot, rows: pa.Table, tagged: Tagged, is_leaving: Bools, columns: pa.Schema
+    read_slice: SliceReader, rows: pa.Table, tagged: Tagged, is_leaving: Bools, columns: pa.Schema
 ) -> tuple[Ints, pa.Table]:
     """Read the stored versions of rows that move. Return positions of incoming rows, and the stored row of each."""
     keys = rows.column(RECORD_KEY)
@@ -246,7 +252,7 @@ def _read_stored_rows(
 
     def read_file(file: int) -> tuple[Ints, pa.Table]:
         wanted = tagged.keys[is_leaving & (tagged.files == file)]
-        return _read_rows(storage, snapshot, tagged.searched[file], keys.take(pa.array(wanted)), wanted, columns)
+        return _read_rows(read_slice, tagged.searched[file], keys.take(pa.array(wanted)), wanted, columns)
 
     with thread_pool(max(1, pa.cpu_count())) as pool:
         found = list(pool.map(read_file, files))
@@ -254,11 +260,11 @@ def _read_stored_rows(
 
 
 def _read_rows(
-    storage: Storage, snapshot: Snapshot, piece: FileSlice, keys: pa.ChunkedArray, positions: Ints, columns: pa.Schema
+    read_slice: SliceReader, piece: FileSlice, keys: pa.ChunkedArray, positions: Ints, columns: pa.Schema
 ) -> tuple[Ints, pa.Table]:
     optional = pa.schema([field.with_nullable(True) for field in columns])
     at, parts = [np.empty(0, np.int64)], [optional.empty_table()]
-    for batch in slice_batches(storage, snapshot, piece, optional, ROW_GROUP_ROWS):
+    for batch in read_slice(piece, optional, ROW_GROUP_ROWS):
         found = pc.index_in(batch.column(RECORD_KEY), value_set=keys)
         hit = pc.is_valid(found)
         at.append(positions[np.asarray(found.drop_null()).astype(np.int64)])

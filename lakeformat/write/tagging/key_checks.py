@@ -163,19 +163,26 @@ def _make_new_key_check(storage: Storage, plan: BucketPlan, *, is_global: bool) 
     return check
 
 
-def make_new_file_check(storage: Storage, written: Sequence[WrittenFile]) -> NewKeyCheck:
+def make_new_file_check(storage: Storage, written: Sequence[WrittenFile], *, is_global: bool) -> NewKeyCheck:
     """Return a function that raises `WriteConflictError` if another commit inserted a key of these new files.
 
     The function reads the keys from the files, so it cannot distinguish inserted from updated keys. If a key was in two
     file groups before, and each commit has updated it in one of them, this counts as a conflict, too. That is rare, and
     running the write again is always correct. Memory: the keys of one file.
+
+    Args:
+        is_global: whether the key alone identifies a row, so that files of all partitions are checked.
     """
 
     def check(others: Sequence[tuple[str, CommitMetadata]]) -> None:
         new_stats = (file.stat for file in written if file.stat.num_inserts and not _log_file_of(file.stat))
         for file in (stat.base_file for stat in new_stats):
             path = file.partition_path
-            other_commits = [(time, metadata.stats[path]) for time, metadata in others if path in metadata.stats]
+            other_commits = [
+                (time, [*metadata.all_stats()] if is_global else metadata.stats.get(path, ()))
+                for time, metadata in others
+                if is_global or path in metadata.stats
+            ]
             if other_commits:
                 keys = read_keys(storage, file).keys
                 for time, stats in other_commits:

@@ -27,7 +27,7 @@ from lakeformat.storage.port import Storage
 from lakeformat.write.rows.stage import StagedTask, read_staged_batches
 from lakeformat.write.workload.shuffle_plan import TagResult, TagUnit
 
-__all__ = ["HITS_SCHEMA", "Hits", "TagFile", "read_hits", "tag_unit"]
+__all__ = ["HITS_SCHEMA", "Hits", "TagFile", "hits_batch", "read_hits", "tag_unit"]
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -35,7 +35,9 @@ Bools = npt.NDArray[np.bool_]
 #: Maximum bytes of a block of keys that are looked up together.
 _BLOCK_BYTES: Final = 64 << 20
 #: The columns of a tag file, named as the attributes of `Hits`.
-HITS_SCHEMA: Final = pa.schema([("rows", pa.int64()), ("files", pa.int64()), ("is_deleted", pa.bool_())])
+HITS_SCHEMA: Final = pa.schema(
+    [("rows", pa.int64()), ("files", pa.int64()), ("is_deleted", pa.bool_()), ("is_leaving", pa.bool_())]
+)
 
 
 @dataclass(frozen=True)
@@ -60,15 +62,22 @@ class Hits:
         rows: positions of rows among those of the stage file, ascending. A row may occur several times.
         files: positions of slices that hold the rows' keys.
         is_deleted: whether the slice's log files have deleted the row, if the lookup has found that out.
+        is_leaving: whether the row moves to another partition, so that it is deleted from the slice.
     """
 
     rows: Ints
     files: Ints
     is_deleted: Bools
+    is_leaving: Bools
 
     def take(self, at: Ints | Bools | slice) -> Hits:
         """Return the locations at these positions, or those that a mask selects."""
-        return Hits(self.rows[at], self.files[at], self.is_deleted[at])
+        return Hits(self.rows[at], self.files[at], self.is_deleted[at], self.is_leaving[at])
+
+
+def hits_batch(hits: Hits) -> pa.RecordBatch:
+    """Return the locations as a record batch of a tag file."""
+    return pa.record_batch([pa.array(getattr(hits, name)) for name in HITS_SCHEMA.names], schema=HITS_SCHEMA)
 
 
 @dataclass(frozen=True)
@@ -151,6 +160,7 @@ class _TagCollector:
     counts: TagCounts = field(default_factory=TagCounts)
     stages: list[int] = field(default_factory=list)
     hits: Ints = field(init=False)
+    deleted: Ints = field(init=False)
     located: int = 0
     rows: int = 0
     sample: list[str] = field(default_factory=list)
@@ -159,14 +169,14 @@ class _TagCollector:
     writer: Any = None
 
     def __post_init__(self) -> None:
-        self.hits = np.zeros(len(self.unit.slices), np.int64)
+        self.hits, self.deleted = np.zeros((2, len(self.unit.slices)), np.int64)
 
     def add(self, block: Sequence[_KeyRun], settings: TagSettings, pool: Executor) -> None:
         """Look up one block of keys. Write which slices hold which rows, as one record batch per run of keys."""
         keys = pa.concat_arrays([piece.keys for piece in block])
         found = _locate(self.storage, self.unit, keys, settings, pool, self.counts)
-        counted = found.files[found.is_deleted] if self.unit.finds_deleted else found.files
-        self.hits += np.bincount(counted, minlength=len(self.hits))
+        self.hits += np.bincount(found.files, minlength=len(self.hits))
+        self.deleted += np.bincount(found.files[found.is_deleted], minlength=len(self.deleted))
         is_hit = np.zeros(len(keys), bool)
         is_hit[found.rows] = True
         stored = np.unique(found.rows[~found.is_deleted])
@@ -202,8 +212,7 @@ class _TagCollector:
         if self.writer is None:
             sink = self.stack.enter_context(self.storage.open_output(self.path))
             self.writer = self.stack.enter_context(pa.ipc.new_file(sink, HITS_SCHEMA))
-        columns = [pa.array(getattr(hits, name)) for name in HITS_SCHEMA.names]
-        self.writer.write_batch(pa.record_batch(columns, schema=HITS_SCHEMA))
+        self.writer.write_batch(hits_batch(hits))
         self.stages.append(stage)
 
     def finish(self) -> TagResult:
@@ -213,13 +222,19 @@ class _TagCollector:
         return TagResult(
             self.path if self.stages else "",
             tuple(self.stages),
-            {first + at: int(self.hits[at]) for at in np.flatnonzero(self.hits).tolist()},
+            _numbered(self.hits, first),
             self.located,
             tuple(self.sample),
             tuple(self.sample_hits),
             self.counts,
             example=self.example,
+            deleted=_numbered(self.deleted, first),
         )
+
+
+def _numbered(counts: Ints, first: int) -> Mapping[int, int]:
+    """Return the counts that are not 0, by their positions plus ``first``."""
+    return {first + at: int(counts[at]) for at in np.flatnonzero(counts).tolist()}
 
 
 def _locate(
@@ -230,17 +245,16 @@ def _locate(
     A key that occurs several times is looked up once.
     """
     if not unit.slices:
-        nothing = np.empty(0, np.int64)
-        return Hits(nothing, nothing, np.empty(0, bool))
+        nothing, none = np.empty(0, np.int64), np.empty(0, bool)
+        return Hits(nothing, nothing, none, none)
     encoded = keys.dictionary_encode()
     distinct = encoded.dictionary
     column = pa.chunked_array([distinct])
     tagged = tag_files(storage, unit.bases, column, replace(settings, exact=unit.exact), pool)
     tagged = add_keys_of_logs(storage, unit.logs, column, point_to_slices(tagged, unit.slices), pool)
     counts.add(tagged.counts)
-    hits = Hits(
-        tagged.keys, tagged.files, flag_deleted_pairs(storage, unit.deleting, column, tagged.keys, tagged.files)
-    )
+    is_deleted = flag_deleted_pairs(storage, unit.deleting, column, tagged.keys, tagged.files)
+    hits = Hits(tagged.keys, tagged.files, is_deleted, np.zeros(len(is_deleted), bool))
     if len(distinct) < len(keys):
         hits = _expand_to_rows(encoded.indices.to_numpy(), len(distinct), hits)
     return hits.take(np.lexsort((hits.files, hits.rows)))

@@ -39,7 +39,14 @@ from lakeformat.write.workload.buckets import (
     measure_row_bytes,
 )
 
-__all__ = ["BucketPlan", "assign_buckets", "count_false_positives", "make_append_rules", "workload_profile"]
+__all__ = [
+    "BucketPlan",
+    "assign_buckets",
+    "count_false_positives",
+    "drop_deletes_of_new_keys",
+    "make_append_rules",
+    "workload_profile",
+]
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 T = TypeVar("T")
@@ -85,7 +92,7 @@ def assign_buckets(
         closed_groups: file groups that a pending clustering will replace; they take no inserts.
     """
     with report.step("profile") as counted:
-        placed = {path: _drop_deletes_of_new(job, rows[path], found) for path, found in tagged.items()}
+        placed = {path: drop_deletes_of_new_keys(job, rows[path], found) for path, found in tagged.items()}
         inserts = {path: found.new for path, found in placed.items()}
         files = job.files(schema)
 
@@ -105,7 +112,7 @@ def _size_in_threads(size: Callable[[str], FileSizing], paths: Collection[str]) 
         return dict(zip(paths, pool.map(size, paths), strict=True))
 
 
-def _drop_deletes_of_new(job: WriteJob, rows: pa.Table, tagged: Tagged) -> Tagged:
+def drop_deletes_of_new_keys(job: WriteJob, rows: pa.Table, tagged: Tagged) -> Tagged:
     """Return ``tagged`` without deletes of keys that no file holds, because such deletes write nothing."""
     deleted = np.ones(rows.num_rows, bool) if job.operation is Operation.DELETE else deleted_rows_of(rows)
     return tagged.with_new_keys(~deleted[tagged.new]) if deleted.any() else tagged

@@ -46,6 +46,7 @@ __all__ = [
     "cut_key_ranges",
     "find_shuffle_values",
     "may_skip_shuffle",
+    "plan_global_units",
     "plan_routes",
     "plan_units",
 ]
@@ -122,14 +123,14 @@ class TagResult:
     Attributes:
         path: the tag file; ``""`` if no key was found.
         stages: for each record batch of the tag file, the number of the stage file whose rows it locates.
-        hits: for each slice that holds staged rows, by its position in the partition, the number of these rows. If the
-            unit finds deleted rows, only these are counted.
+        hits: for each slice that holds staged rows, by its position in the partition, the number of these rows.
         located: number of staged rows whose keys are in at least one of the unit's slices. Rows that log files have
             deleted do not count if the unit finds them.
         sample: the sampled keys; only the first unit of a partition returns them.
         sample_hits: positions, within the sample, of the keys that are in one of the unit's slices.
         buckets: with a bucket index, the number of staged rows of each bucket; empty without one.
         example: a staged key that counts in ``located``; "" if there is none.
+        deleted: the part of ``hits`` that the slices' log files have deleted, if the unit finds such rows.
     """
 
     path: str
@@ -141,6 +142,7 @@ class TagResult:
     counts: TagCounts = field(default_factory=TagCounts)
     buckets: Mapping[int, int] = field(default_factory=dict)
     example: str = ""
+    deleted: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,6 +271,44 @@ def plan_units(
     return tuple(units)
 
 
+def plan_global_units(
+    slices: Sequence[FileSlice],
+    *,
+    unit_bytes: int,
+    logs_of: Callable[[FileSlice], LogsWithKeys | None],
+    deleting_of: Callable[[Sequence[FileSlice]], Mapping[int, DeletingSlice]],
+) -> tuple[TagUnit, ...]:
+    """Divide the key lookup of a global index into units of at most ``unit_bytes``.
+
+    A unit has slices of any partitions, and all staged keys are looked up in it. Slices are numbered through the table.
+
+    Args:
+        slices: all live file slices of the table.
+        unit_bytes: maximum bytes of the file slices in a unit; a larger slice gets its own unit.
+        logs_of: function that returns the log files of a slice that may hold keys which its base file lacks.
+        deleting_of: function that returns, by position, those of the slices whose log files may have deleted rows.
+    """
+    units: list[TagUnit] = []
+    for first, last in _split_by_bytes(slices, unit_bytes):
+        chosen = tuple(slices[first:last])
+        logs = {at: logs for at, piece in enumerate(chosen) if (logs := logs_of(piece)) is not None}
+        deleting = deleting_of(chosen)
+        units.append(
+            TagUnit(
+                ANY_PARTITION,
+                ANY_PARTITION,
+                chosen,
+                first,
+                0,
+                exact=True,
+                logs=logs,
+                finds_deleted=True,
+                deleting=deleting,
+            )
+        )
+    return tuple(units)
+
+
 def _split_by_bytes(slices: Sequence[FileSlice], unit_bytes: int) -> Iterator[tuple[int, int]]:
     first = size = 0
     for at, piece in enumerate(slices):
@@ -345,7 +385,8 @@ def plan_routes(
             routes[path] = PartitionRoute({}, (), (), hashed=HashedRoute(keys.hashing, by_bucket, stored))
             buckets += routed.values()
             continue
-        updates = {at: rows for result in tagged for at, rows in result.hits.items()}
+        hits = (result.deleted if keys.drops_stored else result.hits for result in tagged)
+        updates = {at: rows for counted in hits for at, rows in counted.items()}
         shares, cuts = _share_inserts(incoming.get(path, 0), own, tagged, sizing, closed_groups, append_rules)
         tops = {share.small.at: share.rows for share in shares if share.small is not None}
         by_file: dict[int, int] = {}
@@ -361,8 +402,7 @@ def plan_routes(
                 continue
             inserts.append(len(buckets))
             buckets.append(RoutedBucket(path, next(new_ids), None, 0, share.rows))
-        may_delete = {} if keys.drops_stored else deleting_of(own)
-        deleting = {at: piece for at, piece in may_delete.items() if at in updates}
+        deleting = {} if keys.drops_stored else {at: piece for at, piece in deleting_of(own).items() if at in updates}
         routes[path] = PartitionRoute(by_file, cuts, tuple(inserts), deleting, keys.drops_stored)
     return RoutePlan(tuple(buckets), routes)
 

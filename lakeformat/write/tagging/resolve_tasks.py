@@ -1,0 +1,301 @@
+"""The step of a shuffled write with a global index that follows the key lookup, in tasks: rows get their partitions.
+
+Under a global index a key has one row in the whole table. So all rows of a key go to one task, by a hash of the key.
+The task combines them, and assigns the row to partitions by the function that plain Python's writes use
+(`lakeformat.write.tagging.global_index.route_to_partitions`). It writes the rows to a stage file again, now by
+partition, and their slices to a tag file. The steps that follow are those of any shuffled write.
+
+Memory: the rows of one task; if rows move and the merge rule compares them with the stored rows, also that function's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakeformat.arrow.conform import conform
+from lakeformat.arrow.gather import gather
+from lakeformat.arrow.row_bytes import split_rows
+from lakeformat.codec.bloom import hash_chain
+from lakeformat.files.open_slice import SliceMergeRules
+from lakeformat.index.port import Tagged, argsort_keys
+from lakeformat.model.files import FileSlice
+from lakeformat.model.record import RECORD_KEY
+from lakeformat.storage.port import Storage
+from lakeformat.write.plan.job import WriteJob
+from lakeformat.write.rows.incoming import slice_batches
+from lakeformat.write.rows.prepare import ANY_PARTITION, PrepareSettings, combine
+from lakeformat.write.rows.stage import (
+    ARRIVAL,
+    BATCH_BYTES,
+    BATCH_ROWS,
+    TASK,
+    StagedTask,
+    StageWriter,
+    arrival_numbers,
+    read_staged_batches,
+)
+from lakeformat.write.tagging.global_index import RoutingSettings, route_to_partitions
+from lakeformat.write.tagging.tag_units import HITS_SCHEMA, Hits, TagFile, hits_batch, read_hits
+from lakeformat.write.tagging.tagger import drop_stored_rows, find_stored_keys, refuse_repeated_keys
+from lakeformat.write.workload.profile import drop_deletes_of_new_keys
+
+__all__ = [
+    "FoundSlice",
+    "ResolveSettings",
+    "ResolveTasks",
+    "ResolvedPartition",
+    "ResolvedTask",
+    "keyed_schema",
+    "resolve_rows",
+    "route_by_key",
+]
+
+#: Name of a column that exists only during the shuffle by key: for each row the slices that hold its key, each as twice
+#: its number, plus 1 if the slice's log files have deleted the row.
+_PLACES: Final = "_lakeformat_places"
+
+
+@dataclass(frozen=True, slots=True)
+class FoundSlice:
+    """A file slice that holds keys of the input. Picklable.
+
+    Attributes:
+        number: the slice's position among all slices that were searched.
+        at: its position in its partition.
+        merging: the rules by which a read merges its files; None if it has no log files.
+    """
+
+    number: int
+    at: int
+    file_slice: FileSlice
+    merging: SliceMergeRules | None
+
+
+@dataclass(frozen=True)
+class ResolveSettings:
+    """Settings that are the same for all tasks of the step. Picklable.
+
+    Attributes:
+        slices: the slices that hold keys of the input, by ascending number.
+        stored: the table's columns before this write; empty if no slice holds a key.
+        sample_step: n if about every n-th new key of a partition is returned as a sample.
+    """
+
+    job: WriteJob
+    routing: RoutingSettings
+    slices: tuple[FoundSlice, ...]
+    stored: pa.Schema
+    sample_step: int
+
+    @property
+    def widened(self) -> PrepareSettings:
+        """Return the settings of prepared rows that have all of the table's columns."""
+        columns = pa.schema([field.with_nullable(True) for field in self.routing.schema])
+        return replace(self.job.prepare, schema=columns)
+
+
+@dataclass(frozen=True)
+class ResolveTasks:
+    """The step as the driver gives it to its tasks.
+
+    Attributes:
+        stage_tasks: all stage files; the position of a stage file is its number.
+        tag_files: for each stage file, the files in which the key lookup has recorded the file slices of its rows.
+        tasks: the number of tasks among which the keys are divided.
+    """
+
+    stage_tasks: tuple[StagedTask, ...]
+    tag_files: tuple[tuple[TagFile, ...], ...]
+    tasks: int
+    settings: ResolveSettings
+
+
+@dataclass(frozen=True)
+class ResolvedPartition:
+    """The numbers of the rows that one task assigns to a partition.
+
+    Attributes:
+        located: number of rows that go to slices that hold their keys, counted once for each slice.
+        hits: these rows by the slice's position in the partition.
+        sample: some keys of the rows that are new in the partition.
+    """
+
+    partition_path: str
+    located: int
+    hits: dict[int, int]
+    sample: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ResolvedTask:
+    """What one task returns.
+
+    Attributes:
+        staged: the rows by partition, in a new stage file.
+        tag_path: the tag file, with one batch for each of ``partitions``.
+        is_widened: whether the rows have all of the table's columns, because some were merged with stored rows.
+        moved: number of locations from which rows move to another partition.
+        dropped: number of rows that the duplicate policy has dropped.
+    """
+
+    staged: StagedTask
+    tag_path: str
+    partitions: tuple[ResolvedPartition, ...]
+    is_widened: bool
+    moved: int
+    dropped: int
+
+
+def keyed_schema(settings: PrepareSettings) -> pa.Schema:
+    """Return the schema of prepared rows, preceded by the columns that exist only during the shuffle by key."""
+    routing = [pa.field(TASK, pa.int32()), pa.field(ARRIVAL, pa.int64()), pa.field(_PLACES, pa.list_(pa.int64()))]
+    return pa.schema([*routing, *settings.prepared_schema])
+
+
+def route_by_key(
+    storage: Storage,
+    stage: int,
+    staged: StagedTask,
+    tag_files: Sequence[TagFile],
+    task_values: Sequence[int],
+    settings: PrepareSettings,
+) -> Iterator[pa.RecordBatch]:
+    """Yield one stage file's rows with their tasks and with the slices that hold their keys, for the shuffle by key.
+
+    Args:
+        stage: the stage file's number.
+        tag_files: the files in which the key lookup has recorded the file slices of this stage file's rows.
+        task_values: for each task, the value of the `TASK` column by which Spark finds it.
+    """
+    hits = read_hits(storage, tag_files).get(ANY_PARTITION)
+    values = np.asarray(task_values, np.int32)
+    first = 0
+    for batch in read_staged_batches(storage, staged, ANY_PARTITION):
+        start = 0
+        for rows in split_rows(batch, BATCH_ROWS, BATCH_BYTES):
+            at = np.arange(rows.num_rows) + first + start
+            chosen = values[hash_chain(rows.column(RECORD_KEY), 1)[0] % len(values)]
+            columns = [pa.array(chosen), pa.array(arrival_numbers(stage, at)), _list_places(hits, at)]
+            prepared = conform(rows, settings.prepared_schema)
+            yield pa.RecordBatch.from_arrays([*columns, *prepared.columns], schema=keyed_schema(settings))
+            start += rows.num_rows
+        first += batch.num_rows
+
+
+def _list_places(hits: Hits | None, at: npt.NDArray[np.int64]) -> pa.Array:
+    """Return for each of these consecutive rows of a stage file the list of its places."""
+    if hits is None:
+        return pa.ListArray.from_arrays(np.zeros(len(at) + 1, np.int32), pa.array([], pa.int64()))
+    low, high = np.searchsorted(hits.rows, [at[0], at[-1] + 1])
+    counts = np.bincount(hits.rows[low:high] - at[0], minlength=len(at))
+    offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+    return pa.ListArray.from_arrays(offsets, pa.array(hits.files[low:high] * 2 + hits.is_deleted[low:high]))
+
+
+def resolve_rows(
+    storage: Storage, batches: Iterable[pa.RecordBatch], settings: ResolveSettings, path: str
+) -> ResolvedTask | None:
+    """Assign a task's rows to partitions, and write them to a stage file and a tag file. Return None without rows.
+
+    Args:
+        batches: all rows of the task's keys, from `route_by_key`.
+        path: path of the stage file, without its ending.
+
+    Raises:
+        DuplicateKeyError: a key comes more than once or is stored, and the duplicate policy refuses that.
+    """
+    job, schema = settings.job, keyed_schema(settings.job.prepare)
+    table = pa.Table.from_batches([conform(batch, schema) for batch in batches], schema)
+    if not table.num_rows:
+        return None
+    table = gather(table, np.asarray(pc.sort_indices(table.column(ARRIVAL))).astype(np.int64))
+    prepared = table.select(job.prepare.prepared_schema.names)
+    rows = combine(prepared, job.rule) if job.needs_combining else prepared
+    if job.dup_policy == "fail":
+        refuse_repeated_keys({ANY_PARTITION: rows})
+    first = pc.index_in(rows.column(RECORD_KEY), value_set=prepared.column(RECORD_KEY))
+    tagged = _read_places(table.column(_PLACES).take(first), rows.column(RECORD_KEY), settings.slices)
+    dropped = 0
+    if job.dup_policy != "none":
+        dropped = len(find_stored_keys(tagged))
+        tagged = drop_stored_rows({ANY_PARTITION: rows}, {ANY_PARTITION: tagged}, fail=job.dup_policy == "fail")[
+            ANY_PARTITION
+        ]
+    merging = {each.file_slice.group: each.merging for each in settings.slices}
+
+    def read_slice(piece: FileSlice, columns: pa.Schema, most_rows: int) -> Iterator[pa.RecordBatch]:
+        return slice_batches(storage, piece, merging[piece.group], settings.stored, columns, most_rows)
+
+    whole, by_partition = route_to_partitions(read_slice, rows, tagged, settings.routing)
+    by_partition = {path: drop_deletes_of_new_keys(job, whole, found) for path, found in by_partition.items()}
+    return _write_resolved(storage, whole, by_partition, settings, path, is_widened=whole is not rows, dropped=dropped)
+
+
+def _read_places(places: pa.ChunkedArray, keys: pa.ChunkedArray, slices: Sequence[FoundSlice]) -> Tagged:
+    """Return the locations of the rows, from the lists that `route_by_key` has made. Slices get numbers without gaps.
+
+    Args:
+        places: for each row its list.
+        keys: for each row its key.
+    """
+    lengths = np.asarray(pc.list_value_length(places)).astype(np.int64)
+    values = np.asarray(pc.list_flatten(places)).astype(np.int64)
+    new = np.flatnonzero(lengths == 0)
+    is_deleted = values % 2 == 1
+    return Tagged(
+        np.repeat(np.arange(len(lengths)), lengths),
+        np.searchsorted(np.asarray([each.number for each in slices], np.int64), values // 2),
+        new[argsort_keys(keys.take(pa.array(new)))],
+        searched=tuple(each.file_slice for each in slices),
+        is_deleted=is_deleted if is_deleted.any() else None,
+    )
+
+
+def _write_resolved(
+    storage: Storage,
+    rows: pa.Table,
+    by_partition: dict[str, Tagged],
+    settings: ResolveSettings,
+    path: str,
+    *,
+    is_widened: bool,
+    dropped: int,
+) -> ResolvedTask:
+    """Write the rows by partition to a stage file, those with slices first, and their slices to a tag file."""
+    prepare = settings.widened if is_widened else settings.job.prepare
+    position = {each.file_slice.group: each.at for each in settings.slices}
+    partitions: list[ResolvedPartition] = []
+    moved = 0
+    tag_path = f"{path}-tags.arrow"
+    with ExitStack() as stack:
+        stage = stack.enter_context(
+            StageWriter(storage, f"{path}.arrow", prepare, combined=False, buffer_bytes=0),
+        )
+        tags = stack.enter_context(
+            pa.ipc.new_file(stack.enter_context(storage.open_output(tag_path)), HITS_SCHEMA),
+        )
+        for name, found in sorted(by_partition.items()):
+            at = np.concatenate([found.keys, found.new])
+            if not len(at):
+                continue
+            stage.append_prepared({name: conform(gather(rows, at), prepare.prepared_schema)})
+            files = np.asarray([position[piece.group] for piece in found.searched], np.int64)[found.files]
+            none = np.zeros(len(files), bool)
+            leaving = none if found.is_leaving is None else found.is_leaving
+            tags.write_batch(hits_batch(Hits(np.arange(len(files)), files, none, leaving)))
+            numbers, counts = np.unique(files, return_counts=True)
+            step = settings.sample_step
+            sample = rows.column(RECORD_KEY).take(pa.array(found.new[step // 2 :: step])).to_pylist()
+            hits = dict(zip(numbers.tolist(), counts.tolist(), strict=True))
+            partitions.append(ResolvedPartition(name, len(files), hits, tuple(sample)))
+            moved += len(np.unique(found.keys[leaving]))
+        staged = stage.finish()
+    return ResolvedTask(staged, tag_path, tuple(partitions), is_widened, moved, dropped)

@@ -1,0 +1,78 @@
+"""Staged rows after the key lookup of a shuffled write, as the driver describes them to the tasks that follow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lakeformat.write.rows.prepare import PrepareSettings
+from lakeformat.write.rows.stage import StagedTask
+from lakeformat.write.tagging.resolve_tasks import ResolvedTask
+from lakeformat.write.tagging.tag_units import TagFile
+from lakeformat.write.workload.shuffle_plan import TagResult, TagUnit
+
+__all__ = ["TaggedStage", "join_resolved", "tag_files_by_stage"]
+
+
+@dataclass(frozen=True)
+class TaggedStage:
+    """Staged rows whose keys have been looked up.
+
+    Attributes:
+        stage_tasks: the stage files.
+        tag_files: for each stage file, the files in which the key lookup has recorded the file slices of its rows.
+        units: the units of the lookup; of a global index one for each partition that gets rows.
+        results: the result of each unit.
+        prepare: the settings that name the columns of the staged rows.
+        is_resolved: whether the rows have been combined, and have got their partitions from a global index.
+    """
+
+    stage_tasks: Sequence[StagedTask]
+    tag_files: tuple[tuple[TagFile, ...], ...]
+    units: Sequence[TagUnit]
+    results: Sequence[TagResult]
+    prepare: PrepareSettings
+    is_resolved: bool = False
+
+
+def tag_files_by_stage(
+    stages: int, units: Sequence[TagUnit], results: Sequence[TagResult]
+) -> tuple[tuple[TagFile, ...], ...]:
+    """Return for each of ``stages`` stage files the tag files that the units have written about its rows."""
+    tags: list[list[TagFile]] = [[] for _ in range(stages)]
+    for unit, result in zip(units, results, strict=True):
+        batches: dict[int, list[int]] = {}
+        for at, stage in enumerate(result.stages):
+            batches.setdefault(stage, []).append(at)
+        for stage, numbers in batches.items():
+            tags[stage].append(TagFile(result.path, unit.partition_path, tuple(numbers)))
+    return tuple(map(tuple, tags))
+
+
+def join_resolved(resolved: Sequence[ResolvedTask], prepare: PrepareSettings) -> TaggedStage:
+    """Return the rows that tasks have assigned to partitions, with one unit and one result for each partition.
+
+    Args:
+        prepare: the settings that name the columns of the rows.
+    """
+    hits: dict[str, dict[int, int]] = {}
+    located: dict[str, int] = {}
+    samples: dict[str, list[str]] = {}
+    for part in (part for task in resolved for part in task.partitions):
+        path = part.partition_path
+        of_slices = hits.setdefault(path, {})
+        for at, rows in part.hits.items():
+            of_slices[at] = of_slices.get(at, 0) + rows
+        located[path] = located.get(path, 0) + part.located
+        samples.setdefault(path, []).extend(part.sample)
+    return TaggedStage(
+        [task.staged for task in resolved],
+        tuple(
+            tuple(TagFile(task.tag_path, part.partition_path, (at,)) for at, part in enumerate(task.partitions))
+            for task in resolved
+        ),
+        [TagUnit(path, path, (), 0, 0, exact=True) for path in hits],
+        [TagResult("", (), hits[path], located[path], tuple(samples[path])) for path in hits],
+        prepare,
+        is_resolved=True,
+    )
