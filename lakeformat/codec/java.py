@@ -38,6 +38,7 @@ __all__ = [
     "format_millis",
     "java_text",
     "parse_millis",
+    "string_hashes",
 ]
 
 #: Below this absolute value, Java writes a floating-point number with an exponent.
@@ -222,11 +223,25 @@ def field_list_hashes(keys: pa.ChunkedArray, fields: Sequence[str], rule: FieldR
     return np.concatenate(hashes)
 
 
-def _hash_block(keys: pa.LargeStringArray, fields: Sequence[str], rule: FieldRule) -> UInt32s:
-    _, buffer, content = keys.buffers()
-    offsets = np.frombuffer(buffer, np.int64, len(keys) + 1, keys.offset * 8)
+def string_hashes(texts: pa.Array) -> UInt32s:
+    """Return the ``String.hashCode`` of each text, as unsigned numbers. No text may be null."""
+    hashes = [np.empty(0, np.uint32)]
+    for start in range(0, len(texts), _BLOCK_KEYS):
+        offsets, data = _bounds_and_data(texts.slice(start, _BLOCK_KEYS).cast(pa.large_string()))
+        hashes.append(_Texts(data).hashes(offsets[:-1], offsets[1:]))
+    return np.concatenate(hashes)
+
+
+def _bounds_and_data(texts: pa.LargeStringArray) -> tuple[Ints, UInt8s]:
+    """Return the bytes of all texts, and where each of them starts and the last one ends."""
+    _, buffer, content = texts.buffers()
+    offsets = np.frombuffer(buffer, np.int64, len(texts) + 1, texts.offset * 8)
     data = np.frombuffer(content, np.uint8)[offsets[0] : offsets[-1]] if content else np.empty(0, np.uint8)
-    bounds = offsets - offsets[0]
+    return offsets - offsets[0], data
+
+
+def _hash_block(keys: pa.LargeStringArray, fields: Sequence[str], rule: FieldRule) -> UInt32s:
+    bounds, data = _bounds_and_data(keys)
     owners, starts, ends = _find_values(data, bounds, [field.encode() for field in fields], rule)
     hashes = _Texts(data).hashes(starts, ends)
     firsts = np.searchsorted(owners, np.arange(len(keys) + 1))

@@ -13,7 +13,9 @@ __all__ = ["blocks_to_merge"]
 _ROLLBACK = "0"
 
 
-def blocks_to_merge(blocks: Sequence[LogBlock], is_committed: Callable[[str], bool]) -> tuple[LogBlock, ...]:
+def blocks_to_merge(
+    blocks: Sequence[LogBlock], is_committed: Callable[[str], bool], *, has_hfiles: bool = False
+) -> tuple[LogBlock, ...]:
     """Return the data and delete blocks that a snapshot merges, in the order of their writes.
 
     Hudi: ``BaseHoodieLogRecordReader.scanInternal``. These blocks are left out:
@@ -30,22 +32,25 @@ def blocks_to_merge(blocks: Sequence[LogBlock], is_committed: Callable[[str], bo
     Args:
         blocks: blocks of all log files of a slice, in the order of the files.
         is_committed: whether an instant is visible in the snapshot.
+        has_hfiles: whether the data blocks may be HFiles, as in a metadata table.
 
     Raises:
-        UnsupportedTableError: a block is an HFile, or a command is not a rollback.
+        UnsupportedTableError: a block is an HFile and must not be one, or a command is not a rollback.
     """
     merged: list[LogBlock] = []
     for block in blocks:
         if block.kind is BlockKind.COMMAND:
             target = _rollback_target(block)
             merged = [one for one in merged if one.instant_time != target]
-        elif _is_merged(block) and is_committed(block.instant_time):
+        elif _is_merged(block, has_hfiles) and is_committed(block.instant_time):
             merged.append(block)
     return _apply_compaction(merged)
 
 
-def _is_merged(block: LogBlock) -> bool:
+def _is_merged(block: LogBlock, has_hfiles: bool) -> bool:
     if block.kind is BlockKind.HFILE_DATA:
+        if has_hfiles:
+            return True
         raise UnsupportedTableError(f"{block.name} is an HFile, which is not supported; use Apache Hudi")
     return block.kind.is_data_or_delete
 

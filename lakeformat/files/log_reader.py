@@ -23,7 +23,15 @@ from lakeformat.merge.versions import LogDeletes, LogPart
 from lakeformat.model.files import LogFile, LogFileName
 from lakeformat.storage.port import Storage
 
-__all__ = ["decode_blocks", "has_row_numbers", "plan_blocks", "read_blocks", "read_change_data", "read_parts"]
+__all__ = [
+    "decode_blocks",
+    "has_row_numbers",
+    "plan_blocks",
+    "read_blocks",
+    "read_change_data",
+    "read_contents",
+    "read_parts",
+]
 
 #: The function that decodes the content of each kind of block with records or deletes (`BlockKind.is_data_or_delete`).
 _DECODERS: Final[Mapping[BlockKind, Callable[[LogBlock, Any, Collection[str] | None], LogPart]]] = {
@@ -113,15 +121,31 @@ def decode_blocks(
         CorruptTableError: a content is damaged or the file is missing; the message names file and block.
         UnsupportedTableError: a content has an unknown version or type.
     """
+    for source, block in _open_each(storage, blocks):
+        yield _decode_block(
+            source, block, columns, base_instant
+        )  # A variable would keep the rows in memory while the next block is decoded, so none is used.
+
+
+def read_contents(storage: Storage, blocks: Sequence[LogBlock]) -> Iterator[tuple[LogBlock, Any]]:
+    """Read the contents of the blocks in order, each one when the caller requests it, as a ``pyarrow.Buffer``.
+
+    Raises:
+        CorruptTableError: the file is missing, or ended while it was read.
+    """
+    for source, block in _open_each(storage, blocks):
+        yield block, _read_content(source, block)
+
+
+def _open_each(storage: Storage, blocks: Sequence[LogBlock]) -> Iterator[tuple[Any, LogBlock]]:
+    """Yield each block with the open file that it is in."""
     with ExitStack() as stack:
         path, source = "", None
         for block in blocks:
             if block.path != path:
                 stack.close()
                 path, source = block.path, stack.enter_context(_open(storage, block.path))
-            yield _decode_block(
-                source, block, columns, base_instant
-            )  # A variable would keep the rows in memory while the next block is decoded, so none is used.
+            yield source, block
 
 
 def _decode_block(source: Any, block: LogBlock, columns: Collection[str] | None, base_instant: str | None) -> LogPart:

@@ -13,7 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakeformat.codec.hfile import GZIP, NONE, HFile, encode_hfile
+from lakeformat.codec.hfile import HFile
+from lakeformat.codec.hfile_format import GZIP, NONE
+from lakeformat.codec.hfile_writer import encode_hfile
 from lakeformat.codec.log_blocks import BlockKind, HeaderKey, parse_blocks
 from lakeformat.errors import CorruptTableError, UnsupportedTableError
 from tests.helpers.fixture_tables import FIXTURES, names

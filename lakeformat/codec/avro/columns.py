@@ -222,6 +222,8 @@ def _plain_branch(avro_type: AvroType, ids: Iterator[int]) -> Any:
             return {"type": "fixed", "name": f"f{next(ids)}", "size": avro_type.size}
         case "enum":
             return {"type": "enum", "name": f"e{next(ids)}", "symbols": list(avro_type.symbols)}
+        case "union":
+            raise ValueError("a union of several types cannot be decoded record by record")
     return avro_type.kind
 
 
@@ -361,6 +363,8 @@ class _Lockstep:
                 return self._record(avro_type, pos, want)
             case "fixed":
                 return (self._fixed(avro_type, pos) if want else None), pos + avro_type.size
+            case "union":
+                return self._union(avro_type, pos, want)
             case "enum":
                 places, pos = self._data.varints(pos)
                 if (places < 0).any() or (places >= len(avro_type.symbols)).any():
@@ -396,6 +400,27 @@ class _Lockstep:
         if not arrays:
             return pa.Array.from_buffers(avro_type.arrow, rows, [None]), pos
         return pa.StructArray.from_arrays(arrays, fields=list(avro_type.arrow)), pos
+
+    def _union(self, avro_type: AvroType, pos: Ints, want: bool) -> Step:
+        """Decode a union of several types: a struct with a field for each type, of which at most one is not null."""
+        branches, pos = self._data.varints(pos)
+        if (branches < 0).any() or (branches >= avro_type.branches).any():
+            raise ValueError("a value is of a branch that its union does not have")
+        arrays: list[pa.Array] = []
+        for number, child in enumerate(avro_type.children):
+            if child.kind == "null":
+                continue
+            is_own = branches == number
+            values = None
+            if is_own.any():
+                values, pos[is_own] = self._step(child, pos[is_own], want)
+            if not want:
+                continue
+            if values is None:
+                arrays.append(pa.nulls(len(pos), child.arrow))
+            else:
+                arrays.append(values if is_own.all() else values.take(pa.array(np.cumsum(is_own) - 1, mask=~is_own)))
+        return (pa.StructArray.from_arrays(arrays, fields=list(avro_type.arrow)) if want else None), pos
 
     def _collection(self, avro_type: AvroType, pos: Ints, want: bool) -> Step:
         """Decode an array or map at each position: a sequence of blocks of items, ended by an empty block.

@@ -304,11 +304,13 @@ class AvroType:
     """One type of an Avro schema: a node of the tree that decoders follow.
 
     Attributes:
-        kind: Avro's name of the type without its logical type: ``int``, ``record``, ``array`` ...
+        kind: Avro's name of the type without its logical type: ``int``, ``record``, ``array`` ... A ``union`` is one of
+            several types besides null; columns cannot have it, and only Hudi's own records do.
         arrow: Arrow type of the decoded values. It depends on the logical type too.
         branch: Position of this type in its union, whose other branches are null; None if the type is not in a union.
         branches: Number of branches of the union; 0 if the type is not in a union.
-        children: The types of a record's fields; the one type of an array's items or of a map's values.
+        children: The types of a record's fields or of a union's branches; the one type of an array's items or of a
+            map's values.
         size: For a ``fixed``, its number of bytes.
         symbols: For an ``enum``, its symbols.
         min_bytes: Minimum number of bytes of an encoded value.

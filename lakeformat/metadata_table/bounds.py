@@ -1,0 +1,115 @@
+"""Typed bounds of one column, from the wrappers in which statistics store them. Pure.
+
+Version 9 stores the type of the column beside its bounds, and dates and decimals differently from versions 6 and 8.
+All forms are read here. A bound that has another form than the column's type allows is not known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+__all__ = ["typed_bounds"]
+
+#: Scale of decimals in versions 6 and 8.
+_WIDE_SCALE = 15
+_WIDE = pa.decimal128(38, _WIDE_SCALE)
+#: ``typeOrdinal`` of a decimal whose bounds are the bytes of its unscaled value.
+_DECIMAL = 10
+
+
+def typed_bounds(statistics: pa.Table, data_type: pa.DataType) -> tuple[pa.Array, pa.Array]:
+    """Return the minimum and the maximum of each row, as values of the column's type.
+
+    A null means that the bound is not known, or that the column has no value: then ``nulls`` is equal to ``values``.
+    In that case a boolean may have bounds although it has no value.
+
+    Args:
+        statistics: Rows of `MetadataTable.column_stats` or `MetadataTable.partition_stats`, all of one column.
+        data_type: The column's type in the table.
+    """
+    return _bounds(statistics, "min", data_type), _bounds(statistics, "max", data_type)
+
+
+def _bounds(statistics: pa.Table, which: str, data_type: pa.DataType) -> pa.Array:
+    known = pa.nulls(len(statistics), data_type)
+    columns = {name.partition(".")[2]: name for name in statistics.column_names if name.startswith(f"{which}.")}
+    for wrapper, name in columns.items():
+        for values in _values(statistics, statistics[name].combine_chunks(), wrapper, data_type):
+            known = pc.coalesce(known, values)
+    return known
+
+
+def _values(statistics: pa.Table, stored: pa.Array, wrapper: str, data_type: pa.DataType) -> Iterator[pa.Array]:
+    """Yield the values of one wrapper as the column's type; nothing if the wrapper does not fit the type."""
+    types = pa.types
+    match wrapper:
+        case "BooleanWrapper" if types.is_boolean(data_type):
+            yield stored
+        case "IntWrapper" | "LongWrapper" if types.is_integer(data_type):
+            yield stored.cast(data_type, safe=False)
+        case "IntWrapper" | "DateWrapper" | "LocalDateWrapper" if types.is_date32(data_type):
+            yield stored.view(data_type)
+        case "LongWrapper" | "TimestampMicrosWrapper" if types.is_timestamp(data_type) and data_type.unit == "us":
+            yield stored.view(data_type)
+        case "FloatWrapper" | "DoubleWrapper" if types.is_floating(data_type):
+            yield stored.cast(data_type)
+        case "StringWrapper" if types.is_string(data_type):
+            yield stored
+        case "BytesWrapper" if types.is_binary(data_type):
+            yield stored
+        case "DecimalWrapper" if types.is_decimal(data_type):
+            yield _to_decimal(stored, data_type)
+        case "BytesWrapper" if types.is_decimal(data_type):
+            yield from _decimals_of_bytes(statistics, stored, data_type)
+
+
+def _decimals_of_bytes(statistics: pa.Table, stored: pa.Array, data_type: pa.DataType) -> Iterator[pa.Array]:
+    """Yield decimals from the bytes of their unscaled values.
+
+    In version 9 they have the scale of the column. Version 6 writes such bytes by mistake, with its own scale, where a
+    compaction has merged the records.
+    """
+    if "value_type" in statistics.column_names:
+        kinds = statistics["value_type"].combine_chunks()
+        is_own = np.asarray(pc.fill_null(pc.equal(kinds, _DECIMAL), False))
+        info = statistics["value_info"].combine_chunks()
+        expected = f"{data_type.precision},{data_type.scale}"
+        is_same = np.asarray(pc.fill_null(pc.equal(pc.replace_substring(info, " ", ""), expected), False))
+        is_wide = np.asarray(kinds.is_null())
+    else:
+        is_own = is_same = np.zeros(len(stored), bool)
+        is_wide = ~is_own
+    yield _from_bytes(stored, is_own & is_same, data_type)
+    yield _to_decimal(_from_bytes(stored, is_wide, _WIDE), data_type)
+
+
+def _to_decimal(values: pa.Array, data_type: pa.DataType) -> pa.Array:
+    """Return decimals with another scale; null where digits would be lost."""
+    wide = values.cast(_WIDE)
+    if data_type.scale > _WIDE_SCALE:
+        return pa.nulls(len(values), data_type)
+    rounded = pc.round(wide, data_type.scale)
+    most = pa.scalar(10 ** min(data_type.precision - data_type.scale, 22), pa.decimal128(38, 0)).cast(_WIDE)
+    fits = pc.and_(pc.equal(rounded, wide), pc.less(pc.abs(wide), most))
+    return pc.if_else(fits, rounded, pa.scalar(None, _WIDE)).cast(data_type)
+
+
+def _from_bytes(stored: pa.Array, chosen: npt.NDArray[np.bool_], data_type: pa.DataType) -> pa.Array:
+    """Return decimals from big-endian bytes of their unscaled values, for the chosen rows that have such bytes."""
+    sizes = np.asarray(pc.binary_length(stored).fill_null(0))
+    at = np.flatnonzero(chosen & (sizes > 0) & (sizes <= 16))
+    little = np.zeros((len(stored), 16), np.uint8)
+    for row, raw in zip(at.tolist(), stored.take(pa.array(at)).to_pylist(), strict=True):
+        number = int.from_bytes(raw, "big", signed=True)
+        little[row] = np.frombuffer(number.to_bytes(16, "little", signed=True), np.uint8)
+    valid = np.zeros(len(stored), bool)
+    valid[at] = True
+    bits = pa.array(valid).buffers()[1]
+    decimals = pa.Array.from_buffers(data_type, len(stored), [bits, pa.py_buffer(little)])
+    decimals.validate(full=True)
+    return decimals

@@ -1,0 +1,283 @@
+"""A table's metadata table: what it says about files, statistics, bloom filters, and the places of keys."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakeformat.codec import properties
+from lakeformat.codec.hfile import HFile
+from lakeformat.codec.log_blocks import BlockKind, HeaderKey, LogBlock
+from lakeformat.errors import CorruptTableError, UnsupportedTableError
+from lakeformat.files.block_content import decode_deletes
+from lakeformat.files.block_order import blocks_to_merge
+from lakeformat.files.log_reader import read_blocks, read_contents
+from lakeformat.metadata_table.file_groups import MetadataSlice, list_slices
+from lakeformat.metadata_table.instants import MetadataInstants
+from lakeformat.metadata_table.merge import Batch, merge_files, merge_newest, merge_statistics
+from lakeformat.metadata_table.names import (
+    ALL_PARTITIONS,
+    FOLDER,
+    MetadataPartition,
+    bloom_key,
+    file_groups_of,
+    statistics_prefix,
+    stored_partition,
+    table_partition,
+)
+from lakeformat.metadata_table.parts import decode_parts, no_rows
+from lakeformat.model.table_config import METADATA_PARTITIONS, TableConfig
+from lakeformat.storage.port import Storage
+from lakeformat.timeline.timeline import Timeline
+
+__all__ = ["MetadataTable", "open_metadata_table"]
+
+_PROPERTIES: Final = f"{FOLDER}/.hoodie/hoodie.properties"
+_VERSIONS: Final = frozenset({6, 8, 9})
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataTable:
+    """The metadata table of one table, at one moment.
+
+    Every method reads what it needs and keeps nothing. The methods raise `CorruptTableError` if a file is damaged or a
+    file group is missing, and `UnsupportedTableError` if the index is of a kind that is not supported.
+
+    Attributes:
+        names: Names of all partitions in the table's properties, those that cannot be read here included.
+        instants: The metadata table's instants.
+    """
+
+    storage: Storage
+    names: tuple[str, ...]
+    instants: MetadataInstants
+
+    def has(self, partition: MetadataPartition) -> bool:
+        """Tell whether the table's properties name this partition. One that they do not name must not be read."""
+        return partition.value in self.names
+
+    def list_partitions(self) -> tuple[str, ...]:
+        """Return the partition paths of the table, sorted."""
+        found = self._read(MetadataPartition.FILES, _Keys(pa.array([ALL_PARTITIONS])), merge_files)
+        return tuple(sorted(table_partition(name) for name in found["file_name"].to_pylist()))
+
+    def files(self, partitions: Sequence[str] | None = None) -> pa.Table:
+        """Return the files that exist in the partitions: ``partition_path``, ``file_name``, ``size_bytes``.
+
+        They are base files and log files, in no order. Files that were replaced and are not cleaned yet are among them.
+
+        Args:
+            partitions: Partition paths; None for all.
+        """
+        wanted = None if partitions is None else _Keys(pa.array(map(stored_partition, partitions), pa.string()))
+        found = self._read(MetadataPartition.FILES, wanted, merge_files)
+        found = found.filter(pc.not_equal(found["key"], ALL_PARTITIONS))
+        paths = pc.if_else(pc.equal(found["key"], stored_partition("")), "", found["key"])
+        return pa.table({"partition_path": paths, "file_name": found["file_name"], "size_bytes": found["size_bytes"]})
+
+    def column_stats(self, columns: Sequence[str] | None = None) -> pa.Table:
+        """Return statistics, a row for each file and column: ``file_name``, ``column_name``, ``values``, ``nulls``,
+        ``size_bytes``, ``unpacked_bytes``, ``is_tight``, and the bounds, for `lakeformat.metadata_table.bounds`.
+
+        Nothing is known about a file without a row. Files that do not exist any more may have rows.
+
+        Args:
+            columns: Names of columns; None for all.
+        """
+        return self._statistics(MetadataPartition.COLUMN_STATS, columns)
+
+    def partition_stats(self, columns: Sequence[str] | None = None) -> pa.Table:
+        """Return statistics, a row for each partition and column: ``partition_path``, and as `column_stats` has.
+
+        Bounds that are not tight must not be used. Nothing is known about a partition without a row.
+
+        Args:
+            columns: Names of columns; None for all.
+        """
+        found = self._statistics(MetadataPartition.PARTITION_STATS, columns)
+        names = [table_partition(name or "") for name in found["file_name"].to_pylist()]
+        return found.drop_columns(["file_name"]).append_column("partition_path", pa.array(names, pa.string()))
+
+    def record_index(self, keys: pa.Array | None = None) -> pa.Table:
+        """Return where keys are: ``key``, ``partition_path``, ``file_id``, ``instant_ms``. Keys not there have no row.
+
+        A place is only sure if its file group is live.
+
+        Args:
+            keys: Record keys to look up; only their file groups, and in them only their blocks, are read. None for all
+                keys of the table.
+        """
+        found = self._read(MetadataPartition.RECORD_INDEX, None if keys is None else _Keys(keys), merge_newest)
+        return found.select(["key", "partition_path", "file_id", "instant_ms"])
+
+    def bloom_filters(self, files: Sequence[tuple[str, str]]) -> dict[tuple[str, str], bytes]:
+        """Return the text of the bloom filter of each base file, as in its footer. Files without one are left out.
+
+        Args:
+            files: Partition path and name of base files.
+        """
+        file_of = {bloom_key(*file): file for file in files}
+        found = self._read_filters(_Keys(pa.array(list(file_of), pa.string())))
+        pairs = zip(found["key"].to_pylist(), found["filter"].to_pylist(), strict=True)
+        return {file_of[key]: text for key, text in pairs}
+
+    def _read_filters(self, wanted: _Keys | None) -> pa.Table:
+        return _without_deleted(self._read(MetadataPartition.BLOOM_FILTERS, wanted, merge_newest))
+
+    def _statistics(self, partition: MetadataPartition, columns: Sequence[str] | None) -> pa.Table:
+        wanted = None if columns is None else _Prefixes(tuple(statistics_prefix(column) for column in columns))
+        return _without_deleted(self._read(partition, wanted, merge_statistics))
+
+    # --- reading --------------------------------------------------------------------------------------
+
+    def _read(
+        self,
+        partition: MetadataPartition,
+        wanted: _Keys | _Prefixes | None,
+        merge: Callable[[Sequence[Batch]], pa.Table],
+    ) -> pa.Table:
+        """Read and merge the records of a partition, file group by file group."""
+        if not self.has(partition):
+            raise CorruptTableError(
+                f"the metadata table of {self.storage.location} has no partition {partition.value}; read without it"
+            )
+        slices = list_slices(self.storage, partition, self.instants)
+        if not slices:
+            raise CorruptTableError(
+                f"{self.storage.location}/{partition.folder} has no files, though hoodie.properties names it; run "
+                "repair(), which drops the metadata table, and Hudi makes it again"
+            )
+        parts: Mapping[int, Any] = dict.fromkeys(range(len(slices)), wanted)
+        if isinstance(wanted, _Keys):
+            parts = wanted.by_group(len(slices))
+        tables = [merge([Batch(no_rows(partition))])]
+        for piece in slices:
+            if piece.number in parts:
+                batches = list(self._read_group(partition, piece, parts[piece.number], len(slices)))
+                tables.append(merge(batches))
+        return pa.concat_tables(tables, promote_options="default")
+
+    def _read_group(
+        self, partition: MetadataPartition, piece: MetadataSlice, wanted: _Keys | _Prefixes | None, groups: int
+    ) -> Iterator[Batch]:
+        """Yield the records of the base file, then those of each counted block of the log files."""
+
+        def open_hfile(source: Any, name: str) -> HFile:
+            name = f"{self.storage.location}/{name}"
+            return HFile(source, name, lambda keys: _check_group(keys, piece.number, groups, name))
+
+        yield Batch(no_rows(partition))
+        if piece.base is not None:
+            with self._open(piece.base) as source:
+                yield _decode(partition, open_hfile(source, piece.base), wanted, None)
+        blocks = [block for log in piece.logs for block in read_blocks(self.storage, log)]
+        counted = blocks_to_merge(blocks, self.instants.is_counted, has_hfiles=True)
+        for block, content in read_contents(self.storage, counted):
+            if block.kind is BlockKind.DELETE:
+                yield Batch(None, decode_deletes(block, content).keys)
+            elif block.kind is BlockKind.HFILE_DATA:
+                yield _decode(partition, open_hfile(content, block.name), wanted, block)
+            else:
+                raise UnsupportedTableError(
+                    f"{block.name} is of kind {block.kind.name}, which a metadata table does not have; run repair()"
+                )
+
+    def _open(self, path: str) -> Any:
+        try:
+            return self.storage.open_input(path)
+        except FileNotFoundError:
+            raise CorruptTableError(
+                f"{self.storage.location}/{path} has gone while the metadata table was read; read again"
+            ) from None
+
+
+def _decode(
+    partition: MetadataPartition, file: HFile, wanted: _Keys | _Prefixes | None, block: LogBlock | None
+) -> Batch:
+    cells = file.read() if wanted is None else wanted.of(file)
+    schema = None if block is None else block.header.get(HeaderKey.SCHEMA)
+    schema = schema or file.info.get("schema", b"").decode(errors="replace")
+    return Batch(decode_parts(partition, cells, schema, file.name))
+
+
+def _check_group(keys: pa.Array, number: int, groups: int, name: str) -> None:
+    if (file_groups_of(keys, groups) != number).any():
+        raise CorruptTableError(
+            f"{name} has keys of another file group than {number} of {groups}, so that look-ups would miss keys; run "
+            "repair(), which drops the metadata table, and Hudi makes it again"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Keys:
+    """Keys to look up."""
+
+    keys: pa.Array
+
+    def by_group(self, groups: int) -> Mapping[int, _Keys]:
+        """Return the keys of each file group that has any."""
+        keys = pc.unique(self.keys).drop_null()
+        numbers = file_groups_of(keys, groups)
+        return {number: _Keys(keys.filter(pa.array(numbers == number))) for number in np.unique(numbers).tolist()}
+
+    def of(self, file: HFile) -> pa.Table:
+        """Return the cells of the keys that the file has."""
+        return file.look_up(self.keys)
+
+
+@dataclass(frozen=True, slots=True)
+class _Prefixes:
+    """Beginnings of keys. Keys of all file groups may have them."""
+
+    prefixes: tuple[str, ...]
+
+    def of(self, file: HFile) -> pa.Table:
+        """Return the cells of the file whose keys have one of the beginnings."""
+        return pa.concat_tables([_NO_CELLS, *(file.prefix(prefix) for prefix in sorted(set(self.prefixes)))])
+
+
+_NO_CELLS: Final = pa.schema({"key": pa.string(), "value": pa.binary()}).empty_table()
+
+
+def _without_deleted(rows: pa.Table) -> pa.Table:
+    return rows.filter(pc.invert(rows["is_deleted"].fill_null(False))).drop_columns(["is_deleted"])
+
+
+def open_metadata_table(storage: Storage, config: TableConfig, timeline: Timeline) -> MetadataTable | None:
+    """Open a table's metadata table. Return None if the table's properties name no partition ``files`` of it.
+
+    Args:
+        config: The table's properties.
+        timeline: The table's active timeline. It decides, too, what counts in the metadata table. To be sure that no
+            commit is missing in between, load it before this call.
+
+    Raises:
+        CorruptTableError: The metadata table is not there, or its properties cannot be read.
+        UnsupportedTableError: The metadata table has a version that is not supported.
+    """
+    names = tuple(name.strip() for name in config.get(METADATA_PARTITIONS).split(",") if name.strip())
+    if MetadataPartition.FILES.value not in names:
+        return None
+    where = f"{storage.location}/{_PROPERTIES}"
+    try:
+        own = TableConfig(properties.decode(storage.read(_PROPERTIES), name=where))
+    except FileNotFoundError:
+        raise CorruptTableError(
+            f"{where} is missing, though hoodie.properties names a metadata table; run repair(), which drops it, and "
+            "Hudi makes it again"
+        ) from None
+    if own.version not in _VERSIONS:
+        raise UnsupportedTableError(f"{where}: version {own.version} of a metadata table is not supported")
+    listed = [entry.name for entry in storage.list(f"{FOLDER}/{own.timeline_folder}") if not entry.is_folder]
+    instants = MetadataInstants.of_file_names(listed, timeline, own.version)
+    if not instants.completions:
+        raise CorruptTableError(
+            f"the metadata table of {storage.location} has no completed instant; run repair(), which drops it, and "
+            "Hudi makes it again"
+        )
+    return MetadataTable(storage, names, instants)

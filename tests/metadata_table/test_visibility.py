@@ -1,0 +1,184 @@
+"""Which blocks of a metadata table count, and what its reader says about damage."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from lakeformat.codec.log_blocks import BlockKind, HeaderKey, encode_block
+from lakeformat.errors import CorruptTableError, LakeformatError, UnsupportedTableError
+from lakeformat.metadata_table.metadata_table import MetadataTable, open_metadata_table
+from lakeformat.storage import open_storage
+from lakeformat.timeline.store import TimelineStore
+from tests.helpers.fixture_tables import unpack
+
+V9 = "hudi_metadata/v9_cow_delete_partition"
+V6 = "hudi_metadata/v6_cow_overwrite_clean"
+#: The last write of each fixture before its clean.
+V9_LAST, V6_LAST = "20261124120843732", "20261124120305429"
+
+
+def open_table(folder: Path) -> MetadataTable:
+    store = TimelineStore(open_storage(str(folder)))
+    table = open_metadata_table(store.storage, store.config(), store.load())
+    assert table is not None
+    return table
+
+
+def file_names(folder: Path) -> set[str]:
+    return set(open_table(folder).files()["file_name"].to_pylist())
+
+
+def of_instant(names: set[str], time: str) -> set[str]:
+    return {name for name in names if f"_{time}.parquet" in name}
+
+
+@pytest.mark.parametrize(("name", "time"), [(V9, V9_LAST), (V6, V6_LAST)])
+def test_block_of_a_commit_that_is_pending_does_not_count(name: str, time: str, tmp_path: Path) -> None:
+    folder = unpack(name, tmp_path)
+    before = file_names(folder)
+    assert of_instant(before, time)
+    (completed,) = (path for path in folder.glob(f".hoodie/**/{time}*commit") if "metadata" not in path.parts)
+    completed.unlink()
+    assert file_names(folder) == before - of_instant(before, time)
+
+
+def test_key_of_a_pending_commit_is_where_it_was_before(tmp_path: Path) -> None:
+    folder = unpack(V9, tmp_path)
+    assert open_table(folder).record_index(pa.array(["k001"]))["partition_path"].to_pylist() == ["region=us"]
+    for completed in folder.glob(f".hoodie/timeline/{V9_LAST}_*.commit"):
+        completed.unlink()
+    assert len(open_table(folder).record_index(pa.array(["k001"]))) == 0
+
+
+@pytest.mark.parametrize(("name", "time"), [(V9, V9_LAST), (V6, V6_LAST)])
+def test_block_that_the_metadata_table_has_not_completed_does_not_count(name: str, time: str, tmp_path: Path) -> None:
+    folder = unpack(name, tmp_path)
+    before = file_names(folder)
+    for completed in folder.glob(f".hoodie/metadata/.hoodie/**/{time}*.deltacommit"):
+        completed.unlink()
+    assert file_names(folder) == before - of_instant(before, time)
+
+
+def test_rollback_block_takes_back_the_blocks_of_its_instant(tmp_path: Path) -> None:
+    folder = unpack(V6, tmp_path)
+    before = file_names(folder)
+    header = {
+        HeaderKey.INSTANT_TIME: "20261124130000000006",
+        HeaderKey.TARGET_INSTANT_TIME: V6_LAST,
+        HeaderKey.COMMAND_BLOCK_TYPE: "0",
+    }
+    log = folder / ".hoodie/metadata/files/.files-0000-0_20261124120244436001.log.9_0-0-0"
+    log.write_bytes(encode_block(BlockKind.COMMAND, header, b""))
+    assert file_names(folder) == before - of_instant(before, V6_LAST)
+
+
+def test_base_file_of_a_compaction_that_is_pending_does_not_count(tmp_path: Path) -> None:
+    folder = unpack(V9, tmp_path)
+    expected = open_table(folder).record_index().sort_by("key")
+    for completed in folder.glob(".hoodie/metadata/.hoodie/timeline/20261124120824008_*.commit"):
+        completed.unlink()
+    assert open_table(folder).record_index().sort_by("key") == expected
+
+
+def test_table_without_the_property_has_no_metadata_table(tmp_path: Path) -> None:
+    folder = unpack(V9, tmp_path)
+    path = folder / ".hoodie/hoodie.properties"
+    path.write_text("\n".join(line for line in path.read_text().splitlines() if "metadata.partitions" not in line))
+    store = TimelineStore(open_storage(str(folder)))
+    assert open_metadata_table(store.storage, store.config(), store.load()) is None
+
+
+# --- damage ---------------------------------------------------------------------------------------
+
+
+READERS = {
+    "files": MetadataTable.files,
+    "column_stats": MetadataTable.column_stats,
+    "record_index": MetadataTable.record_index,
+}
+
+
+def record_index_files(folder: Path, number: int) -> list[Path]:
+    return list(folder.glob(f".hoodie/metadata/record_index/*record-index-{number:04}-0_*"))
+
+
+@pytest.mark.parametrize("name", [V9, V6])
+def test_file_group_that_is_missing_is_named(name: str, tmp_path: Path) -> None:
+    folder = unpack(name, tmp_path)
+    for path in record_index_files(folder, 1):
+        path.unlink()
+    with pytest.raises(CorruptTableError, match=r"record_index lacks file group 1 of 4; run repair\(\)"):
+        open_table(folder).record_index(pa.array(["k000"]))
+
+
+@pytest.mark.parametrize("name", [V9, V6])
+def test_last_file_group_that_is_missing_is_noticed_by_the_keys_of_the_others(name: str, tmp_path: Path) -> None:
+    folder = unpack(name, tmp_path)
+    for path in record_index_files(folder, 3):
+        path.unlink()
+    with pytest.raises(CorruptTableError, match=r"has keys of another file group than [012] of 3"):
+        open_table(folder).record_index(pa.array([f"k{number:03}" for number in range(40)]))
+
+
+def test_file_group_under_the_number_of_another_is_noticed(tmp_path: Path) -> None:
+    folder = unpack(V9, tmp_path)
+    for path in record_index_files(folder, 2):
+        path.unlink()
+    for path in record_index_files(folder, 1):
+        shutil.copy(path, path.with_name(path.name.replace("record-index-0001", "record-index-0002")))
+    with pytest.raises(CorruptTableError, match="has keys of another file group than 2 of 4"):
+        open_table(folder).record_index()
+
+
+@pytest.mark.parametrize("name", [V9, V6])
+def test_hfile_that_is_cut_off_is_named(name: str, tmp_path: Path) -> None:
+    folder = unpack(name, tmp_path)
+    bases = sorted(path for part in READERS for path in folder.glob(f".hoodie/metadata/{part}/*.hfile"))
+    instants = {path: path.stem.rpartition("_")[2] for path in bases}
+    newest = [path for path in bases if instants[path] == max(instants.values())]
+    assert len(newest) == 7
+    for path in newest:
+        data = path.read_bytes()
+        for size in (100, len(data) - 1):
+            path.write_bytes(data[:size])
+            with pytest.raises(CorruptTableError, match=rf"{path.name} is not a whole HFile: .*; restore it"):
+                READERS[path.parent.name](open_table(folder))
+        path.write_bytes(data)
+
+
+def test_damage_of_any_log_file_gives_one_line(tmp_path: Path) -> None:
+    folder = unpack(V9, tmp_path)
+    for path in sorted(folder.glob(".hoodie/metadata/record_index/.*_20261124120840994.log.*")):
+        data = path.read_bytes()
+        for at in range(0, len(data), 397):
+            path.write_bytes(data[:at] + bytes([data[at] ^ 0x55]) + data[at + 1 :])
+            try:
+                open_table(folder).record_index()
+            except LakeformatError as error:
+                if "\n" in str(error):
+                    raise
+        path.write_bytes(data)
+
+
+@pytest.mark.parametrize("lost", ["files", ".hoodie"])
+def test_folder_that_is_missing_is_named(lost: str, tmp_path: Path) -> None:
+    folder = unpack(V9, tmp_path)
+    shutil.rmtree(folder / ".hoodie/metadata" / lost)
+    with pytest.raises(CorruptTableError, match=r"repair\(\)"):
+        open_table(folder).files()
+
+
+def test_index_of_another_kind_is_refused(tmp_path: Path) -> None:
+    folder = unpack(V9, tmp_path)
+    for path in record_index_files(folder, 1):
+        path.rename(path.with_name(path.name.replace("record-index-0001", "record-index-region=eu-0001")))
+    with pytest.raises(UnsupportedTableError, match="record-index-region=eu-0001-0"):
+        open_table(folder).record_index()
+    path = folder / ".hoodie/hoodie.properties"
+    path.write_text(path.read_text().replace("record_index", "secondary_index_idx"))
+    with pytest.raises(CorruptTableError, match="has no partition record_index"):
+        open_table(folder).record_index()
