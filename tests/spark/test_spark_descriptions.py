@@ -88,6 +88,6 @@ def test_job_description_of_the_user_is_prefixed_and_restored(spark: SparkSessio
     finally:
         context.setJobDescription(None)
     assert descriptions(spark, lambda: write_rows(rows, path, **FLIGHTS)) == [
-        f"lakeformat write {path}: prepare and write rows"
+        f"lakeformat upsert {path}: prepare and write rows"
     ]
     assert context.getLocalProperty(_KEY) is None

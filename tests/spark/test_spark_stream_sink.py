@@ -109,13 +109,19 @@ def test_complete_mode_replaces_the_result(spark: SparkSession, tmp_path: Path) 
 
 
 @pytest.mark.slow
-def test_update_mode_works_through_each_batch_only(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("way", ["each_batch", "save"])
+def test_update_mode_works_through_foreach_batch_only(way: str, spark: SparkSession, tmp_path: Path) -> None:
     feed = Feed(spark, tmp_path)
-    counts = {"recordkey": "part"}
+    each_batch = lakeformat.spark.each_batch(feed.table, recordkey="part")
+    lakeformat.spark.register(spark)
+
+    def save(batch: DataFrame, number: int) -> None:
+        named = {"lakeformat.batch.app": "counts", "lakeformat.batch.id": number, "recordkey": "part"}
+        batch.write.format("lakehouse").options(**named).mode("append").save(str(feed.table))
 
     def run() -> None:
         frame = feed.frame().groupBy("part").count()
-        writer = frame.writeStream.outputMode("update").foreachBatch(lakeformat.spark.each_batch(feed.table, **counts))
+        writer = frame.writeStream.outputMode("update").foreachBatch(each_batch if way == "each_batch" else save)
         writer.option("checkpointLocation", str(feed.checkpoint)).trigger(availableNow=True).start().awaitTermination()
 
     feed.add((1, "a", 1, 0.5), (2, "b", 1, 0.5))

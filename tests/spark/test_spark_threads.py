@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import lakeformat
-from lakeformat.spark import LakehouseTable, active_session, write
+from lakeformat.spark import LakehouseTable, active_session, last_result, write
 from tests.helpers.lakehouse import commits
 
 pytestmark = pytest.mark.spark
@@ -66,7 +66,15 @@ def test_eight_threads_write_eight_tables_in_every_way(spark: SparkSession, tmp_
 
 def test_write_function_takes_save_options_and_raises_table_errors(spark: SparkSession, tmp_path: Path) -> None:
     path = str(tmp_path / "t")
-    assert write(rows(spark, 0), path, recordkey=("id",), partitionpath=None, operation="insert") is None
+    made = write(rows(spark, 0), path, recordkey=("id",), partitionpath=None, operation="insert")
+    assert made is not None
+    assert (made.operation, made.rows.inserted) == ("insert", 10)
+    assert last_result(spark) is made
+    skipped = write(rows(spark, 50), path, "ignore", recordkey="id")
+    assert skipped is not None
+    assert skipped.rows.inserted == 0
+    with pytest.raises(lakeformat.InvalidOptionError, match="the save mode is errorifexists"):
+        write(rows(spark, 50), path, "errorifexists", recordkey="id")
     write(rows(spark, 90), path, "overwrite", **{"hoodie.combine.before.insert": True})
     assert lakeformat.open(path).to_arrow(["id"])["id"].to_pylist() == list(range(90, 100))
     with pytest.raises(lakeformat.InvalidOptionError, match=r"^unknown option 'recordkye'; did you mean 'recordkey'\?"):

@@ -21,11 +21,12 @@ import pyarrow as pa
 
 from lakeformat.arrow.conform import conform
 from lakeformat.config.hudi_support import BY_NAME
+from lakeformat.config.stream_options import BATCH_ID
 from lakeformat.errors import CommitStateUnknownError, InvalidOptionError, UnsupportedTableError
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.public import spark_public
 from lakeformat.services.after_write import Executors, run_services_after_write
-from lakeformat.spark.host import plain_errors
+from lakeformat.spark.host import QUERY_ID, plain_errors
 from lakeformat.spark.jobs import Batches, context_of, describe_jobs, has_executors, task_errors
 from lakeformat.spark.register import use_this_python
 from lakeformat.spark.services import compactor_for, deleter_for, rewriter_for
@@ -170,9 +171,27 @@ def save_frame(call: SaveCall) -> WriteResult | None:
             _remember(spark, None)
             return None
         planned, snapshot = plan_writer(options, call.frame.schema, mode)
-        result = planned.result if isinstance(planned, SkippedWriter) else _run(call.frame, planned, snapshot)
+        if isinstance(planned, SkippedWriter):
+            result = planned.result
+            if _is_batch_of_stream(spark, options):
+                with task_errors():
+                    call.frame.write.format("noop").mode("overwrite").save()
+        else:
+            result = _run(call.frame, planned, snapshot)
         _remember(spark, result)
         return result
+
+
+def _is_batch_of_stream(spark: SparkSession, options: Mapping[str, str]) -> bool:
+    """Tell whether the rows may be a batch of a streaming query.
+
+    Such rows must be computed even if nothing is written: that stores the state of the query's aggregates, without
+    which the next batch fails. Over Spark Connect each save with a batch's number counts.
+    """
+    context = context_of(spark)
+    if context is None:
+        return BATCH_ID in {key.lower() for key in options}
+    return context.getLocalProperty(QUERY_ID) is not None
 
 
 def _must_be_plain(mode: str) -> str:
@@ -314,7 +333,7 @@ def _remember(spark: SparkSession, result: WriteResult | None) -> None:
 
 @spark_public
 def last_result(spark: SparkSession) -> WriteResult | None:
-    """Return the result of the last ``df.write.format("lakehouse")….save(path)`` of this session in this process.
+    """Return the result of the last ``save`` of this session in this process, or of its last `lakeformat.spark.write`.
 
     Examples:
         >>> lakeformat.spark.register(spark)
@@ -322,7 +341,8 @@ def last_result(spark: SparkSession) -> WriteResult | None:
         >>> lakeformat.spark.last_result(spark).rows.updated
         20
 
-    Return None if the session has not saved since `register`, or if Spark's own ``save`` had to carry the last one out.
+    A ``save`` counts if it is ``df.write.format("lakehouse")….save(path)`` after `register`. Return None if the session
+    has not saved, or if Spark's own ``save`` had to carry the last one out.
     If several threads save at once, it is the result of the save that ended last.
 
     Args:

@@ -17,9 +17,9 @@ from lakeformat.config.stream_options import BATCH_APP, BATCH_ID
 from lakeformat.errors import InvalidInputError
 from lakeformat.public import spark_public
 from lakeformat.spark.host import QUERY_ID
-from lakeformat.spark.jobs import context_of, describe_jobs, task_errors
-from lakeformat.spark.register import use_this_python
-from lakeformat.storage import open_storage
+from lakeformat.spark.jobs import context_of
+from lakeformat.spark.writes.save import SaveCall, save_frame
+from lakeformat.transaction.result import WriteResult
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -35,10 +35,14 @@ def write(
     *,
     storage_options: Mapping[str, Any] | None = None,
     **options: Any,
-) -> None:
-    """Run ``df.write.format("lakehouse").options(**options).mode(mode).save(path)``, which works in any thread.
+) -> WriteResult | None:
+    """Save a DataFrame in any thread, as ``df.write.format("lakehouse")….save(path)`` does after `register`.
+
+    `register` is not needed. Return the result; None if pandas is missing, so that the data source had to write.
 
     Examples:
+        >>> lakeformat.spark.write(changes, "/data/flights", recordkey="flight_id").rows.updated
+        20
         >>> def save(name):
         ...     lakeformat.spark.write(frames[name], f"/data/{name}", recordkey="flight_id")
         >>> with ThreadPoolExecutor() as pool:
@@ -48,7 +52,7 @@ def write(
         df: the rows, of classic Spark or Spark Connect.
         path: folder or URL of the table.
         mode: ``append`` (the default) runs the operation that the options name; ``overwrite`` replaces the contents of
-            the table in one commit.
+            the table in one commit. If there is a table, ``errorifexists`` raises an error and ``ignore`` does nothing.
         storage_options: options for fsspec in this process and in tasks; their values never appear in messages.
         options: Hudi's option names or the short aliases. A value may be a list of names. Options with the value None
             are ignored.
@@ -56,15 +60,17 @@ def write(
     Raises:
         LakeformatError: as in the methods of `lakeformat.Table`; Spark's exception around the error is removed.
     """
-    texts = {
-        key: ",".join(map(str, value)) if isinstance(value, (list, tuple)) else value for key, value in options.items()
-    }
-    given = {key: value for key, value in texts.items() if value is not None}
-    given |= spark_storage_options(storage_options)
-    use_this_python(df.sparkSession)
-    what = f"lakeformat write {open_storage(path).location}: prepare and write rows"
-    with active_session(df.sparkSession), describe_jobs(df, what), task_errors():
-        df.write.format("lakehouse").options(**given).mode(mode).save(os.fspath(path))
+    texts = {key: _text(value) for key, value in options.items() if value is not None}
+    call = SaveCall(df, os.fspath(path), {**texts, **spark_storage_options(storage_options)}, str(mode).lower())
+    with active_session(df.sparkSession):  # Only for the data source, which Spark looks for in this session.
+        return save_frame(call)
+
+
+def _text(value: Any) -> str:
+    """Return an option's value as PySpark passes it to a data source, lists of names included."""
+    if isinstance(value, (list, tuple)):
+        return ",".join(map(str, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 @spark_public
