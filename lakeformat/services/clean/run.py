@@ -231,8 +231,7 @@ class CleanSession:
                 before, scope, first, why = first, first, None, ""
                 if scope is None or self.storage.has_lock:
                     scope, why = self._find_scope(config, retention, only_if_due)
-                # No process has begun a write since the first search, but a running one may have filled an empty
-                # partition.
+                # Since the first search no write has begun, but a running one may have filled an empty partition.
                 is_same = found is not None and scope == before and not found.emptied_partitions
                 search, found = found if is_same else None, None
                 if search is None and scope is not None:
