@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -60,6 +61,16 @@ class MetadataTable:
     def has(self, partition: MetadataPartition) -> bool:
         """Tell whether the table's properties name this partition. One that they do not name must not be read."""
         return partition.value in self.names
+
+    def check_file_groups(self) -> None:
+        """List the file groups of all partitions that can be read here. Raise the errors of a read if one is missing.
+
+        Partitions of kinds that are not supported are left out.
+        """
+        for partition in MetadataPartition:
+            if self.has(partition):
+                with suppress(UnsupportedTableError):
+                    self._list_slices(partition)
 
     def list_partitions(self) -> tuple[str, ...]:
         """Return the partition paths of the table, sorted."""
@@ -146,12 +157,7 @@ class MetadataTable:
             raise CorruptTableError(
                 f"the metadata table of {self.storage.location} has no partition {partition.value}; read without it"
             )
-        slices = list_slices(self.storage, partition, self.instants)
-        if not slices:
-            raise CorruptTableError(
-                f"{self.storage.location}/{partition.folder} has no files, though hoodie.properties names it; run "
-                "repair(), which drops the metadata table, and Hudi makes it again"
-            )
+        slices = self._list_slices(partition)
         parts: Mapping[int, Any] = dict.fromkeys(range(len(slices)), wanted)
         if isinstance(wanted, _Keys):
             parts = wanted.by_group(len(slices))
@@ -161,6 +167,15 @@ class MetadataTable:
                 batches = list(self._read_group(partition, piece, parts[piece.number], len(slices)))
                 tables.append(merge(batches))
         return pa.concat_tables(tables, promote_options="default")
+
+    def _list_slices(self, partition: MetadataPartition) -> tuple[MetadataSlice, ...]:
+        slices = list_slices(self.storage, partition, self.instants)
+        if not slices:
+            raise CorruptTableError(
+                f"{self.storage.location}/{partition.folder} has no files, though hoodie.properties names it; run "
+                "repair(), which drops the metadata table, and Hudi makes it again"
+            )
+        return slices
 
     def _read_group(
         self, partition: MetadataPartition, piece: MetadataSlice, wanted: _Keys | _Prefixes | None, groups: int

@@ -36,7 +36,7 @@ class Kind(Enum):
     STALE_MARKERS = "markers of a write that is over"
     DEAD_INSTANT = "pending, and its writer is dead"
     FILE_INDEX = "file index disagrees with the folders"
-    METADATA_TABLE = "metadata table lacks commits"
+    METADATA_TABLE = "metadata table disagrees with the table"
     TIMELINE_GAP = "timeline lacks an instant"
     DAMAGED_INSTANT = "instant cannot be read"
     TORN_ARCHIVE = "archive cannot be read"

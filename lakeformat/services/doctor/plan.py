@@ -31,7 +31,7 @@ class Facts:
     """Facts about a table that the checks compare.
 
     Attributes:
-        listing: all base and log files in the folders.
+        listing: all base and log files in the folders; of a copy-on-write table no log files.
         commits: instant and metadata of each completed commit of the active timeline, oldest first.
         slices: the live file slices.
         replaced: file groups that active commits have replaced.

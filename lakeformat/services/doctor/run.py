@@ -28,6 +28,7 @@ from lakeformat.model.table_config import TableConfig, TableType
 from lakeformat.services.doctor import file_checks, plan, timeline_checks
 from lakeformat.services.doctor.file_checks import check_partition
 from lakeformat.services.doctor.findings import Finding, Findings, Kind
+from lakeformat.services.doctor.metadata_checks import check_metadata_table
 from lakeformat.storage.port import own_path
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.transaction import claims
@@ -167,7 +168,7 @@ class DoctorSession:
         findings += file_checks.check_index_files(
             self.context, frozenset(each.base for each in facts.slices if each.base)
         )
-        findings += timeline_checks.check_metadata_table(self.store, timeline)
+        findings += check_metadata_table(self.store, config, facts)
         findings += timeline_checks.find_foreign_folders(self.storage)
         findings = self._drop_leftovers_of_new_writes(findings, timeline)
         return _TableState(config, timeline, tuple(findings), facts, tuple(lost))
@@ -211,7 +212,7 @@ class DoctorSession:
         counts = make_latest_base(self.store, timeline, logs)
         slices: tuple[FileSlice, ...] = build_slices(bases, logs, replaced, counts)
         saved = frozenset(path for paths in self._list_saved_files(timeline).values() for path in paths)
-        listing = Listing(listing.bases, tuple(logs))
+        listing = Listing(listing.bases, tuple(logs), listing.change_data)
         is_cow = config.table_type is TableType.COPY_ON_WRITE
         return plan.Facts(timeline, commits, listing, slices, replaced, saved, archived, config.archive_folder, is_cow)
 

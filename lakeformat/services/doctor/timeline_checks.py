@@ -1,4 +1,4 @@
-"""Checks of everything except data files: timeline, archive, markers, metadata table, foreign folders.
+"""Checks of everything except data files: timeline, archive, markers, foreign folders.
 
 The module also finds rows that were lost because two writers ran at once: one commit hides a file that the other commit
 wrote, so readers do not see the rows of that file.
@@ -6,7 +6,6 @@ wrote, so readers do not see the rows of that file.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Final
@@ -34,19 +33,13 @@ __all__ = [
     "check_archive",
     "check_instants",
     "check_markers",
-    "check_metadata_table",
     "describe_lost_writes",
     "find_dead_instants",
     "find_foreign_folders",
     "find_table_lost_writes",
 ]
 
-_METADATA: Final = f"{HOODIE}/metadata"
 _MARKERS: Final = f"{HOODIE}/.temp"
-#: File name of a deltacommit of the metadata table, in timeline layout 1 or 2.
-_APPLIED: Final = re.compile(r"(\d{17})(?:_\d{17})?\.deltacommit")
-#: Prefix of the times of deltacommits that initialised the metadata table from a listing.
-_INITIAL: Final = "0000"
 _BACK: Final = "restore it from a copy"
 #: Number of the newest archived commits that the search for lost writes includes.
 _NEWEST: Final = 100
@@ -154,20 +147,6 @@ def _is_dead(context: TableContext, instant: Instant) -> bool:
     if claim is not None:
         return not claims.is_alive(context.store, instant, claim, context.clock)
     return not claims.has_live_heartbeat(context.store, instant, context.clock, grace_ms=claims.FOREIGN_GRACE_MS)
-
-
-def check_metadata_table(store: TimelineStore, timeline: Timeline) -> Iterator[Finding]:
-    """Yield a finding if Hudi's metadata table lacks commits. Hudi's readers list files from that table."""
-    if not store.config().has_metadata_table:
-        return
-    listed = [*store.storage.list(f"{_METADATA}/.hoodie"), *store.storage.list(f"{_METADATA}/.hoodie/timeline")]
-    applied = {match[1] for entry in listed if (match := _APPLIED.fullmatch(entry.name))}
-    first = min((time for time in applied if not time.startswith(_INITIAL)), default="~")
-    lacking = [i.time for i in timeline.commits if first <= i.time and i.time not in applied]
-    if lacking:
-        some = f"it lacks {len(lacking)} commits, {lacking[0]} for one"
-        cure = f"lakeformat repair --yes drops it, Hudi makes it again ({some})"
-        yield Finding(Kind.METADATA_TABLE, _METADATA, cure, mends=True)
 
 
 def find_foreign_folders(storage: Storage) -> Iterator[Finding]:
