@@ -92,10 +92,11 @@ class MetadataTable:
         return pa.table({"partition_path": paths, "file_name": found["file_name"], "size_bytes": found["size_bytes"]})
 
     def column_stats(self, columns: Sequence[str] | None = None) -> pa.Table:
-        """Return statistics, a row for each file and column: ``file_name``, ``column_name``, ``values``, ``nulls``,
-        ``size_bytes``, ``unpacked_bytes``, ``is_tight``, and the bounds, for `lakeformat.metadata_table.bounds`.
+        """Return the statistics of files, a row for each file and column.
 
-        Nothing is known about a file without a row. Files that do not exist any more may have rows.
+        The columns are ``key``, ``file_name``, ``column_name``, ``values``, ``nulls``, ``size_bytes``,
+        ``unpacked_bytes``, ``is_tight``, and the bounds, which `lakeformat.metadata_table.bounds` reads. Nothing is
+        known about a file without a row. Files that do not exist any more may have rows.
 
         Args:
             columns: Names of columns; None for all.
@@ -103,9 +104,10 @@ class MetadataTable:
         return self._statistics(MetadataPartition.COLUMN_STATS, columns)
 
     def partition_stats(self, columns: Sequence[str] | None = None) -> pa.Table:
-        """Return statistics, a row for each partition and column: ``partition_path``, and as `column_stats` has.
+        """Return the statistics of partitions, a row for each partition and column.
 
-        Bounds that are not tight must not be used. Nothing is known about a partition without a row.
+        The columns are those of `column_stats`, with ``partition_path`` instead of ``file_name``. Bounds that are not
+        tight must not be used. Nothing is known about a partition without a row.
 
         Args:
             columns: Names of columns; None for all.

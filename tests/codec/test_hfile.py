@@ -227,7 +227,7 @@ def test_flipped_bit_gives_the_true_values_or_one_error() -> None:
     data = encode(SMALL, block_bytes=40)
     used = [at for at in range(len(data)) if at < len(data) - 4096 + 200 or at >= len(data) - 4]
     for at in used:
-        for bit in range(8):
+        for bit in (at % 8, (at + 5) % 8):
             damaged = bytearray(data)
             damaged[at] ^= 1 << bit
             assert read_or_refuse(bytes(damaged)) in (None, (SMALL, SMALL))
