@@ -342,7 +342,7 @@ def _greatest_time(name: str) -> str:
 
 
 def _read_history_commits(storage: Storage, path: str, times: Collection[str]) -> Iterator[tuple[str, CommitMetadata]]:
-    wanted = pa.array(times, pa.string())
+    wanted, seen = pa.array(times, pa.string()), set[str]()
     with open_history(storage, path) as file:
         for group in range(file.num_row_groups):
             keys = file.read_row_group(group, columns=["instantTime", "action"])
@@ -351,7 +351,9 @@ def _read_history_commits(storage: Storage, path: str, times: Collection[str]) -
                 continue
             rows = file.read_row_group(group, columns=["instantTime", "metadata"]).filter(hits)
             for time, data in zip(*(column.to_pylist() for column in rows.columns), strict=True):
-                yield time, decode_commit(data or b"", name=f"{_full_name(storage, path)} (instant {time})")
+                if time not in seen:  # Earlier releases, and Hudi, keep an instant that was archived twice.
+                    seen.add(time)
+                    yield time, decode_commit(data or b"", name=f"{_full_name(storage, path)} (instant {time})")
 
 
 @contextmanager

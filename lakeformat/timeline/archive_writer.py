@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakeformat.codec.timeline_files.archive import (
@@ -186,12 +187,19 @@ def compact_history(storage: Storage, folder: str, settings: HistorySettings) ->
 
 
 def _merge(storage: Storage, folder: str, sources: Sequence[str], level: int) -> dict[str, Any]:
-    """Merge history files into one file of a level, sorted by time; return its manifest entry."""
+    """Merge history files into one file of a level, sorted by time; return its manifest entry.
+
+    An instant is in two files if a process archived it that died, or was taken for dead, before it removed the instant
+    from the timeline. The merged file has it once.
+    """
     tables = []
     for name in sources:
         with open_history(storage, f"{folder}/{name}") as file:
             tables.append(file.read(columns=HISTORY.names).select(HISTORY.names).cast(HISTORY))
     rows = pa.concat_tables(tables).sort_by([("instantTime", "ascending"), ("action", "ascending")])
+    both = (rows.column(name) for name in ("instantTime", "action"))
+    is_again = pc.and_(*(pc.equal(each.slice(1), each.slice(0, len(each) - 1)) for each in both))
+    rows = rows.filter(pa.chunked_array([[True], *pc.invert(is_again).chunks], pa.bool_()))
     times = rows.column("instantTime")
     return _write_data(storage, folder, f"{times[0]}_{times[-1]}_{level}.parquet", rows.to_batches(_BATCH_ROWS))
 

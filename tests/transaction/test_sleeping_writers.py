@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from threading import Semaphore
 
@@ -12,7 +13,7 @@ import pytest
 
 import lakeformat
 from lakeformat.config.resolve import resolve
-from lakeformat.errors import StorageError, WriteConflictError
+from lakeformat.errors import LockLostError, StorageError, WriteConflictError
 from lakeformat.locks.file_lock import LOCK_PATH
 from lakeformat.storage.port import OWN
 from lakeformat.transaction.claims import HEARTBEATS
@@ -178,17 +179,17 @@ def test_staged_files_that_cannot_be_deleted_keep_their_claim(tmp_path: Path) ->
     assert_whole(storage, NEXT.applied(before))
 
 
-def old_table(path: Path) -> lakeformat.Table:
+def old_table(path: Path, **options: object) -> lakeformat.Table:
     """Make a table of 16 commits, all of which may be archived. Return it as another process opens it."""
     table = lakeformat.create(
         path,
         a_schema(id="int64"),
         record_key="id",
-        **{"hoodie.clean.automatic": False, "hoodie.archive.automatic": False},
+        **{"hoodie.clean.automatic": False, "hoodie.archive.automatic": False, **options},
     )
     for number in range(16):
         table.upsert(a_batch(id=[number]))
-    for file in Path(path, ".hoodie").glob("*.commit"):
+    for file in Path(path, ".hoodie").rglob("*.commit"):
         os.utime(file, (946_684_800, 946_684_800))
     return lakeformat.Table(UnlockedStorage(path), resolve({"hoodie.clean.automatic": False}))
 
@@ -222,3 +223,29 @@ def test_undo_beside_an_archiving_is_a_conflict(tmp_path: Path) -> None:
     with pytest.raises(WriteConflictError, match="was deleted by another process meanwhile"):
         lakeformat.Table(FaultyStorage(UnlockedStorage(path), meanwhile=is_read)).rollback()
     assert sorted(other.to_arrow()["id"].to_pylist()) == list(range(16))
+
+
+@pytest.mark.parametrize("merges", [False, True])
+def test_commits_that_two_processes_archive_are_read_once(merges: bool, tmp_path: Path) -> None:
+    """The lock's lease ends while the first process archives, so the second one archives the same commits."""
+    path = tmp_path / "t"
+    other = old_table(path, **{"hoodie.write.table.version": 8})
+    options = {"hoodie.timeline.compaction.batch.size": 2 if merges else 10, "hoodie.clean.automatic": False}
+    second = lakeformat.Table(UnlockedStorage(path), resolve(options))
+
+    def archive(_: Call) -> None:
+        Path(path, LOCK_PATH).unlink()
+        assert len(second.archive(min_commits=8).instants) == 8
+
+    def is_written(call: Call) -> bool:
+        return call.name == "replace" and "/history/" in call.path
+
+    storage = FaultyStorage(UnlockedStorage(path), meanwhile=once(is_written, archive))
+    with suppress(LockLostError):
+        lakeformat.Table(storage, resolve(options)).archive(min_commits=4)
+    assert sorted(other.to_arrow()["id"].to_pylist()) == list(range(16))
+    assert len(other.history()) == 16
+    assert str(other.check()) == "nothing is wrong"
+    archived = other.context.store.read_archived()
+    times = [instant.time for instant, _ in archived.commits(archived.completed_in(""))]
+    assert sorted(times) == sorted(entry.instant_time for entry in other.history())[:12]
