@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from pathlib import Path
 
@@ -14,8 +15,11 @@ _LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([\w-]+))?\)")
 
 
 @pytest.mark.parametrize("page", PLAIN, ids=lambda page: page.stem)
-def test_the_blocks_of_a_page_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_blocks_of_a_page_run(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.chdir(tmp_path)
+    caplog.set_level(logging.NOTSET, "lakeformat")  # A page changes the level; pytest restores it after the test.
     runnable = [block for block in blocks_of(page) if block.kind != "text"]
     assert run_page(page, tmp_path) == len(runnable)
 
