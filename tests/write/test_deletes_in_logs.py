@@ -183,3 +183,15 @@ def test_a_newer_row_survives_a_late_delete(kind: str, version: int, of: str, tm
     deletes = [{"id": key, "ts": late, "_hoodie_is_deleted": True} for key in "ab"]
     table.upsert(pa.Table.from_pylist(deletes, schema))
     assert table.to_arrow(["id"])["id"].to_pylist() == ["a"]
+
+
+def test_hudi_rs_reads_deletes_with_and_without_an_ordering_value(tmp_path: Path) -> None:
+    """The delete of a row that moves away has no ordering value. It is written beside one that has."""
+    schema = pa.schema({"id": pa.string(), "p": pa.string(), "ts": pa.int64(), "_hoodie_is_deleted": pa.bool_()})
+    options = {"table_type": "MERGE_ON_READ", "hoodie.index.type": "GLOBAL_SIMPLE"}
+    table = lakeformat.create(tmp_path / "t", schema, record_key="id", partition_by="p", ordering="ts", **options)
+    rows = [{"id": key, "p": "a", "ts": 1, "_hoodie_is_deleted": False} for key in "klm"]
+    table.upsert(rows)
+    table.upsert([{**rows[0], "p": "b", "ts": 2}, {**rows[1], "ts": 2, "_hoodie_is_deleted": True}])
+    left = hudi_rs.assert_same_rows(table)
+    assert sorted((row["id"], row["p"]) for row in left) == [("k", "b"), ("m", "a")]

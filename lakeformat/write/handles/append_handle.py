@@ -1,7 +1,7 @@
 """The append handle: it writes one bucket to one log file of a file slice (Hudi: ``HoodieAppendHandle``).
 
-Rows to store go into Parquet data blocks; the keys to delete go into one delete block at the end of the file. Memory:
-the keys of the bucket's rows, and one data block, both as Arrow rows and encoded. A data block has at most
+Rows to store go into Parquet data blocks; the keys to delete go into delete blocks at the end of the file. Memory: the
+keys of the bucket's rows, and one data block, both as Arrow rows and encoded. A data block has at most
 `ROW_GROUP_ROWS` rows and ``row_group_bytes`` bytes.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -221,17 +222,23 @@ class _LogFile:
         self._put(_data_block(rows, self._bucket, self._settings, base_rows))
 
     def delete(self, keys: pa.Array, ordering: Sequence[pa.Array], base_rows: BaseRows | None = None) -> None:
-        """Write a delete block: record keys, and their ordering values in one array; no array if they have none."""
-        settings = self._settings
-        block = encode_delete_block(
-            keys,
-            partition_path=self._bucket.partition_path,
-            instant_time=settings.instant_time,
-            schema=settings.files.avro_schema,
-            ordering=ordering,
-            base_rows=base_rows,
-        )
-        self._put(block)
+        """Write delete blocks: record keys, and their ordering values in one array; no array if they have none.
+
+        Deletes with and without an ordering value go into different blocks: hudi-rs refuses a block of both.
+        """
+        always = np.asarray(ordering[0].is_null()) if ordering else np.ones(len(keys), bool)
+        for rows, values in ((np.flatnonzero(~always), ordering), (np.flatnonzero(always), ())):
+            if not len(rows):
+                continue
+            block = encode_delete_block(
+                keys.take(pa.array(rows)),
+                partition_path=self._bucket.partition_path,
+                instant_time=self._settings.instant_time,
+                schema=self._settings.files.avro_schema,
+                ordering=[each.take(pa.array(rows)) for each in values],
+                base_rows=None if base_rows is None else replace(base_rows, rows=base_rows.rows[rows]),
+            )
+            self._put(block)
 
     def _put(self, block: bytes) -> None:
         self._sink.write(block)
