@@ -37,6 +37,7 @@ from lakeformat.spark.register import use_this_python
 from lakeformat.spark.services import compactor_for, deleter_for, rewriter_for
 from lakeformat.spark.table_info import SparkReading
 from lakeformat.spark.types import arrow_schema
+from lakeformat.spark.writes.merge_place import choose_merge_place
 from lakeformat.spark.writes.shuffle import SparkShuffle
 from lakeformat.statements import bind_condition, delete_where, update
 from lakeformat.table import Table, table_options
@@ -268,13 +269,20 @@ class LakehouseTable(SparkReading, WriteVerbs["DataFrame"], Clustering, Compacti
         check_validators(hooks.validators, plan.schema)
         check_services(job.options, snapshot, plan.schema)
         session = WriteSession(context, job, hooks)
+        shuffle = SparkShuffle(self._spark, context, job)
         try:
             with reuse_memory():
-                staged = SparkShuffle(self._spark, context, job).stage(rows)
+                staged = shuffle.stage(rows)
+                count = sum(task.rows for task in staged)
+                place = choose_merge_place(self._spark, job, staged, snapshot)
+                # With a bucket index tasks do not know which keys are new, so they cannot choose the rows to insert.
+                if place.is_executors and not job.index_settings.has_buckets:
+                    _LOG.info("%s: %s", context.storage.location, place)
+                    return ShuffledSession(context, job, shuffle, hooks=hooks).run_merge(plan, staged, count, seen)
                 with StageReader(context.storage, staged, job.prepare) as reader:
                     partitions = reader.read_partitions()
                     check_distinct(partitions, is_global=plan.is_global, context=context, source_snapshot=seen)
-                    return merge_into(session, plan, partitions, sum(task.rows for task in staged), seen)
+                    return merge_into(session, plan, partitions, count, seen)
         finally:
             session.transaction.delete_stage()
 

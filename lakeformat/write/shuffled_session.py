@@ -18,7 +18,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 import pyarrow as pa
 
-from lakeformat.errors import WriteConflictError
+from lakeformat.errors import SchemaMismatchError, WriteConflictError
 from lakeformat.file_system_view.context import TableContext
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.index.bucket import BucketIndex, bucket_of
@@ -43,6 +43,7 @@ from lakeformat.write.handles.bucket_tasks import BucketPlaces, BucketSettings, 
 from lakeformat.write.plan.job import WriteJob
 from lakeformat.write.rows.stage import StagedTask, read_staged_batches, rows_by_partition
 from lakeformat.write.session import AFTER_TASKS, WriteSession
+from lakeformat.write.statements.merge_into import MergePlan, known_commits, repeated_keys_error
 from lakeformat.write.tagging.global_index import RoutingSettings
 from lakeformat.write.tagging.key_checks import (
     join_checks,
@@ -51,10 +52,10 @@ from lakeformat.write.tagging.key_checks import (
     make_bucket_check,
     make_new_file_check,
 )
-from lakeformat.write.tagging.resolve_tasks import FoundSlice, ResolvedTask, ResolveSettings, ResolveTasks
+from lakeformat.write.tagging.resolve_tasks import ResolvedTask, ResolveSettings, ResolveTasks
 from lakeformat.write.tagging.steps import check_new_partitions
 from lakeformat.write.tagging.tag_units import TagFile
-from lakeformat.write.tagging.tagged_stage import TaggedStage, join_resolved, tag_files_by_stage
+from lakeformat.write.tagging.tagged_stage import TaggedStage, join_resolved, list_found_slices, tag_files_by_stage
 from lakeformat.write.tagging.tagger import stored_keys_error
 from lakeformat.write.workload.buckets import (
     FileSizing,
@@ -62,6 +63,7 @@ from lakeformat.write.workload.buckets import (
     file_sizing,
     log_name,
     make_bucket_id,
+    max_encoded_bytes,
     may_append_beside,
     measure_row_bytes,
 )
@@ -149,6 +151,8 @@ class ShuffledSession:
         unit_bytes: int = _UNIT_BYTES,
     ) -> None:
         self._unit_bytes = unit_bytes
+        self._merge: MergePlan | None = None
+        self._merge_source: Snapshot | None = None
         self.context, self.job, self.runner = context, job, runner
         self.storage, self.store = context.storage, context.store
         self.session = WriteSession(context, job, hooks)
@@ -184,6 +188,32 @@ class ShuffledSession:
         self.session.transaction.report.rows["incoming"] = input_rows
         with self.session.transaction.run_unlocked(known, snapshot.timeline) as commit:
             return self._publish(commit, (), staged, snapshot, self.job)
+
+    def run_merge(
+        self, plan: MergePlan, staged: Sequence[StagedTask], input_rows: int, source_snapshot: Snapshot | None
+    ) -> WriteResult:
+        """Run a planned merge by clauses on staged rows of its source; see `merge_into`.
+
+        Raises:
+            InvalidInputError: if the source has a key twice, or a clause gives values that its column cannot hold.
+            WriteConflictError: if another writer interfered. The stage files are deleted.
+        """
+        transaction = self.session.transaction
+        self._merge, self._merge_source = plan, source_snapshot
+
+        def attempt() -> WriteResult:
+            snapshot = self.context.snapshot()
+            if (skipped := transaction.skip_known_batch(snapshot)) is not None:
+                transaction.delete_stage()
+                return skipped
+            known = known_commits(self.storage, plan, snapshot, source_snapshot)
+            transaction.report.rows["incoming"] = input_rows
+            with transaction.run_unlocked(known, snapshot.timeline) as commit:
+                return self._publish(commit, (), staged, snapshot, self.job)
+
+        with transaction.delete_stage_on_failure():
+            # If the rows were computed from a snapshot, a retry would start from the same rows.
+            return transaction.retry(attempt) if source_snapshot is None else attempt()
 
     def publish(
         self, commit: OpenCommit, written: Sequence[WrittenFile], staged: Sequence[StagedTask], snapshot: Snapshot
@@ -237,8 +267,8 @@ class ShuffledSession:
         Args:
             snapshot: the state of the table in which the rows' keys are looked up.
         """
-        session = self.session
-        schema = job.final_schema(snapshot)
+        session, merge = self.session, self._merge
+        schema = job.final_schema(snapshot) if merge is None else merge.schema
         staged = [task for task in staged if task.path]
         tagged, plan = self._plan(staged, snapshot, schema, job)
         check_new_partitions(self.storage, snapshot, plan.buckets, written)
@@ -246,8 +276,10 @@ class ShuffledSession:
         if commit.instant.state is State.REQUESTED:
             profile = workload_profile(job.operation, plan.buckets, [file.stat for file in written])
             overwritten = session.transaction.list_overwritten(touched, snapshot)
-            commit = session.transaction.move_to_inflight(commit, profile, snapshot, overwritten)
+            is_certain = merge is None or merge.changes_every_match
+            commit = session.transaction.move_to_inflight(commit, profile, snapshot, overwritten, is_certain=is_certain)
         handles = replace(HandleSettings.of(job, commit.time, schema), folder=f"{stage_folder(job.write_id)}/files")
+        handles = handles if merge is None else merge.set_merger(handles)
         added: list[WrittenFile] = []
         with session.transaction.report.step("write") as counted:
             if plan.buckets:
@@ -260,6 +292,8 @@ class ShuffledSession:
                 added = self.runner.write(RouteTasks(stages, tagged.tag_files, plan, tuple(tasks), buckets))
                 counted["tasks"] = len(set(tasks))
             counted.update(buckets=len(plan.buckets), **count_false_positives(job, added))
+        if merge is not None:
+            merge.check_changed(session.transaction.report.rows["incoming"], [file.stat for file in added])
         touched += [file.stat.partition_path for file in added]
         appended = list_appended_groups(job, plan.buckets)
         check = join_checks(self._make_checks(job, plan, added, appended, commit.time))
@@ -292,7 +326,8 @@ class ShuffledSession:
     ) -> tuple[TaggedStage, RoutePlan]:
         report = self.session.transaction.report
         slices: Mapping[str, Sequence[FileSlice]] = snapshot.slices if job.uses_existing_groups else {}
-        append_rules = make_append_rules(job, snapshot, self.store.read_compaction_groups(snapshot.timeline))
+        compacting = self.store.read_compaction_groups(snapshot.timeline)
+        append_rules = make_append_rules(job, snapshot, compacting, reads_stored=self._merge is not None)
         sizing = self._sizing(staged, schema, job)
         closed = frozenset(self.store.read_clustering_groups(snapshot.timeline))
         has_buckets = job.index_settings.has_buckets
@@ -304,24 +339,28 @@ class ShuffledSession:
             drops_new=job.operation is Operation.DELETE,
         )
         with report.step("tag") as counted:
-            if job.prepare.is_global:
-                tagged = self._tag_globally(staged, snapshot, schema, job, sizing, counted)
-                keys = KeyUse(looks_up=True)  # The policy has been applied, and deleted rows have been left out.
-            else:
-                units = plan_units(
+            meets = job.prepare.is_global or self._merge is not None
+            units = (
+                self._plan_global_units(job, snapshot)
+                if job.prepare.is_global
+                else plan_units(
                     rows_by_partition(staged),
                     slices,
                     keys=keys,
-                    sizing=sizing,
+                    sizing=None if meets else sizing,
                     closed_groups=closed,
                     unit_bytes=self._unit_bytes,
                     append_rules=append_rules,
                     logs_of=partial(logs_with_keys, snapshot),
                     deleting_of=deleting,
                 )
-                results = self._tag(units, staged, job, counted)
-                tags = tag_files_by_stage(len(staged), units, results)
-                tagged = TaggedStage(staged, tags, units, results, job.prepare)
+            )
+            results = self._tag(units, staged, job, counted)
+            tags = tag_files_by_stage(len(staged), units, results)
+            tagged = TaggedStage(staged, tags, units, results, job.prepare)
+            if meets:
+                tagged = self._resolve(tagged, snapshot, schema, job, sizing, counted)
+                keys = KeyUse(looks_up=True)  # The duplicate policy has been applied.
         with report.step("profile") as counted:
             plan = plan_routes(
                 rows_by_partition(tagged.stage_tasks),
@@ -354,41 +393,40 @@ class ShuffledSession:
             _refuse_stored_keys(units, results)
         return results
 
-    def _tag_globally(
+    def _plan_global_units(self, job: WriteJob, snapshot: Snapshot) -> tuple[TagUnit, ...]:
+        return plan_global_units(
+            [*snapshot.each_slice()] if job.needs_tagging else [],
+            unit_bytes=self._unit_bytes,
+            logs_of=partial(logs_with_keys, snapshot),
+            deleting_of=partial(find_deleting_slices, self.storage, snapshot),
+        )
+
+    def _resolve(
         self,
-        staged: Sequence[StagedTask],
+        tagged: TaggedStage,
         snapshot: Snapshot,
         schema: pa.Schema,
         job: WriteJob,
         sizing: FileSizing | None,
         counted: dict[str, Any],
     ) -> TaggedStage:
-        """Look the keys up in all slices of the table, then let tasks assign the rows to partitions."""
-        places = [(at, piece) for path in snapshot.slices for at, piece in enumerate(snapshot.slices[path])]
-        pieces = [piece for _, piece in places] if job.needs_tagging else []
-        units = plan_global_units(
-            pieces,
-            unit_bytes=self._unit_bytes,
-            logs_of=partial(logs_with_keys, snapshot),
-            deleting_of=partial(find_deleting_slices, self.storage, snapshot),
-        )
-        results = self._tag(units, staged, job, counted)
-        found = tuple(
-            FoundSlice(number, at, piece, snapshot.merge_rules(piece) if piece.logs else None)
-            for number in sorted({number for result in results for number in result.hits})
-            for at, piece in [places[number]]
-        )
+        """Let tasks bring the rows of each key together, and assign them to partitions."""
+        found = list_found_slices(tagged, snapshot)
         settings = ResolveSettings(
             job,
-            RoutingSettings.of(job, schema, may_move=True),
+            RoutingSettings.of(job, schema, may_move=self._merge is None),
             found,
             snapshot.columns(self.storage.location) if found else pa.schema([]),
             1 if sizing is None else max(1, sizing.rows_of_new_file // _SAMPLES_PER_FILE),
+            None if self._merge is None else self._merge.filter_inserts,
         )
+        staged = tuple(tagged.stage_tasks)
         rows, size = sum(task.rows for task in staged), sum(task.size_bytes for task in staged)
         tasks = max(min(self.runner.least_tasks, rows), -(-size // _RESOLVE_TASK_BYTES))
-        tags = tag_files_by_stage(len(staged), units, results)
-        resolved = self.runner.resolve(ResolveTasks(tuple(staged), tags, tasks, settings)) if rows else []
+        resolved = self.runner.resolve(ResolveTasks(staged, tagged.tag_files, tasks, settings)) if rows else []
+        if repeated := sum(task.repeated for task in resolved):
+            example = next(task.example for task in resolved if task.repeated)
+            raise repeated_keys_error(repeated, example, self.context, self._merge_source)
         counted["moved"] = sum(task.moved for task in resolved)
         is_widened = any(task.is_widened for task in resolved)
         return join_resolved(resolved, settings.widened if is_widened else job.prepare)
@@ -396,11 +434,16 @@ class ShuffledSession:
     def _sizing(self, staged: Sequence[StagedTask], schema: pa.Schema, job: WriteJob) -> FileSizing | None:
         if job.operation is Operation.DELETE or job.index_settings.has_buckets:
             return None
+        if self._merge is not None and not self._merge.unmatched:
+            return None
         settings = job.files(schema)
         for task in staged[:1]:
             batch = next(read_staged_batches(self.storage, task, task.runs[0].partition_path))
             sample = pa.Table.from_batches([batch.slice(0, _SAMPLE_ROWS)])
-            row_bytes = measure_row_bytes(sample, np.arange(sample.num_rows), settings)
+            try:
+                row_bytes = measure_row_bytes(sample, np.arange(sample.num_rows), settings)
+            except SchemaMismatchError:  # Values of a merge's source need not fit the table, so they cannot be encoded.
+                row_bytes = max_encoded_bytes(sample, 1, len(schema)) / 2
             return file_sizing(job.options, row_bytes, encoded_bytes(sample.slice(0, 0), settings))
         return None
 

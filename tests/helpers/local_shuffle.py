@@ -20,6 +20,8 @@ from lakeformat.write.plan.job import WriteJob
 from lakeformat.write.rows.stage import ARRIVAL, TASK, StagedTask, StageWriter
 from lakeformat.write.session import WrittenFile
 from lakeformat.write.shuffled_session import RouteTasks, ShuffledSession
+from lakeformat.write.statements.clauses import Clause
+from lakeformat.write.statements.merge_into import plan_merge
 from lakeformat.write.tagging.resolve_tasks import (
     ResolvedTask,
     ResolveTasks,
@@ -30,7 +32,7 @@ from lakeformat.write.tagging.resolve_tasks import (
 from lakeformat.write.tagging.tag_units import tag_unit
 from lakeformat.write.workload.shuffle_plan import TagResult, TagUnit
 
-__all__ = ["LocalTaskRunner", "write_shuffled"]
+__all__ = ["LocalTaskRunner", "merge_shuffled", "write_shuffled"]
 
 
 class LocalTaskRunner:
@@ -65,7 +67,7 @@ class LocalTaskRunner:
     def resolve(self, work: ResolveTasks) -> list[ResolvedTask]:
         moved, prepare = [], work.settings.job.prepare
         for number, task in enumerate(work.stage_tasks):
-            arguments = (number, task, work.tag_files[number], range(work.tasks), prepare)
+            arguments = (number, task, work.tag_files[number], range(work.tasks), work.settings)
             moved += list(route_by_key(self.storage, *arguments))
         rows = pa.Table.from_batches(moved, keyed_schema(prepare))
         found = []
@@ -118,3 +120,14 @@ def write_shuffled(
     session = ShuffledSession(context, job, runner, unit_bytes=unit_bytes)
     known = frozenset(instant.time for instant in snapshot.timeline.commits)
     return session.run(runner.stage(tasks), sum(task.num_rows for task in tasks), known)
+
+
+def merge_shuffled(
+    table: lakeformat.Table, tasks: Sequence[pa.Table], clauses: Sequence[Clause], unit_bytes: int = 1
+) -> lakeformat.WriteResult:
+    """Run one merge by clauses whose source rows are in several tasks."""
+    context, snapshot = table.context, load_snapshot(table.context.store)
+    job, plan = plan_merge(context.store, snapshot, table.options, tasks[0].schema, clauses, context.ids)
+    runner = LocalTaskRunner(table, job)
+    session = ShuffledSession(context, job, runner, unit_bytes=unit_bytes)
+    return session.run_merge(plan, runner.stage(tasks), sum(task.num_rows for task in tasks), None)

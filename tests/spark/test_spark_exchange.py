@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import lakeformat
-from lakeformat.errors import DuplicateKeyError
+from lakeformat.errors import DuplicateKeyError, InvalidInputError
 from lakeformat.spark import LakehouseTable
 from lakeformat.write.workload.shuffle_plan import find_shuffle_values
 from tests.helpers import hudi_rs
@@ -152,6 +152,32 @@ def test_tasks_move_the_rows_of_a_global_index(kind: str, spark: SparkSession, t
         getattr(table, operation)(flights(spark, rows, 3))
         assert contents(exchanged) == contents(staged)
     assert leftovers(exchanged) == []
+
+
+@pytest.mark.parametrize("index", ["AUTO", pytest.param("GLOBAL_SIMPLE", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", [pytest.param("COPY_ON_WRITE", marks=pytest.mark.slow), "MERGE_ON_READ"])
+def test_tasks_merge_by_clauses(
+    kind: str, index: str, spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "lakeformat.spark")
+    changes = [row for row in {row[0]: row for row in CHANGES}.values() if row[0] % 3]
+    found = []
+    for place in ("driver", "executors"):
+        options = {**FLIGHTS, "hoodie.datasource.write.table.type": kind, "hoodie.index.type": index}
+        options["lakeformat.write.merge"] = place
+        table = LakehouseTable.forPath(spark, str(tmp_path / place), **options)
+        table.upsert(flights(spark, STORED, 2))
+        merge = table.merge(flights(spark, changes, 3)).when_matched_delete("source.ts < 7")
+        merge = merge.when_matched_update(
+            {"x": lambda pairs: pairs.column("source.ts").cast("double")}, "target.ts = 10"
+        )
+        result = merge.when_not_matched_insert("source.id > 350").execute()
+        found.append((contents(tmp_path / place), result.report["rows"]))
+        assert ("executors merge" in caplog.text) == (place == "executors")
+        with pytest.raises(InvalidInputError, match="more than once"):
+            table.merge(flights(spark, [*changes[:1], *changes[:1]], 2)).when_matched_update().execute()
+        assert leftovers(tmp_path / place) == []
+    assert found[0] == found[1]
 
 
 def test_tasks_refuse_keys_by_the_duplicate_policy(

@@ -20,10 +20,12 @@ from lakeformat.predicate import parse_where
 from lakeformat.transaction.conflict import OverlapError
 from lakeformat.write.rows.prepare import prepare
 from lakeformat.write.session import WriteSession
+from lakeformat.write.shuffled_session import ShuffledSession
 from lakeformat.write.statements.clauses import Clause, Kind
 from lakeformat.write.statements.merge_into import merge_into, plan_merge
 from tests.helpers import hudi_rs
 from tests.helpers.examples import examples
+from tests.helpers.local_shuffle import LocalTaskRunner, merge_shuffled
 from tests.helpers.refusal import check_refused
 from tests.helpers.row_oracle import evaluate
 from tests.helpers.tables import a_schema
@@ -201,6 +203,68 @@ def test_any_merge_does_what_the_model_does_pair_by_pair(
         assert data(table.to_arrow(as_of=past, meta_columns=True)) == model
 
 
+@pytest.mark.parametrize("index", ["AUTO", "GLOBAL_SIMPLE"])
+@pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+@settings(max_examples=examples(25))
+@given(ROWS, SOURCES, clauses(), st.lists(KEYS, max_size=5), st.booleans())
+def test_merge_in_tasks_leaves_the_same_table(
+    kind: str,
+    index: str,
+    rows: dict[tuple[str, int], tuple[Any, ...]],
+    changes: dict[tuple[str, int], tuple[Any, ...]],
+    steps: list[Step],
+    deleted: list[tuple[str, int]],
+    packing: bool,
+) -> None:
+    model, changed = as_model(rows, ["n", "t"]), as_model(changes, ["n", "t", "op"])
+    if index != "AUTO":
+        model, changed = ({row["id"]: {**row} for row in each.values()} for each in (model, changed))
+    found: list[list[Row]] = []
+    results: list[dict[str, int]] = []
+    with tempfile.TemporaryDirectory() as folder:
+        for in_tasks in (False, True):
+            path = Path(folder) / str(in_tasks)
+            options = {"hoodie.index.type": index, **({} if packing else NO_PACKING)}
+            table = lakeformat.create(path, SCHEMA, record_key="id", partition_by="p", table_type=kind, **options)
+            table.upsert(pa.Table.from_pylist(list(model.values()), SCHEMA))
+            table.delete(
+                pa.table(
+                    {"id": [id_ for _, id_ in deleted], "p": [p for p, _ in deleted]}, a_schema(id="int64", p="string")
+                )
+            )
+            merge = table.merge(pa.Table.from_pylist(list(changed.values()), SOURCE))
+            for step in steps:
+                merge = step.add(merge)
+            parts = [list(changed.values())[at::3] for at in range(3)]
+            tasks = [pa.Table.from_pylist(part, SOURCE) for part in parts]
+            result = merge_shuffled(table, tasks, merge.clauses) if in_tasks else merge.execute()
+            results.append(result.report["rows"])
+            listed = hudi_rs.assert_same_rows(table)
+            found.append(sorted(({name: row[name] for name in SCHEMA.names} for row in listed), key=str))
+    assert found[0] == found[1]
+    assert results[0] == results[1]
+
+
+def test_merge_in_tasks_without_partition_columns_searches_every_partition(tmp_path: Path) -> None:
+    table = table_of(tmp_path)
+    rows = [source((4, "?", 1, "new", "u")), source((3, "?", 1, "new", "u"), (99, "?", 1, "new", "u"))]
+    merge_shuffled(table, [part.drop_columns(["p"]) for part in rows], [Clause(Kind.UPDATE, None, ["t"])])
+    assert {row["id"]: row["t"] for row in data(table.to_arrow()).values()} == {
+        n: "new" if n in {3, 4} else str(n) for n in range(8)
+    }
+
+
+@pytest.mark.parametrize("matched", [True, False])
+def test_merge_in_tasks_refuses_a_key_that_comes_twice(matched: bool, tmp_path: Path) -> None:
+    table = table_of(tmp_path)
+    key = 1 if matched else 77
+    rows = [source((key, "y", 1, "a", "u"), (5, "y", 1, "a", "u")), source((key, "y", 2, "b", "d"))]
+    before = data(table.to_arrow())
+    with pytest.raises(InvalidInputError, match=f"1 key.s. more than once, e.g. '{key}'; a merge needs each once"):
+        merge_shuffled(table, rows, [Clause(Kind.DELETE, "op = 'u'")])
+    assert data(table.to_arrow()) == before
+
+
 # --- what it leaves -----------------------------------------------------------------------------------
 
 
@@ -308,6 +372,10 @@ def test_source_derived_from_an_older_snapshot_conflicts_with_later_writes(tmp_p
     prepared = prepare(rows, job.prepare)
     with check_refused(table, OverlapError, "overlaps commit", "run the write again"):
         merge_into(WriteSession(table.context, job), plan, prepared, 1, seen)
+    runner = LocalTaskRunner(table, job)
+    session = ShuffledSession(table.context, job, runner)
+    with check_refused(table, OverlapError, "overlaps commit", "run the write again"):
+        session.run_merge(plan, runner.stage([rows]), 1, seen)
     assert table.to_arrow(["t"], where="id = 1")["t"].to_pylist() == ["later"]
 
 

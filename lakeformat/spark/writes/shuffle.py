@@ -219,7 +219,7 @@ class SparkShuffle:
         def route(batches: Batches) -> Batches:
             with plain_errors(), reuse_memory():
                 for at in task_numbers(batches):
-                    for batch in route_by_key(storage, at, staged[at], tags[at], values, prepare):
+                    for batch in route_by_key(storage, at, staged[at], tags[at], values, settings):
                         yield conform(batch, arrow)
 
         def resolve(batches: Batches) -> Batches:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -32,7 +33,7 @@ from lakeformat.model.operation import Operation
 from lakeformat.model.record import COMMIT_SEQNO, PARTITION_PATH, RECORD_KEY
 from lakeformat.predicate import Always, mask
 from lakeformat.read.run.view import TableView
-from lakeformat.storage.port import Ids
+from lakeformat.storage.port import Ids, Storage
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.transaction.hooks import check_hooks
 from lakeformat.transaction.publish import Outcome
@@ -54,7 +55,15 @@ from lakeformat.write.tagging.tagger import find_repeated_keys
 from lakeformat.write.workload.buckets import Bucket
 from lakeformat.write.workload.profile import count_false_positives, workload_profile
 
-__all__ = ["STORED_KEY", "MergePlan", "check_distinct", "merge_into", "plan_merge"]
+__all__ = [
+    "STORED_KEY",
+    "MergePlan",
+    "check_distinct",
+    "known_commits",
+    "merge_into",
+    "plan_merge",
+    "repeated_keys_error",
+]
 
 #: Name of a source column with the stored record key of each row, for tables whose record keys are generated.
 STORED_KEY: Final = "lakeformat_stored_key"
@@ -104,6 +113,43 @@ class MergePlan:
                 is_inserted |= _mask_matches(clause, scope)
             is_inserted &= ~deleted_rows_of(rows)
         return is_inserted
+
+    def set_merger(self, handles: HandleSettings) -> HandleSettings:
+        """Return the settings of the write handles with the merger that applies the clauses."""
+        return replace(handles, make_merger=partial(_ClauseMerger, self))
+
+    def check_changed(self, input_rows: int, stats: Sequence[WriteStat]) -> None:
+        """Refuse a merge in which a source row has changed no row, or more than one, if each must change one."""
+        changed = sum(stat.num_inserts + stat.num_updates + stat.num_deletes for stat in stats)
+        if self.requires_one_match and changed != input_rows:
+            raise InvalidInputError(
+                f"the statement selects {input_rows} rows but would change {changed}: the table has a key of these "
+                "rows more than once; keep one row of each key first"
+            )
+
+
+def known_commits(
+    storage: Storage, plan: MergePlan, snapshot: Snapshot, source_snapshot: Snapshot | None
+) -> frozenset[str]:
+    """Return the commits that the merge starts from; a later one that has changed the same files is a conflict.
+
+    Args:
+        snapshot: the table's present state.
+        source_snapshot: the snapshot from which the source was computed; None if the user supplied the rows.
+
+    Raises:
+        WriteConflictError: if the table's columns have changed since the plan, or a commit of ``source_snapshot`` has
+            been undone.
+    """
+    check_columns(snapshot, plan.schema)
+    known = (source_snapshot or snapshot).timeline.commit_times
+    undone = [time for time in known if not snapshot.timeline.is_committed(time)]
+    if undone:
+        raise WriteConflictError(
+            f"commit {min(undone)} of {storage.location} was undone after the rows had been computed from it; "
+            "run the statement again"
+        )
+    return known
 
 
 def plan_merge(
@@ -199,13 +245,27 @@ def check_distinct(
     for keys in columns:
         repeated = find_repeated_keys(keys)
         if len(repeated):
-            key = repeated[0].as_py()
-            if source_snapshot is not None:
-                _check_stored_once(context, source_snapshot, key)
-            raise InvalidInputError(
-                f"the source has {len(repeated)} key(s) more than once, e.g. {key!r}; a merge needs each "
-                "once, so keep one row per key"
-            )
+            raise repeated_keys_error(len(repeated), repeated[0].as_py(), context, source_snapshot)
+
+
+def repeated_keys_error(
+    count: int, key: str, context: TableContext, source_snapshot: Snapshot | None
+) -> InvalidInputError:
+    """Return the error for a source that has keys more than once.
+
+    Args:
+        count: the number of these keys.
+        key: one of them.
+        source_snapshot: the snapshot from which the rows were computed; None if the user supplied the rows.
+
+    Raises:
+        InvalidInputError: if the rows were computed from a table that has the key twice.
+    """
+    if source_snapshot is not None:
+        _check_stored_once(context, source_snapshot, key)
+    return InvalidInputError(
+        f"the source has {count} key(s) more than once, e.g. {key!r}; a merge needs each once, so keep one row per key"
+    )
 
 
 def _check_stored_once(context: TableContext, source_snapshot: Snapshot, key: str) -> None:
@@ -255,15 +315,8 @@ def _attempt(
     snapshot = session.context.snapshot()
     if (skipped := session.transaction.skip_known_batch(snapshot)) is not None:
         return skipped
-    check_columns(snapshot, plan.schema)
     job: WriteJob = session.job
-    known = (source_snapshot or snapshot).timeline.commit_times
-    undone = [time for time in known if not snapshot.timeline.is_committed(time)]
-    if undone:
-        raise WriteConflictError(
-            f"commit {min(undone)} of {session.storage.location} was undone after the rows had been computed from it; "
-            "run the statement again"
-        )
+    known = known_commits(session.storage, plan, snapshot, source_snapshot)
     with session.transaction.run_unlocked(known, snapshot.timeline) as begun:
         session.transaction.report.rows["incoming"] = input_rows
         plan_of_buckets = plan_buckets(
@@ -277,15 +330,11 @@ def _attempt(
         )
         profile = workload_profile(job.operation, plan_of_buckets.buckets, ())
         commit = session.transaction.move_to_inflight(begun, profile, snapshot, is_certain=plan.changes_every_match)
-        handles = replace(
-            HandleSettings.of(job, commit.time, plan.schema),
-            make_merger=lambda bucket, source, task, settings: _ClauseMerger(plan, bucket, source, task, settings),
-        )
+        handles = plan.set_merger(HandleSettings.of(job, commit.time, plan.schema))
         with session.transaction.report.step("write") as counted:
             written = session.write_buckets(plan_of_buckets, handles)
             counted.update(buckets=len(plan_of_buckets.buckets), **count_false_positives(job, written))
-        if plan.requires_one_match:
-            _check_changed(input_rows, [each.stat for each in written])
+        plan.check_changed(input_rows, [each.stat for each in written])
         check = make_commit_check(session.storage, job, plan_of_buckets)
         outcome = Outcome(schema=plan.schema, written=written, snapshot=snapshot, check_new_keys=check)
         session.transaction.publish(commit, outcome)
@@ -297,16 +346,6 @@ def _no_match_error(key: str) -> InvalidInputError:
         f"the statement inserts a row with the key {key!r}, which another row has, or would give a row of that key "
         "another key or partition; match rows by their keys, or delete, then insert"
     )
-
-
-def _check_changed(input_rows: int, stats: Sequence[WriteStat]) -> None:
-    """Refuse a merge in which a source row has changed no row, or more than one."""
-    changed = sum(stat.num_inserts + stat.num_updates + stat.num_deletes for stat in stats)
-    if changed != input_rows:
-        raise InvalidInputError(
-            f"the statement selects {input_rows} rows but would change {changed}: the table has a key of these rows "
-            "more than once; keep one row of each key first"
-        )
 
 
 def _mask_matches(clause: BoundClause, scope: pa.Table) -> Flags:

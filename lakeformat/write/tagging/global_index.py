@@ -31,7 +31,7 @@ from lakeformat.write.rows.incoming import slice_batches
 from lakeformat.write.rows.prepare import ANY_PARTITION, deleted_rows_of, split_by_partition
 from lakeformat.write.tagging.tagger import PartitionTagger, TaggedRows, combine_rows, locate_rows
 
-__all__ = ["GlobalTagger", "RoutingSettings", "route_to_partitions", "split_by_own_partition"]
+__all__ = ["GlobalTagger", "RoutingSettings", "group_by_partition", "route_to_partitions", "split_by_own_partition"]
 
 Bools = npt.NDArray[np.bool_]
 #: A function that yields a slice's rows, with the record key and these columns, in batches of at most so many rows.
@@ -145,7 +145,7 @@ def route_to_partitions(
         moved = np.setdiff1d(tagged.keys[is_leaving], tagged.keys[~is_leaving])
         new = np.concatenate([new, moved])
         new = new[argsort_keys(rows.column(RECORD_KEY).take(pa.array(new)))]
-    return rows, _group_by_partition(names, tagged, codes, is_leaving, new, own[new])
+    return rows, group_by_partition(names, tagged, codes, is_leaving, new, own[new])
 
 
 def _partition_paths(rows: pa.Table) -> pa.DictionaryArray:
@@ -272,10 +272,18 @@ def _read_rows(
     return np.concatenate(at), pa.concat_tables(parts)
 
 
-def _group_by_partition(
+def group_by_partition(
     names: Sequence[str], tagged: Tagged, codes: Ints, is_leaving: Bools, new: Ints, new_codes: Ints
 ) -> Mapping[str, Tagged]:
-    """Divide the located and the new rows by partition. Slices are numbered again from 0 in each partition."""
+    """Divide the located and the new rows by partition. Slices are numbered again from 0 in each partition.
+
+    Args:
+        names: the partition paths, in ascending order. Rows have them as positions in ``names``.
+        codes: for each location in ``tagged`` the partition of its slice.
+        is_leaving: for each location whether the row moves to another partition.
+        new: positions of the new rows.
+        new_codes: the partition of each new row.
+    """
     slices: dict[str, list[FileSlice]] = {name: [] for name in names}
     within = np.empty(len(tagged.searched), np.int64)
     for at, piece in enumerate(tagged.searched):

@@ -1,16 +1,19 @@
-"""The step of a shuffled write with a global index that follows the key lookup, in tasks: rows get their partitions.
+"""The step of some shuffled writes that follows the key lookup, in tasks: the rows of a key meet.
 
-Under a global index a key has one row in the whole table. So all rows of a key go to one task, by a hash of the key.
-The task combines them, and assigns the row to partitions by the function that plain Python's writes use
-(`lakeformat.write.tagging.global_index.route_to_partitions`). It writes the rows to a stage file again, now by
-partition, and their slices to a tag file. The steps that follow are those of any shuffled write.
+All rows of a key go to one task, by a hash of the key. The task writes its rows to a stage file again, by partition,
+and their slices to a tag file. The steps that follow are those of any shuffled write. Two kinds of writes need this:
+
+- Under a global index a key has one row in the whole table. The task combines the rows of a key, and assigns the row to
+  partitions by the function that plain Python's writes use
+  (`lakeformat.write.tagging.global_index.route_to_partitions`).
+- In a merge by clauses a key that comes twice is refused, and clauses choose the new rows to insert.
 
 Memory: the rows of one task; if rows move and the merge rule compares them with the stored rows, also that function's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Final
@@ -42,9 +45,15 @@ from lakeformat.write.rows.stage import (
     arrival_numbers,
     read_staged_batches,
 )
-from lakeformat.write.tagging.global_index import RoutingSettings, route_to_partitions
+from lakeformat.write.tagging.global_index import RoutingSettings, group_by_partition, route_to_partitions
 from lakeformat.write.tagging.tag_units import HITS_SCHEMA, Hits, TagFile, hits_batch, read_hits
-from lakeformat.write.tagging.tagger import drop_stored_rows, find_stored_keys, refuse_repeated_keys
+from lakeformat.write.tagging.tagger import (
+    InsertFilter,
+    drop_stored_rows,
+    find_repeated_keys,
+    find_stored_keys,
+    refuse_repeated_keys,
+)
 from lakeformat.write.workload.profile import drop_deletes_of_new_keys
 
 __all__ = [
@@ -61,6 +70,8 @@ __all__ = [
 #: Name of a column that exists only during the shuffle by key: for each row the slices that hold its key, each as twice
 #: its number, plus 1 if the slice's log files have deleted the row.
 _PLACES: Final = "_lakeformat_places"
+#: Name of a column that exists only during the shuffle by key: the partition path under which the row was staged.
+_SOURCE: Final = "_lakeformat_source"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +79,8 @@ class FoundSlice:
     """A file slice that holds keys of the input. Picklable.
 
     Attributes:
-        number: the slice's position among all slices that were searched.
+        number: a number by which the row lists of the shuffle name the slice. Under a global index it is the slice's
+            position among all slices that were searched.
         at: its position in its partition.
         merging: the rules by which a read merges its files; None if it has no log files.
     """
@@ -87,6 +99,8 @@ class ResolveSettings:
         slices: the slices that hold keys of the input, by ascending number.
         stored: the table's columns before this write; empty if no slice holds a key.
         sample_step: n if about every n-th new key of a partition is returned as a sample.
+        insert_filter: the function by which a merge chooses the new rows to insert; None for other writes. If given,
+            keys that come more than once are reported.
     """
 
     job: WriteJob
@@ -94,6 +108,13 @@ class ResolveSettings:
     slices: tuple[FoundSlice, ...]
     stored: pa.Schema
     sample_step: int
+    insert_filter: InsertFilter | None = None
+
+    def slices_of(self, source: str) -> tuple[FoundSlice, ...]:
+        """Return the slices in which the keys of rows that were staged under this partition path are looked up."""
+        if source == ANY_PARTITION:
+            return self.slices
+        return tuple(each for each in self.slices if each.file_slice.group.partition_path == source)
 
     @property
     def widened(self) -> PrepareSettings:
@@ -144,19 +165,25 @@ class ResolvedTask:
         is_widened: whether the rows have all of the table's columns, because some were merged with stored rows.
         moved: number of locations from which rows move to another partition.
         dropped: number of rows that the duplicate policy has dropped.
+        repeated: number of keys of a merge that come more than once. If there are any, no rows are written.
+        example: one of these keys; "" if there are none.
     """
 
     staged: StagedTask
     tag_path: str
     partitions: tuple[ResolvedPartition, ...]
     is_widened: bool
-    moved: int
-    dropped: int
+    moved: int = 0
+    dropped: int = 0
+    repeated: int = 0
+    example: str = ""
 
 
 def keyed_schema(settings: PrepareSettings) -> pa.Schema:
     """Return the schema of prepared rows, preceded by the columns that exist only during the shuffle by key."""
-    routing = [pa.field(TASK, pa.int32()), pa.field(ARRIVAL, pa.int64()), pa.field(_PLACES, pa.list_(pa.int64()))]
+    routing = pa.schema(
+        [(TASK, pa.int32()), (ARRIVAL, pa.int64()), (_PLACES, pa.list_(pa.int64())), (_SOURCE, pa.string())]
+    )
     return pa.schema([*routing, *settings.prepared_schema])
 
 
@@ -166,7 +193,7 @@ def route_by_key(
     staged: StagedTask,
     tag_files: Sequence[TagFile],
     task_values: Sequence[int],
-    settings: PrepareSettings,
+    settings: ResolveSettings,
 ) -> Iterator[pa.RecordBatch]:
     """Yield one stage file's rows with their tasks and with the slices that hold their keys, for the shuffle by key.
 
@@ -175,19 +202,41 @@ def route_by_key(
         tag_files: the files in which the key lookup has recorded the file slices of this stage file's rows.
         task_values: for each task, the value of the `TASK` column by which Spark finds it.
     """
-    hits = read_hits(storage, tag_files).get(ANY_PARTITION)
-    values = np.asarray(task_values, np.int32)
-    first = 0
-    for batch in read_staged_batches(storage, staged, ANY_PARTITION):
-        start = 0
-        for rows in split_rows(batch, BATCH_ROWS, BATCH_BYTES):
-            at = np.arange(rows.num_rows) + first + start
-            chosen = values[hash_chain(rows.column(RECORD_KEY), 1)[0] % len(values)]
-            columns = [pa.array(chosen), pa.array(arrival_numbers(stage, at)), _list_places(hits, at)]
-            prepared = conform(rows, settings.prepared_schema)
-            yield pa.RecordBatch.from_arrays([*columns, *prepared.columns], schema=keyed_schema(settings))
-            start += rows.num_rows
-        first += batch.num_rows
+    found = read_hits(storage, tag_files)
+    values, prepare = np.asarray(task_values, np.int32), settings.job.prepare
+    for source in sorted({run.partition_path for run in staged.runs}):
+        hits = found.get(ANY_PARTITION) if prepare.is_global else _number_slices(found, source, settings)
+        first = 0
+        for batch in read_staged_batches(storage, staged, source):
+            start = 0
+            for rows in split_rows(batch, BATCH_ROWS, BATCH_BYTES):
+                at = np.arange(rows.num_rows) + first + start
+                chosen = values[hash_chain(rows.column(RECORD_KEY), 1)[0] % len(values)]
+                columns = [pa.array(chosen), pa.array(arrival_numbers(stage, at)), _list_places(hits, at)]
+                columns += [pa.repeat(source, len(at)), *conform(rows, prepare.prepared_schema).columns]
+                yield pa.RecordBatch.from_arrays(columns, schema=keyed_schema(prepare))
+                start += rows.num_rows
+            first += batch.num_rows
+
+
+def _number_slices(found: Mapping[str, Hits], source: str, settings: ResolveSettings) -> Hits | None:
+    """Return the locations of the rows that were staged under ``source``, with the numbers of the slices as ``files``.
+
+    Args:
+        found: for each partition path, the locations of the stage file's rows in its slices.
+    """
+    numbers: dict[str, dict[int, int]] = {}
+    for each in settings.slices_of(source):
+        numbers.setdefault(each.file_slice.group.partition_path, {})[each.at] = each.number
+    parts = [
+        replace(found[path], files=np.asarray([at_of[at] for at in found[path].files.tolist()], np.int64))
+        for path, at_of in numbers.items()
+        if path in found
+    ]
+    if not parts:
+        return None
+    joined = Hits(*(np.concatenate([getattr(part, name) for part in parts]) for name in HITS_SCHEMA.names))
+    return joined.take(np.lexsort((joined.files, joined.rows)))
 
 
 def _list_places(hits: Hits | None, at: npt.NDArray[np.int64]) -> pa.Array:
@@ -217,12 +266,70 @@ def resolve_rows(
     if not table.num_rows:
         return None
     table = gather(table, np.asarray(pc.sort_indices(table.column(ARRIVAL))).astype(np.int64))
+    if job.prepare.is_global:
+        return _resolve_globally(storage, table, settings, path)
+    return _resolve_in_partitions(storage, table, settings, path)
+
+
+def _resolve_in_partitions(storage: Storage, table: pa.Table, settings: ResolveSettings, path: str) -> ResolvedTask:
+    """Resolve the rows of a merge without a global index: a row belongs to the partition under which it was staged.
+
+    A row that was staged under `ANY_PARTITION` belongs to each partition in which its key was found.
+    """
+    columns = settings.job.prepare.prepared_schema.names
+    sources = {
+        name: table.filter(pc.equal(table.column(_SOURCE), name))
+        for name in pc.unique(table.column(_SOURCE)).to_pylist()
+    }
+    for rows in sources.values():
+        if (refused := _report_repeated(rows, settings)) is not None:
+            return refused
+    parts: dict[str, tuple[pa.Table, Tagged]] = {}
+    for source, rows in sources.items():
+        slices = settings.slices_of(source)
+        tagged = _read_places(rows.column(_PLACES), rows.column(RECORD_KEY), slices)
+        prepared = rows.select(columns)
+        new = _choose_new(prepared, tagged, settings) if source != ANY_PARTITION else tagged.new[:0]
+        owners = [piece.group.partition_path for piece in tagged.searched]
+        names = sorted({source, *owners})
+        codes = np.searchsorted(names, owners)[tagged.files] if owners else np.empty(0, np.int64)
+        own = np.full(len(new), names.index(source))
+        leaving = np.zeros(len(tagged.keys), bool)
+        for name, found in group_by_partition(names, tagged, codes, leaving, new, own).items():
+            parts[name] = prepared, drop_deletes_of_new_keys(settings.job, prepared, found)
+    return _write_resolved(storage, parts, settings, path)
+
+
+def _report_repeated(rows: pa.Table, settings: ResolveSettings) -> ResolvedTask | None:
+    """Return the result of a task that has got a key twice in the rows of a merge; None if each key comes once."""
+    if settings.insert_filter is None:
+        return None
+    repeated = find_repeated_keys(rows.column(RECORD_KEY))
+    if not len(repeated):
+        return None
+    nothing = StagedTask("", (), 0)
+    return ResolvedTask(nothing, "", (), is_widened=False, repeated=len(repeated), example=repeated[0].as_py())
+
+
+def _choose_new(rows: pa.Table, tagged: Tagged, settings: ResolveSettings) -> npt.NDArray[np.int64]:
+    """Return the positions of the new rows that are inserted, in order of their keys."""
+    if settings.insert_filter is None:
+        return tagged.new
+    return tagged.new[settings.insert_filter(gather(rows, tagged.new))]
+
+
+def _resolve_globally(storage: Storage, table: pa.Table, settings: ResolveSettings, path: str) -> ResolvedTask:
+    """Resolve rows whose key alone identifies them."""
+    job = settings.job
+    if (refused := _report_repeated(table, settings)) is not None:
+        return refused
     prepared = table.select(job.prepare.prepared_schema.names)
     rows = combine(prepared, job.rule) if job.needs_combining else prepared
     if job.dup_policy == "fail":
         refuse_repeated_keys({ANY_PARTITION: rows})
     first = pc.index_in(rows.column(RECORD_KEY), value_set=prepared.column(RECORD_KEY))
     tagged = _read_places(table.column(_PLACES).take(first), rows.column(RECORD_KEY), settings.slices)
+    tagged = replace(tagged, new=_choose_new(rows, tagged, settings))
     dropped = 0
     if job.dup_policy != "none":
         dropped = len(find_stored_keys(tagged))
@@ -235,8 +342,8 @@ def resolve_rows(
         return slice_batches(storage, piece, merging[piece.group], settings.stored, columns, most_rows)
 
     whole, by_partition = route_to_partitions(read_slice, rows, tagged, settings.routing)
-    by_partition = {path: drop_deletes_of_new_keys(job, whole, found) for path, found in by_partition.items()}
-    return _write_resolved(storage, whole, by_partition, settings, path, is_widened=whole is not rows, dropped=dropped)
+    parts = {name: (whole, drop_deletes_of_new_keys(job, whole, found)) for name, found in by_partition.items()}
+    return replace(_write_resolved(storage, parts, settings, path, is_widened=whole is not rows), dropped=dropped)
 
 
 def _read_places(places: pa.ChunkedArray, keys: pa.ChunkedArray, slices: Sequence[FoundSlice]) -> Tagged:
@@ -261,15 +368,19 @@ def _read_places(places: pa.ChunkedArray, keys: pa.ChunkedArray, slices: Sequenc
 
 def _write_resolved(
     storage: Storage,
-    rows: pa.Table,
-    by_partition: dict[str, Tagged],
+    parts: Mapping[str, tuple[pa.Table, Tagged]],
     settings: ResolveSettings,
     path: str,
     *,
-    is_widened: bool,
-    dropped: int,
+    is_widened: bool = False,
 ) -> ResolvedTask:
-    """Write the rows by partition to a stage file, those with slices first, and their slices to a tag file."""
+    """Write the rows by partition to a stage file, those with slices first, and their slices to a tag file.
+
+    Args:
+        parts: for each partition path, a table with its rows, and the locations of those that go there.
+        path: path of the stage file, without its ending.
+        is_widened: whether the rows have all of the table's columns.
+    """
     prepare = settings.widened if is_widened else settings.job.prepare
     position = {each.file_slice.group: each.at for each in settings.slices}
     partitions: list[ResolvedPartition] = []
@@ -282,7 +393,7 @@ def _write_resolved(
         tags = stack.enter_context(
             pa.ipc.new_file(stack.enter_context(storage.open_output(tag_path)), HITS_SCHEMA),
         )
-        for name, found in sorted(by_partition.items()):
+        for name, (rows, found) in sorted(parts.items()):
             at = np.concatenate([found.keys, found.new])
             if not len(at):
                 continue
@@ -298,4 +409,4 @@ def _write_resolved(
             partitions.append(ResolvedPartition(name, len(files), hits, tuple(sample)))
             moved += len(np.unique(found.keys[leaving]))
         staged = stage.finish()
-    return ResolvedTask(staged, tag_path, tuple(partitions), is_widened, moved, dropped)
+    return ResolvedTask(staged, tag_path, tuple(partitions), is_widened, moved)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lakeformat.write.rows.prepare import PrepareSettings
+from lakeformat.file_system_view.snapshot import Snapshot
+from lakeformat.write.rows.prepare import ANY_PARTITION, PrepareSettings
 from lakeformat.write.rows.stage import StagedTask
-from lakeformat.write.tagging.resolve_tasks import ResolvedTask
+from lakeformat.write.tagging.resolve_tasks import FoundSlice, ResolvedTask
 from lakeformat.write.tagging.tag_units import TagFile
 from lakeformat.write.workload.shuffle_plan import TagResult, TagUnit
 
-__all__ = ["TaggedStage", "join_resolved", "tag_files_by_stage"]
+__all__ = ["TaggedStage", "join_resolved", "list_found_slices", "tag_files_by_stage"]
 
 
 @dataclass(frozen=True)
@@ -75,4 +76,21 @@ def join_resolved(resolved: Sequence[ResolvedTask], prepare: PrepareSettings) ->
         [TagResult("", (), hits[path], located[path], tuple(samples[path])) for path in hits],
         prepare,
         is_resolved=True,
+    )
+
+
+def list_found_slices(tagged: TaggedStage, snapshot: Snapshot) -> tuple[FoundSlice, ...]:
+    """Return the slices that hold keys of the input, numbered as `FoundSlice` says."""
+    everywhere = [(path, at) for path, own in snapshot.slices.items() for at in range(len(own))]
+    found: dict[int, tuple[str, int]] = {}
+    for unit, result in zip(tagged.units, tagged.results, strict=True):
+        for at in result.hits:
+            if unit.partition_path == ANY_PARTITION:
+                found[at] = everywhere[at]
+            else:
+                found[len(found)] = unit.partition_path, at
+    pieces = {number: snapshot.slices[path][at] for number, (path, at) in found.items()}
+    return tuple(
+        FoundSlice(number, found[number][1], piece, snapshot.merge_rules(piece) if piece.logs else None)
+        for number, piece in sorted(pieces.items())
     )
