@@ -28,7 +28,7 @@ from typing import Any, Final
 from benchmarks.engines.spark_session import consume, open_spark
 from benchmarks.process_tree import descendants
 from benchmarks.results import machine
-from benchmarks.workload import WORK
+from benchmarks.workload import POINT_SQL, WORK
 
 __all__ = ["main"]
 
@@ -163,7 +163,7 @@ def _steps(spark: Any, case: Case, path: str) -> dict[str, Callable[[], object]]
         "scan": lambda: consume(load()),
         "count": lambda: load().count(),
         "two columns": lambda: load().selectExpr("sum(x)", "max(y)").collect(),
-        "point": lambda: load().where("x between 500000 and 505000 and y between 200000 and 700000").collect(),
+        "point": lambda: load().where(POINT_SQL).collect(),
     }
 
 

@@ -133,15 +133,29 @@ def spark_home() -> Path:
     return next(VENV.glob("lib/python*/site-packages/pyspark"))
 
 
-def submit_nothing(step: str, packages: Sequence[str], ivy: Path, excluded: Sequence[str] = ()) -> None:
-    """Download packages and what they need to ``ivy/jars`` by running an empty ``spark-submit --packages`` job."""
+def submit_nothing(
+    step: str,
+    packages: Sequence[str],
+    ivy: Path,
+    excluded: Sequence[str] = (),
+    *,
+    home: Path | None = None,
+    python: str | Path = VENV / "bin" / "python",
+) -> None:
+    """Download packages and what they need to ``ivy/jars`` by running an empty ``spark-submit --packages`` job.
+
+    Args:
+        home: folder of the pyspark that runs; by default the one that `make_venv` installed.
+        python: the interpreter of that pyspark.
+    """
+    home = home or spark_home()
     with tempfile.TemporaryDirectory() as folder:
         program = Path(folder) / "nothing.py"
         program.write_text("")
         run(
             step,
             [
-                spark_home() / "bin" / "spark-submit",
+                home / "bin" / "spark-submit",
                 "--master=local[1]",
                 f"--packages={','.join(packages)}",
                 *([f"--exclude-packages={','.join(excluded)}"] if excluded else []),
@@ -150,8 +164,8 @@ def submit_nothing(step: str, packages: Sequence[str], ivy: Path, excluded: Sequ
             ],
             {
                 "SPARK_SUBMIT_OPTS": jvm_options("SPARK_SUBMIT_OPTS"),
-                "SPARK_HOME": str(spark_home()),  # So the user's own Spark does not run.
-                "PYSPARK_PYTHON": str(VENV / "bin" / "python"),
+                "SPARK_HOME": str(home),  # So the user's own Spark does not run.
+                "PYSPARK_PYTHON": str(python),
             },
         )
 

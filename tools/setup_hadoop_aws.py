@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 import sys
-import tempfile
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
@@ -57,25 +56,8 @@ def setup() -> None:
     packages = [f"org.apache.hadoop:hadoop-aws:{version}"]
     packages += [f"software.amazon.awssdk:{part}:{SDK[version]}" for part in PARTS]
     ivy = interop_setup.IVY.with_name(f"ivy-s3a-{version}")
-    with tempfile.TemporaryDirectory() as scratch:
-        program = Path(scratch) / "nothing.py"
-        program.write_text("")
-        interop_setup.run(
-            f"downloading hadoop-aws {version} with Spark",
-            [
-                spark_home() / "bin" / "spark-submit",
-                "--master=local[1]",
-                f"--packages={','.join(packages)}",
-                f"--exclude-packages={','.join(EXCLUDED)}",
-                f"--conf=spark.jars.ivy={ivy}",
-                program,
-            ],
-            {
-                "SPARK_SUBMIT_OPTS": interop_setup.jvm_options("SPARK_SUBMIT_OPTS"),
-                "SPARK_HOME": str(spark_home()),
-                "PYSPARK_PYTHON": sys.executable,
-            },
-        )
+    step = f"downloading hadoop-aws {version} with Spark"
+    interop_setup.submit_nothing(step, packages, ivy, EXCLUDED, home=spark_home(), python=sys.executable)
     interop_setup.JARS.mkdir(parents=True, exist_ok=True)
     (ivy / "jars").replace(folder)
 

@@ -77,7 +77,7 @@ _MAX_KEPT: Final = 64 << 20
 
 
 class HFile:
-    """One HFile, of which only the index and the file info are in memory.
+    """One HFile. Only its index and its file info are in memory.
 
     Attributes:
         name: Path of the file, for messages.

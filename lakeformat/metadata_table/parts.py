@@ -1,7 +1,8 @@
 """The parts of records as columns: the values of an HFile, decoded for one partition of the metadata table.
 
-Bounds are in columns ``min.<wrapper>`` and ``max.<wrapper>``, such as ``min.LongWrapper``, of which a row has at most
-one value. A column without any value is left out. `lakeformat.metadata_table.bounds` makes typed bounds of them.
+Bounds are in columns ``min.<wrapper>`` and ``max.<wrapper>``, such as ``min.LongWrapper``. A row has at most one
+minimum and one maximum. A column without any value is left out. `lakeformat.metadata_table.bounds` makes typed bounds
+of them.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ _DECIMAL: Final = pa.decimal128(30, 15)
 
 @lru_cache(maxsize=64)
 def part_type(text: str, part: str) -> AvroType:
-    """Return the tree of a record of which the kind and one part can be decoded.
+    """Return the tree of a record, to decode its kind and one part.
 
     All other parts must be null. A decoder of this tree refuses a record in which they are not.
 

@@ -86,8 +86,8 @@ def recover(
 ) -> tuple[DecisionState, Timeline]:
     """Finish pending restores and rollbacks, undo the writes of dead writers, and remove leftover files.
 
-    Return the state of the decisions before, but with the writes that are undone now, whose times no new instant may
-    have; and the newest timeline.
+    Return the state of the decisions as it was before, and the newest timeline. Only the undone writes in the state are
+    those of now, because no new instant may have the time of an undone one.
 
     Args:
         kept_plan: instant time of a clustering that the caller wants to run. If an earlier run of it has died, the plan

@@ -10,7 +10,7 @@ of these files.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, Protocol
@@ -170,23 +170,29 @@ class ShuffledSession:
         """
         transaction, is_first = self.session.transaction, True
 
-        def attempt() -> WriteResult:
+        def find_known(snapshot: Snapshot) -> frozenset[str]:
             nonlocal is_first
-            known_commits, is_first = known if is_first else self.store.load().commit_times, False
-            return self._run(staged, input_rows, known_commits)
+            was_first, is_first = is_first, False
+            return known if was_first and self.job.operation.is_overwrite else snapshot.timeline.commit_times
 
         with transaction.delete_stage_on_failure():
-            return transaction.retry(attempt)
+            return transaction.retry(partial(self._attempt, staged, input_rows, find_known))
 
-    def _run(self, staged: Sequence[StagedTask], input_rows: int, known: frozenset[str]) -> WriteResult:
-        snapshot = self.context.snapshot()
-        if (skipped := self.session.transaction.skip_known_batch(snapshot)) is not None:
-            self.session.transaction.delete_stage()
+    def _attempt(
+        self, staged: Sequence[StagedTask], input_rows: int, find_known: Callable[[Snapshot], frozenset[str]]
+    ) -> WriteResult:
+        """Write staged rows and publish them.
+
+        Args:
+            find_known: returns the instants of the commits that the write starts from, for the newest snapshot.
+        """
+        transaction, snapshot = self.session.transaction, self.context.snapshot()
+        if (skipped := transaction.skip_known_batch(snapshot)) is not None:
+            transaction.delete_stage()
             return skipped
-        if not self.job.operation.is_overwrite:
-            known = snapshot.timeline.commit_times
-        self.session.transaction.report.rows["incoming"] = input_rows
-        with self.session.transaction.run_unlocked(known, snapshot.timeline) as commit:
+        known = find_known(snapshot)
+        transaction.report.rows["incoming"] = input_rows
+        with transaction.run_unlocked(known, snapshot.timeline) as commit:
             return self._publish(commit, (), staged, snapshot, self.job)
 
     def run_merge(
@@ -201,16 +207,10 @@ class ShuffledSession:
         transaction = self.session.transaction
         self._merge, self._merge_source = plan, source_snapshot
 
-        def attempt() -> WriteResult:
-            snapshot = self.context.snapshot()
-            if (skipped := transaction.skip_known_batch(snapshot)) is not None:
-                transaction.delete_stage()
-                return skipped
-            known = known_commits(self.storage, plan, snapshot, source_snapshot)
-            transaction.report.rows["incoming"] = input_rows
-            with transaction.run_unlocked(known, snapshot.timeline) as commit:
-                return self._publish(commit, (), staged, snapshot, self.job)
+        def find_known(snapshot: Snapshot) -> frozenset[str]:
+            return known_commits(self.storage, plan, snapshot, source_snapshot)
 
+        attempt = partial(self._attempt, staged, input_rows, find_known)
         with transaction.delete_stage_on_failure():
             # If the rows were computed from a snapshot, a retry would start from the same rows.
             return transaction.retry(attempt) if source_snapshot is None else attempt()

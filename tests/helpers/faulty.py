@@ -18,6 +18,7 @@ import pytest
 from lakeformat.errors import StorageError
 from lakeformat.storage import FileInfo, LocalStorage
 from lakeformat.storage.port import OWN, Lease, NoLocks, OutcomeUnknownError, Version, VersionChangedError
+from lakeformat.transaction.decisions import STATE_PATH
 
 __all__ = [
     "MODES",
@@ -31,6 +32,7 @@ __all__ = [
     "SteppingClock",
     "UnlockedStorage",
     "at",
+    "is_decided",
     "once",
 ]
 
@@ -84,6 +86,11 @@ class Fault:
 def at(number: int) -> Callable[[int, Call], bool]:
     """Return a condition that is true for the call of this number."""
     return lambda index, _: index == number
+
+
+def is_decided(call: Call) -> bool:
+    """Tell whether the call decides a step on storage without locks."""
+    return call.name == "replace_if" and call.path == STATE_PATH
 
 
 def once(when: Callable[[Call], bool], act: Callable[[Call], object]) -> Callable[[Call], None]:

@@ -29,6 +29,7 @@ __all__ = [
     "WRITES_BY_NIGHT",
     "Model",
     "Write",
+    "assert_whole",
     "copy_of",
     "grow_old",
     "leftovers",
@@ -233,6 +234,13 @@ def leftovers(storage: LocalStorage) -> list[str]:
         *sorted(files - named),
         *_below(storage, f"{HOODIE}/.temp", f"{HOODIE}/.heartbeat", f"{OWN}/pending", f"{OWN}/stage"),
     ]
+
+
+def assert_whole(storage: LocalStorage, expected: Model) -> None:
+    """Check that a new reader sees these rows, that nothing is left over, and that `check` finds nothing."""
+    assert rows_of(storage) == expected
+    assert leftovers(storage) == []
+    assert str(lakeformat.Table(storage).check()) == "nothing is wrong"
 
 
 def _below(storage: Storage, *folders: str) -> Iterable[str]:

@@ -32,7 +32,7 @@ from lakeformat.write.tagging.resolve_tasks import (
 from lakeformat.write.tagging.tag_units import tag_unit
 from lakeformat.write.workload.shuffle_plan import TagResult, TagUnit
 
-__all__ = ["LocalTaskRunner", "merge_shuffled", "write_shuffled"]
+__all__ = ["InterruptedRunner", "LocalTaskRunner", "merge_shuffled", "write_shuffled"]
 
 
 class LocalTaskRunner:
@@ -98,6 +98,24 @@ class LocalTaskRunner:
         numbers = [at for at, each in enumerate(work.tasks) if each == task]
         arguments = (numbers, work.stage_tasks, work.tag_files, work.plan.routes, work.buckets)
         return in_order(pa.Table.from_batches(read_buckets(self.storage, *arguments)))
+
+
+class InterruptedRunner(LocalTaskRunner):
+    """An exchange in which another writer commits while the tasks write.
+
+    Args:
+        theirs: inputs of the other writer; one is upserted after each run of the tasks.
+    """
+
+    def __init__(self, table: lakeformat.Table, job: WriteJob, theirs: list[pa.Table]) -> None:
+        super().__init__(table, job)
+        self.table, self.theirs = table, theirs
+
+    def write(self, work: RouteTasks) -> list[WrittenFile]:
+        written = super().write(work)
+        if self.theirs:
+            self.table.upsert(self.theirs.pop())
+        return written
 
 
 def in_order(rows: pa.Table) -> pa.Table:

@@ -14,7 +14,17 @@ from lakeformat.errors import CommitStateUnknownError, LakeformatError
 from lakeformat.storage.port import OutcomeUnknownError
 from lakeformat.timeline.store import put_once
 from tests.helpers.faulty import Call, Fault, FaultyStorage, HoldingStorage, Mode, UnlockedStorage, once
-from tests.helpers.flights import NEXT, WRITES, Model, Write, copy_of, leftovers, make_template, open_at, rows_of
+from tests.helpers.flights import (
+    NEXT,
+    WRITES,
+    Model,
+    Write,
+    assert_whole,
+    copy_of,
+    make_template,
+    open_at,
+    rows_of,
+)
 
 UPSERT, OVERWRITE = WRITES[0], WRITES[4]
 LAST = Write("upsert", (2, 70), "last")
@@ -49,12 +59,6 @@ def write_without_answer(
     assert len(holding.held) > 1, "the same bytes are put again"
     assert len(set(holding.held)) == 1, "under one name"
     return holding
-
-
-def assert_whole(storage: UnlockedStorage, expected: Model) -> None:
-    assert rows_of(storage) == expected
-    assert leftovers(storage) == []
-    assert str(lakeformat.Table(storage).check()) == "nothing is wrong"
 
 
 @pytest.mark.parametrize("write", [UPSERT, OVERWRITE], ids=lambda write: write.operation)

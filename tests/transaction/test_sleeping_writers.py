@@ -17,9 +17,8 @@ from lakeformat.errors import LockLostError, StorageError, WriteConflictError
 from lakeformat.locks.file_lock import LOCK_PATH
 from lakeformat.storage.port import OWN
 from lakeformat.transaction.claims import HEARTBEATS
-from lakeformat.transaction.decisions import STATE_PATH
-from tests.helpers.faulty import Call, Fault, FaultyStorage, Mode, UnlockedStorage, once
-from tests.helpers.flights import NEXT, Model, Write, copy_of, leftovers, make_template, open_at, rows_of
+from tests.helpers.faulty import Call, Fault, FaultyStorage, Mode, UnlockedStorage, is_decided, once
+from tests.helpers.flights import NEXT, Model, Write, assert_whole, copy_of, make_template, open_at
 from tests.helpers.tables import a_batch, a_schema
 
 LONG = 60.0
@@ -66,11 +65,6 @@ class Sleeper:
             return self._done.result(LONG)
 
 
-def is_decided(call: Call) -> bool:
-    """Tell whether the call decides a step."""
-    return call.name == "replace_if" and call.path == STATE_PATH
-
-
 def age_writers(storage: UnlockedStorage) -> None:
     """Make every writer look dead: set its claim and its heartbeat to the year 1970."""
     for folder in (HEARTBEATS, f"{OWN}/pending"):
@@ -81,12 +75,6 @@ def age_writers(storage: UnlockedStorage) -> None:
 def table_of(table_type: str, folder: Path) -> tuple[UnlockedStorage, Model]:
     path, model = make_template(folder, version="9", table_type=table_type)
     return UnlockedStorage(copy_of(path, folder).root), model
-
-
-def assert_whole(storage: UnlockedStorage, expected: Model) -> None:
-    assert rows_of(storage) == expected
-    assert leftovers(storage) == []
-    assert str(lakeformat.Table(storage).check()) == "nothing is wrong"
 
 
 def test_restore_that_begins_while_another_process_gives_it_up_is_finished(tmp_path: Path) -> None:
@@ -180,7 +168,7 @@ def test_staged_files_that_cannot_be_deleted_keep_their_claim(tmp_path: Path) ->
 
 
 def old_table(path: Path, **options: object) -> lakeformat.Table:
-    """Make a table of 16 commits, all of which may be archived. Return it as another process opens it."""
+    """Make a table of 16 commits that may all be archived. Return it as another process opens it."""
     table = lakeformat.create(
         path,
         a_schema(id="int64"),

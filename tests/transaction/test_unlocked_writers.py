@@ -19,8 +19,8 @@ from lakeformat.storage.port import OWN
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.transaction.claims import HEARTBEATS, PROCESS, claim_instant
 from lakeformat.transaction.decisions import STATE_PATH, read_state
-from tests.helpers.faulty import Call, Crash, Fault, FaultyStorage, Mode, UnlockedStorage, once
-from tests.helpers.flights import NEXT, Model, Write, copy_of, leftovers, make_template, open_at, rows_of
+from tests.helpers.faulty import Call, Crash, Fault, FaultyStorage, Mode, UnlockedStorage, is_decided, once
+from tests.helpers.flights import NEXT, Model, Write, assert_whole, copy_of, leftovers, make_template, open_at, rows_of
 from tests.helpers.tables import a_batch, a_schema
 
 KINDS = [("6", "COPY_ON_WRITE"), ("8", "COPY_ON_WRITE"), ("9", "COPY_ON_WRITE")]
@@ -36,21 +36,10 @@ def is_put(call: Call) -> bool:
     return call.name == "create" and _COMPLETED.fullmatch(call.path.rpartition("/")[2]) is not None
 
 
-def is_decided(call: Call) -> bool:
-    """Tell whether the call decides a step."""
-    return call.name == "replace_if" and call.path == STATE_PATH
-
-
 def table_of(kind: tuple[str, str], folder: Path) -> tuple[UnlockedStorage, Model]:
     version, table_type = kind
     path, model = make_template(folder, version=version, table_type=table_type)
     return UnlockedStorage(copy_of(path, folder).root), model
-
-
-def assert_whole(storage: UnlockedStorage, expected: Model) -> None:
-    assert rows_of(storage) == expected
-    assert leftovers(storage) == []
-    assert str(lakeformat.Table(storage).check()) == "nothing is wrong"
 
 
 @pytest.mark.parametrize("kind", [*KINDS, *LOGGED], ids=str)

@@ -16,11 +16,9 @@ import lakeformat
 from lakeformat.errors import DuplicateKeyError, WriteConflictError
 from lakeformat.model.operation import Operation
 from lakeformat.write.intake import plan_job
-from lakeformat.write.plan.job import WriteJob
-from lakeformat.write.session import WrittenFile
-from lakeformat.write.shuffled_session import RouteTasks, ShuffledSession
+from lakeformat.write.shuffled_session import ShuffledSession
 from tests.helpers.examples import examples
-from tests.helpers.local_shuffle import LocalTaskRunner, write_shuffled
+from tests.helpers.local_shuffle import InterruptedRunner, write_shuffled
 from tests.helpers.tables import a_schema
 
 SCHEMA: Final = a_schema(id="string", part="string", ts="int64", v="int64", w="int64", _hoodie_is_deleted="bool")
@@ -186,20 +184,6 @@ def test_many_new_keys_are_divided_over_files_by_key(tmp_path: Path) -> None:
     assert all(last < first for (_, last), (first, _) in itertools.pairwise(found))
 
 
-class Interrupted(LocalTaskRunner):
-    """Tasks that are interrupted by another writer."""
-
-    def __init__(self, table: lakeformat.Table, job: WriteJob, theirs: list[pa.Table]) -> None:
-        super().__init__(table, job)
-        self.table, self.theirs = table, theirs
-
-    def write(self, work: RouteTasks) -> list[WrittenFile]:
-        written = super().write(work)
-        if self.theirs:
-            self.table.upsert(self.theirs.pop())
-        return written
-
-
 @pytest.mark.parametrize("retries", [0, 1])
 def test_key_that_another_writer_inserts_into_another_partition_is_a_conflict(retries: int, tmp_path: Path) -> None:
     index = {**options("GLOBAL_SIMPLE", moves=True), "hoodie.parquet.small.file.limit": 0}
@@ -208,7 +192,7 @@ def test_key_that_another_writer_inserts_into_another_partition_is_a_conflict(re
     ours = lakeformat.open(tmp_path, **index, **{"hoodie.write.num.retries.on.conflict.failures": retries})
     rows = batch([row("a", "p2", 1), row("b", "p2", 1)])
     job = plan_job(ours.context.store, ours.context.snapshot(), ours.options, rows.schema, ours.context.ids)
-    runner = Interrupted(table, job, [batch([row("b", "p3", 2)])])
+    runner = InterruptedRunner(table, job, [batch([row("b", "p3", 2)])])
     session = ShuffledSession(ours.context, job, runner)
     if not retries:
         with pytest.raises(WriteConflictError):

@@ -19,13 +19,11 @@ from lakeformat.file_system_view.file_index.load import load_snapshot
 from lakeformat.index.bucket import bucket_of
 from lakeformat.model.operation import Operation
 from lakeformat.write.intake import plan_job
-from lakeformat.write.plan.job import WriteJob
-from lakeformat.write.session import WrittenFile
-from lakeformat.write.shuffled_session import RouteTasks, ShuffledSession
+from lakeformat.write.shuffled_session import ShuffledSession
 from lakeformat.write.workload.shuffle_plan import RoutedBucket, assign_to_tasks, cut_key_ranges, may_skip_shuffle
 from tests.helpers import hudi_rs
 from tests.helpers.examples import examples
-from tests.helpers.local_shuffle import LocalTaskRunner, write_shuffled
+from tests.helpers.local_shuffle import InterruptedRunner, write_shuffled
 from tests.helpers.tables import a_schema
 
 SCHEMA: Final = a_schema(id="int64", part="string", ts="int64", x="float64")
@@ -246,20 +244,6 @@ def test_delete_without_partition_columns_searches_every_partition(tmp_path: Pat
     assert contents(table) == sorted(row for row in left if not 3 <= row[2] < 8)
 
 
-class Interrupted(LocalTaskRunner):
-    """An exchange in which another writer commits while our tasks write: it changes one key and adds one."""
-
-    def __init__(self, table: lakeformat.Table, job: WriteJob, theirs: list[pa.Table]) -> None:
-        super().__init__(table, job)
-        self.table, self.theirs = table, theirs
-
-    def write(self, work: RouteTasks) -> list[WrittenFile]:
-        written = super().write(work)
-        if self.theirs:
-            self.table.upsert(self.theirs.pop())
-        return written
-
-
 @pytest.mark.parametrize("theirs", [keys(0, 1), keys(99, 100)], ids=["same file", "same new key"])
 @pytest.mark.parametrize("retries", [0, 1])
 def test_commit_between_planning_and_publishing_is_a_conflict(theirs: pa.Table, retries: int, tmp_path: Path) -> None:
@@ -271,7 +255,7 @@ def test_commit_between_planning_and_publishing_is_a_conflict(theirs: pa.Table, 
     rows = keys(5, 120) if len(theirs) and theirs["id"][0].as_py() == 99 else keys(5, 10)
     snapshot = load_snapshot(ours.context.store)
     job = plan_job(ours.context.store, snapshot, ours.options, rows.schema, ours.context.ids)
-    exchange = Interrupted(table, job, [theirs])
+    exchange = InterruptedRunner(table, job, [theirs])
     session = ShuffledSession(ours.context, job, exchange)
     if retries:
         session.run(exchange.stage([rows]), rows.num_rows, frozenset())

@@ -22,7 +22,16 @@ from lakeformat.write.intake import plan_job
 from lakeformat.write.session import WriteSession
 from lakeformat.write.shuffled_session import ShuffledSession, find_bucket_places, publish_appended
 from tests.helpers.faulty import Call, FaultyStorage, UnlockedStorage, once
-from tests.helpers.flights import SCHEMA, Model, Write, copy_of, leftovers, make_template, open_at, rows_of
+from tests.helpers.flights import (
+    SCHEMA,
+    Model,
+    Write,
+    assert_whole,
+    copy_of,
+    make_template,
+    open_at,
+    rows_of,
+)
 from tests.helpers.local_shuffle import LocalTaskRunner, write_shuffled
 
 KINDS = [
@@ -62,12 +71,6 @@ def run_at_once(actions: Sequence[Callable[[], object]]) -> list[object]:
 
     with ThreadPoolExecutor(len(actions)) as pool:
         return list(pool.map(run, actions))
-
-
-def assert_whole(storage: LocalStorage, expected: Model) -> None:
-    assert rows_of(storage) == expected
-    assert leftovers(storage) == []
-    assert str(lakeformat.Table(storage).check()) == "nothing is wrong"
 
 
 @every_kind

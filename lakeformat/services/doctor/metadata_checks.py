@@ -14,18 +14,18 @@ import pyarrow as pa
 
 from lakeformat.errors import CorruptTableError, UnsupportedTableError
 from lakeformat.metadata_table.metadata_table import open_metadata_table
+from lakeformat.metadata_table.names import FOLDER
 from lakeformat.model.files import BaseFileName, join_path
 from lakeformat.model.instant import Action
 from lakeformat.model.table_config import TableConfig
 from lakeformat.services.doctor.findings import Finding, Kind
 from lakeformat.services.doctor.plan import Facts
-from lakeformat.storage.port import HOODIE, Storage
+from lakeformat.storage.port import Storage
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 
 __all__ = ["check_metadata_table"]
 
-_METADATA: Final = f"{HOODIE}/metadata"
 #: File name of a deltacommit of the metadata table, in timeline layout 1 or 2.
 _APPLIED: Final = re.compile(r"(\d{17})(?:_\d{17})?\.deltacommit")
 #: Prefix of the times of deltacommits that initialised the metadata table from a listing.
@@ -43,7 +43,7 @@ def check_metadata_table(store: TimelineStore, config: TableConfig, facts: Facts
         return
     lacking = _find_lacking_commits(store.storage, facts.timeline)
     if lacking:
-        yield _finding(_METADATA, f"it lacks {len(lacking)} commits, {lacking[0]} for one")
+        yield _finding(FOLDER, f"it lacks {len(lacking)} commits, {lacking[0]} for one")
         return
     try:
         stored = _read_files(store.storage, config, facts.timeline)
@@ -51,7 +51,7 @@ def check_metadata_table(store: TimelineStore, config: TableConfig, facts: Facts
         try:  # Another program may have compacted and cleaned it meanwhile.
             stored = _read_files(store.storage, config, store.load())
         except CorruptTableError as error:
-            yield _finding(_METADATA, f"it cannot be read: {error}")
+            yield _finding(FOLDER, f"it cannot be read: {error}")
             return
     except UnsupportedTableError:
         return  # Newer releases of Hudi may read it.
@@ -65,7 +65,7 @@ def _finding(path: str, reason: str) -> Finding:
 
 
 def _find_lacking_commits(storage: Storage, timeline: Timeline) -> list[str]:
-    listed = [*storage.list(f"{_METADATA}/.hoodie"), *storage.list(f"{_METADATA}/.hoodie/timeline")]
+    listed = [*storage.list(f"{FOLDER}/.hoodie"), *storage.list(f"{FOLDER}/.hoodie/timeline")]
     applied = {match[1] for entry in listed if (match := _APPLIED.fullmatch(entry.name))}
     first = min((time for time in applied if not time.startswith(_INITIAL)), default="~")
     return [i.time for i in timeline.commits if first <= i.time and i.time not in applied]
