@@ -19,9 +19,9 @@ from lakeformat.errors import CorruptTableError
 from lakeformat.metadata_table.names import MetadataPartition
 from lakeformat.metadata_table.record_schema import KIND, part_type
 
-__all__ = ["decode_parts", "no_rows"]
+__all__ = ["COLUMNS", "KINDS", "PART", "decode_parts", "no_rows"]
 
-_PART: Final[Mapping[MetadataPartition, str]] = {
+PART: Final[Mapping[MetadataPartition, str]] = {
     MetadataPartition.FILES: "filesystemMetadata",
     MetadataPartition.COLUMN_STATS: "ColumnStatsMetadata",
     MetadataPartition.PARTITION_STATS: "ColumnStatsMetadata",
@@ -29,7 +29,7 @@ _PART: Final[Mapping[MetadataPartition, str]] = {
     MetadataPartition.RECORD_INDEX: "recordIndexMetadata",
 }
 #: Numbers of the kinds of records that a partition may have.
-_KINDS: Final[Mapping[MetadataPartition, tuple[int, ...]]] = {
+KINDS: Final[Mapping[MetadataPartition, tuple[int, ...]]] = {
     MetadataPartition.FILES: (1, 2),
     MetadataPartition.COLUMN_STATS: (3,),
     MetadataPartition.PARTITION_STATS: (6,),
@@ -47,7 +47,7 @@ _STATISTICS: Final = {
     "is_tight": ("isTightBound", pa.bool_()),
 }
 #: Maps the columns of each partition to the field of the part, and its type. Older releases lack some of the fields.
-_COLUMNS: Final[Mapping[MetadataPartition, Mapping[str, tuple[str, pa.DataType]]]] = {
+COLUMNS: Final[Mapping[MetadataPartition, Mapping[str, tuple[str, pa.DataType]]]] = {
     MetadataPartition.FILES: {
         "file_name": ("", pa.string()),
         "size_bytes": ("", pa.int64()),
@@ -57,6 +57,7 @@ _COLUMNS: Final[Mapping[MetadataPartition, Mapping[str, tuple[str, pa.DataType]]
     MetadataPartition.PARTITION_STATS: _STATISTICS,
     MetadataPartition.BLOOM_FILTERS: {
         "type": ("type", pa.string()),
+        "instant_time": ("timestamp", pa.string()),
         "filter": ("bloomFilter", pa.binary()),
         "is_deleted": ("isDeleted", pa.bool_()),
     },
@@ -82,7 +83,7 @@ def decode_parts(partition: MetadataPartition, cells: pa.Table, schema: str, nam
         CorruptTableError: A value is not a record of this partition.
         UnsupportedTableError: The schema has a type that is not supported.
     """
-    record = part_type(schema, _PART[partition])
+    record = part_type(schema, PART[partition])
     tables = [no_rows(partition)]
     for batch in cells.to_batches():
         if not len(batch):
@@ -92,10 +93,10 @@ def decode_parts(partition: MetadataPartition, cells: pa.Table, schema: str, nam
         ends = np.frombuffer(offsets, np.int32, len(values) + 1, values.offset * 4).astype(np.int64)
         content = np.frombuffer(data, np.uint8) if data else np.empty(0, np.uint8)
         try:
-            rows = decode_columns(content, ends[:-1], ends[1:], record, {KIND, _PART[partition]})
-            if not pc.all(pc.is_in(rows[KIND], value_set=pa.array(_KINDS[partition], pa.int32()))).as_py():
+            rows = decode_columns(content, ends[:-1], ends[1:], record, {KIND, PART[partition]})
+            if not pc.all(pc.is_in(rows[KIND], value_set=pa.array(KINDS[partition], pa.int32()))).as_py():
                 raise ValueError("a record is of another kind")
-            part = rows[_PART[partition]].combine_chunks()
+            part = rows[PART[partition]].combine_chunks()
             tables.append(_DECODERS[partition](keys, part))
         except (ValueError, pa.ArrowException) as error:
             raise CorruptTableError(
@@ -107,7 +108,7 @@ def decode_parts(partition: MetadataPartition, cells: pa.Table, schema: str, nam
 
 def no_rows(partition: MetadataPartition) -> pa.Table:
     """Return the columns that `decode_parts` returns at least, without rows."""
-    fields = {name: data_type for name, (_, data_type) in _COLUMNS[partition].items()}
+    fields = {name: data_type for name, (_, data_type) in COLUMNS[partition].items()}
     return pa.schema({"key": pa.string(), **fields}).empty_table()
 
 
@@ -118,7 +119,7 @@ def _fields(partition: MetadataPartition, keys: pa.Array, part: pa.StructArray) 
     known = {field.name: part.field(at) for at, field in enumerate(part.type)}
     return {"key": keys} | {
         name: known[field] if field in known else pa.nulls(len(keys), data_type)
-        for name, (field, data_type) in _COLUMNS[partition].items()
+        for name, (field, data_type) in COLUMNS[partition].items()
     }
 
 

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 __all__ = [
     "AvroEncoder",
+    "decimal_bytes",
     "encode_integers",
     "encode_plain",
     "encode_varints",
@@ -58,6 +59,8 @@ class AvroEncoder:
             entries = column.values
             values = self.encode(entries.field(1), avro["values"])
             return _blocks(column, join_bytes(prefix_length(entries.field(0)), values))
+        if kind == "bytes" and pa.types.is_decimal(column.type):
+            return prefix_length(decimal_bytes(column))
         if kind in _INTEGERS:
             return encode_integers(column)
         if kind in _FORMS:
@@ -123,13 +126,34 @@ def encode_integers(column: pa.Array) -> pa.Array:
     return _copy_nulls(encode_varints(column.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)), column)
 
 
+def decimal_bytes(column: pa.Array) -> pa.Array:
+    """Return the unscaled value of each decimal, big-endian, in as few bytes as its sign allows. A null stays null.
+
+    Java: ``BigInteger.toByteArray``.
+    """
+    raw = _decimal_rows(column)[:, ::-1]
+    sign = np.where(raw[:, :1] >> 7, np.uint8(255), np.uint8(0))
+    differs = raw != sign
+    first = np.where(differs.any(axis=1), differs.argmax(axis=1), raw.shape[1] - 1)
+    first -= (raw[np.arange(len(raw)), first] ^ sign[:, 0]) >> 7  # The first bit must be the sign.
+    ends = np.zeros(len(raw) + 1, np.int32)
+    np.cumsum(raw.shape[1] - first, out=ends[1:])
+    data = raw[np.arange(raw.shape[1]) >= first[:, None]]
+    values = pa.Array.from_buffers(pa.binary(), len(raw), [None, pa.py_buffer(ends), pa.py_buffer(data)])
+    return _copy_nulls(values, column)
+
+
 def _fixed(column: pa.Array, size: int) -> pa.Array:
     """Encode values as ``fixed``. A decimal becomes the last ``size`` bytes of its unscaled value, big-endian."""
     if not pa.types.is_decimal(column.type):
         return column.cast(pa.binary())
+    return _copy_nulls(_to_binary_rows(_decimal_rows(column)[:, size - 1 :: -1]), column)
+
+
+def _decimal_rows(column: pa.Array) -> npt.NDArray[np.uint8]:
+    """Return the bytes of decimals, little-endian, a row for each."""
     width = column.type.byte_width
-    raw = np.frombuffer(column.buffers()[1], np.uint8, len(column) * width, column.offset * width)
-    return _copy_nulls(_to_binary_rows(raw.reshape(-1, width)[:, size - 1 :: -1]), column)
+    return np.frombuffer(column.buffers()[1], np.uint8, len(column) * width, column.offset * width).reshape(-1, width)
 
 
 def _blocks(lists: pa.Array, values: pa.Array) -> pa.Array:
