@@ -76,9 +76,8 @@ class LakehouseTable(SparkReading, WriteVerbs["DataFrame"], Clustering, Compacti
 
     Each method that writes runs a few Spark jobs and returns when the commit is visible. The driver plans the write and
     publishes the commit, so it must be able to access the table's storage itself. Its memory grows with the number of
-    files, not of rows, except where the driver reads the input rows: in `plan`, in `merge`, in `update` with Spark
-    expressions, and in writes with a global or bucket index or a duplicate policy. A task keeps the rows of one file
-    group in memory.
+    files, not of rows, except where the driver reads the input rows: in `plan`, and in a small `merge` or `update` by
+    Spark expressions (option ``lakeformat.write.merge``). A task keeps the rows of one file group in memory.
 
     `lakeformat.Table` has the same methods on Arrow data. Both raise the same errors, also for errors in tasks. A
     method does its work when it is called; with ``dry_run=True`` it changes nothing and returns what it would do.
@@ -275,10 +274,10 @@ class LakehouseTable(SparkReading, WriteVerbs["DataFrame"], Clustering, Compacti
                 staged = shuffle.stage(rows)
                 count = sum(task.rows for task in staged)
                 place = choose_merge_place(self._spark, job, staged, snapshot)
-                # With a bucket index tasks do not know which keys are new, so they cannot choose the rows to insert.
-                if place.is_executors and not job.index_settings.has_buckets:
+                if place.is_executors:
                     _LOG.info("%s: %s", context.storage.location, place)
-                    return ShuffledSession(context, job, shuffle, hooks=hooks).run_merge(plan, staged, count, seen)
+                    merging = ShuffledSession(context, job, shuffle, hooks=hooks, merge=plan, merge_source=seen)
+                    return merging.run(staged, count)
                 with StageReader(context.storage, staged, job.prepare) as reader:
                     partitions = reader.read_partitions()
                     check_distinct(partitions, is_global=plan.is_global, context=context, source_snapshot=seen)

@@ -2,15 +2,12 @@
 
 No rows reach the driver, except a sample that it measures to choose the file sizes, and sampled record keys. Memory:
 the table's listing, one record per touched file group and per stage file, and the samples.
-
-`publish_appended` commits log files that tasks have written themselves. The driver gets only the names and statistics
-of these files.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, Protocol
@@ -18,28 +15,23 @@ from typing import Any, Final, Protocol
 import numpy as np
 import pyarrow as pa
 
-from lakeformat.errors import SchemaMismatchError, WriteConflictError
+from lakeformat.errors import SchemaMismatchError
 from lakeformat.file_system_view.context import TableContext
 from lakeformat.file_system_view.snapshot import Snapshot
-from lakeformat.index.bucket import BucketIndex, bucket_of
+from lakeformat.index.bucket import BucketHash, BucketIndex
 from lakeformat.index.port import TagCounts
 from lakeformat.index.stored_keys import find_deleting_slices, logs_with_keys
-from lakeformat.model.commit import CommitMetadata, WriteStat
-from lakeformat.model.files import FileGroupId, FileSlice, LogFileName, join_path
+from lakeformat.model.files import FileGroupId, FileSlice
 from lakeformat.model.instant import State
 from lakeformat.model.operation import Operation
-from lakeformat.model.record import IS_DELETED
-from lakeformat.storage.port import Storage
-from lakeformat.timeline.store import TimelineStore
 from lakeformat.transaction.commit import NewKeyCheck, OpenCommit
 from lakeformat.transaction.conflict import OverlapError
 from lakeformat.transaction.hooks import Hooks
-from lakeformat.transaction.publish import Outcome
 from lakeformat.transaction.result import WriteResult
 from lakeformat.transaction.transaction import BatchWrittenError
 from lakeformat.transaction.written_file import WrittenFile, stage_folder
 from lakeformat.write.handles.base_file_handles import HandleSettings
-from lakeformat.write.handles.bucket_tasks import BucketPlaces, BucketSettings, may_append_in_tasks
+from lakeformat.write.handles.bucket_tasks import BucketSettings
 from lakeformat.write.plan.job import WriteJob
 from lakeformat.write.rows.stage import StagedTask, read_staged_batches, rows_by_partition
 from lakeformat.write.session import AFTER_TASKS, WriteSession
@@ -55,16 +47,20 @@ from lakeformat.write.tagging.key_checks import (
 from lakeformat.write.tagging.resolve_tasks import ResolvedTask, ResolveSettings, ResolveTasks
 from lakeformat.write.tagging.steps import check_new_partitions
 from lakeformat.write.tagging.tag_units import TagFile
-from lakeformat.write.tagging.tagged_stage import TaggedStage, join_resolved, list_found_slices, tag_files_by_stage
+from lakeformat.write.tagging.tagged_stage import (
+    TaggedStage,
+    join_resolved,
+    list_found_slices,
+    list_hashed_slices,
+    tag_files_by_stage,
+)
 from lakeformat.write.tagging.tagger import stored_keys_error
 from lakeformat.write.workload.buckets import (
     FileSizing,
     encoded_bytes,
     file_sizing,
-    log_name,
     make_bucket_id,
     max_encoded_bytes,
-    may_append_beside,
     measure_row_bytes,
 )
 from lakeformat.write.workload.profile import count_false_positives, make_append_rules, workload_profile
@@ -79,7 +75,7 @@ from lakeformat.write.workload.shuffle_plan import (
     plan_units,
 )
 
-__all__ = ["TASK_BYTES", "RouteTasks", "ShuffledSession", "TaskRunner", "find_bucket_places", "publish_appended"]
+__all__ = ["TASK_BYTES", "RouteTasks", "ShuffledSession", "TaskRunner"]
 
 _LOG: Final = logging.getLogger("lakeformat.write")
 _SAMPLE_ROWS: Final = 16_384
@@ -139,7 +135,12 @@ class TaskRunner(Protocol):
 
 
 class ShuffledSession:
-    """The execution of a shuffled write of staged rows. Tasks look up the keys and write the files."""
+    """The execution of a shuffled write of staged rows. Tasks look up the keys and write the files.
+
+    Args:
+        merge: the plan of a merge by clauses, whose source the rows are; None for other writes.
+        merge_source: the snapshot from which these rows were computed; None if the user supplied them.
+    """
 
     def __init__(
         self,
@@ -148,16 +149,16 @@ class ShuffledSession:
         runner: TaskRunner,
         *,
         hooks: Hooks | None = None,
+        merge: MergePlan | None = None,
+        merge_source: Snapshot | None = None,
         unit_bytes: int = _UNIT_BYTES,
     ) -> None:
-        self._unit_bytes = unit_bytes
-        self._merge: MergePlan | None = None
-        self._merge_source: Snapshot | None = None
+        self._unit_bytes, self._merge, self._merge_source = unit_bytes, merge, merge_source
         self.context, self.job, self.runner = context, job, runner
         self.storage, self.store = context.storage, context.store
         self.session = WriteSession(context, job, hooks)
 
-    def run(self, staged: Sequence[StagedTask], input_rows: int, known: frozenset[str]) -> WriteResult:
+    def run(self, staged: Sequence[StagedTask], input_rows: int, known: frozenset[str] = frozenset()) -> WriteResult:
         """Write staged rows and publish them. After a conflict, retry with the same stage files if the options allow.
 
         Args:
@@ -165,55 +166,40 @@ class ShuffledSession:
             known: instants of the commits completed when the user's write began; only overwrites use them.
 
         Raises:
+            InvalidInputError: if the source of a merge has a key twice, or a clause gives values that its column cannot
+                hold.
             WriteConflictError: if the write still conflicts after the number of tries that the options allow. The stage
                 files are deleted.
         """
         transaction, is_first = self.session.transaction, True
 
-        def find_known(snapshot: Snapshot) -> frozenset[str]:
+        def attempt() -> WriteResult:
             nonlocal is_first
             was_first, is_first = is_first, False
-            return known if was_first and self.job.operation.is_overwrite else snapshot.timeline.commit_times
+            return self._attempt(staged, input_rows, known if was_first and self.job.operation.is_overwrite else None)
 
         with transaction.delete_stage_on_failure():
-            return transaction.retry(partial(self._attempt, staged, input_rows, find_known))
+            # If the rows of a merge were computed from a snapshot, a retry would start from the same rows.
+            return transaction.retry(attempt) if self._merge_source is None else attempt()
 
-    def _attempt(
-        self, staged: Sequence[StagedTask], input_rows: int, find_known: Callable[[Snapshot], frozenset[str]]
-    ) -> WriteResult:
+    def _attempt(self, staged: Sequence[StagedTask], input_rows: int, known: frozenset[str] | None) -> WriteResult:
         """Write staged rows and publish them.
 
         Args:
-            find_known: returns the instants of the commits that the write starts from, for the newest snapshot.
+            known: instants of the commits that the write starts from; None for those of the newest snapshot, or of the
+                snapshot from which the rows of a merge were computed.
         """
         transaction, snapshot = self.session.transaction, self.context.snapshot()
         if (skipped := transaction.skip_known_batch(snapshot)) is not None:
             transaction.delete_stage()
             return skipped
-        known = find_known(snapshot)
+        if self._merge is not None:
+            known = known_commits(self.storage, self._merge, snapshot, self._merge_source)
+        elif known is None:
+            known = snapshot.timeline.commit_times
         transaction.report.rows["incoming"] = input_rows
         with transaction.run_unlocked(known, snapshot.timeline) as commit:
             return self._publish(commit, (), staged, snapshot, self.job)
-
-    def run_merge(
-        self, plan: MergePlan, staged: Sequence[StagedTask], input_rows: int, source_snapshot: Snapshot | None
-    ) -> WriteResult:
-        """Run a planned merge by clauses on staged rows of its source; see `merge_into`.
-
-        Raises:
-            InvalidInputError: if the source has a key twice, or a clause gives values that its column cannot hold.
-            WriteConflictError: if another writer interfered. The stage files are deleted.
-        """
-        transaction = self.session.transaction
-        self._merge, self._merge_source = plan, source_snapshot
-
-        def find_known(snapshot: Snapshot) -> frozenset[str]:
-            return known_commits(self.storage, plan, snapshot, source_snapshot)
-
-        attempt = partial(self._attempt, staged, input_rows, find_known)
-        with transaction.delete_stage_on_failure():
-            # If the rows were computed from a snapshot, a retry would start from the same rows.
-            return transaction.retry(attempt) if source_snapshot is None else attempt()
 
     def publish(
         self, commit: OpenCommit, written: Sequence[WrittenFile], staged: Sequence[StagedTask], snapshot: Snapshot
@@ -339,11 +325,13 @@ class ShuffledSession:
             drops_new=job.operation is Operation.DELETE,
         )
         with report.step("tag") as counted:
+            # A merge by clauses looks up no keys in a bucket index: the hash says where a stored row would be.
             meets = job.prepare.is_global or self._merge is not None
-            units = (
-                self._plan_global_units(job, snapshot)
-                if job.prepare.is_global
-                else plan_units(
+            units: Sequence[TagUnit] = ()
+            if job.prepare.is_global:
+                units = self._plan_global_units(job, snapshot)
+            elif not (meets and has_buckets):
+                units = plan_units(
                     rows_by_partition(staged),
                     slices,
                     keys=keys,
@@ -354,13 +342,12 @@ class ShuffledSession:
                     logs_of=partial(logs_with_keys, snapshot),
                     deleting_of=deleting,
                 )
-            )
             results = self._tag(units, staged, job, counted)
             tags = tag_files_by_stage(len(staged), units, results)
             tagged = TaggedStage(staged, tags, units, results, job.prepare)
             if meets:
-                tagged = self._resolve(tagged, snapshot, schema, job, sizing, counted)
-                keys = KeyUse(looks_up=True)  # The duplicate policy has been applied.
+                tagged = self._resolve(tagged, snapshot, schema, job, sizing, keys.hashing, counted)
+                keys = KeyUse(looks_up=True, hashing=keys.hashing)  # The duplicate policy has been applied.
         with report.step("profile") as counted:
             plan = plan_routes(
                 rows_by_partition(tagged.stage_tasks),
@@ -408,17 +395,19 @@ class ShuffledSession:
         schema: pa.Schema,
         job: WriteJob,
         sizing: FileSizing | None,
+        hashing: BucketHash | None,
         counted: dict[str, Any],
     ) -> TaggedStage:
         """Let tasks bring the rows of each key together, and assign them to partitions."""
-        found = list_found_slices(tagged, snapshot)
+        found = list_found_slices(tagged, snapshot) if hashing is None else list_hashed_slices(tagged, snapshot)
         settings = ResolveSettings(
             job,
             RoutingSettings.of(job, schema, may_move=self._merge is None),
             found,
             snapshot.columns(self.storage.location) if found else pa.schema([]),
-            1 if sizing is None else max(1, sizing.rows_of_new_file // _SAMPLES_PER_FILE),
+            0 if sizing is None else max(1, sizing.rows_of_new_file // _SAMPLES_PER_FILE),
             None if self._merge is None else self._merge.filter_inserts,
+            hashing,
         )
         staged = tuple(tagged.stage_tasks)
         rows, size = sum(task.rows for task in staged), sum(task.size_bytes for task in staged)
@@ -464,133 +453,3 @@ def _weights(plan: RoutePlan) -> list[int]:
         (bucket.base.size_bytes if bucket.base else 0) + (bucket.updates + bucket.inserts) * 1024
         for bucket in plan.buckets
     ]
-
-
-def find_bucket_places(storage: Storage, job: WriteJob, snapshot: Snapshot) -> BucketPlaces | None:
-    """Return the log files to which tasks may append each bucket's rows without a shuffle; None if they may not.
-
-    Raises:
-        InvalidOptionError, UnsupportedTableError, CorruptTableError: if the table's files do not match the bucket
-            index.
-    """
-    append_rules = make_append_rules(job, snapshot, TimelineStore(storage).read_compaction_groups(snapshot.timeline))
-    if not may_append_in_tasks(job, snapshot, append_rules):
-        return None
-    return BucketPlaces.of(snapshot, append_rules, BucketIndex(job.index_settings).hash(storage, snapshot))
-
-
-def publish_appended(
-    session: WriteSession,
-    commit: OpenCommit,
-    schema: pa.Schema,
-    places: BucketPlaces,
-    written: Sequence[WrittenFile],
-    input_rows: int,
-) -> WriteResult:
-    """Publish the log files that tasks have written: move them into their partitions and complete the commit.
-
-    If it fails, the caller rolls back the commit. A log file belongs to its file group only by its name. So if other
-    writers have added file slices or opened buckets meanwhile, the log files are renamed, and no row is written again.
-
-    Args:
-        schema: the columns that the tasks wrote.
-        places: the log files that the driver gave the tasks for each bucket.
-        input_rows: number of input rows.
-
-    Raises:
-        WriteConflictError: if another writer interfered. A retry is safe.
-    """
-    job, transaction = session.job, session.transaction
-    transaction.report.rows["incoming"] = input_rows
-    for tries in range(job.options.retries, -1, -1):
-        snapshot = session.context.snapshot()
-        written = _move_to_places(session, written, places, snapshot, commit)
-        opened = [file for file in written if file.stat.prev_commit == commit.time]
-        check_new_partitions(session.storage, snapshot, (), opened)
-        if commit.instant.state is State.REQUESTED:
-            commit = transaction.move_to_inflight(commit, _profile(job, written, commit.time), snapshot)
-        commit = replace(commit, known=snapshot.timeline.commit_times)
-        written = session.place_files(commit, written)
-        groups = {FileGroupId(file.stat.partition_path, file.stat.file_id) for file in opened}
-        kept = {FileGroupId(file.stat.partition_path, file.stat.file_id) for file in written} - groups
-        appended = frozenset(kept) if may_append_beside(job) else frozenset()
-        check = join_checks([make_bucket_check(groups), make_append_check(appended, job, commit.time)])
-        try:
-            transaction.publish(
-                commit,
-                Outcome(schema=schema, written=written, snapshot=snapshot, appended=appended, check_new_keys=check),
-            )
-            break
-        except BatchWrittenError as error:
-            transaction.undo(commit)
-            transaction.delete_stage()
-            return transaction.skip(snapshot, str(error))
-        except WriteConflictError as error:
-            if not tries:
-                raise
-            _LOG.warning("%s; trying again, %d tries left", error, tries)
-    return transaction.close(commit)
-
-
-def _move_to_places(
-    session: WriteSession, written: Sequence[WrittenFile], planned: BucketPlaces, snapshot: Snapshot, commit: OpenCommit
-) -> list[WrittenFile]:
-    """Return the log files with the names and write stats that they must have in the buckets' present file slices.
-
-    Raises:
-        WriteConflictError: a file may not be appended to its slice, because its rows were written for another state.
-    """
-    job, compacting = session.job, session.context.store.read_compaction_groups(snapshot.timeline)
-    rules = make_append_rules(job, snapshot, compacting)
-    current = BucketPlaces.of(snapshot, rules, planned.hashing)
-    # A task drops the deletes of a new bucket. It also does not see that log files have deleted rows.
-    takes_deletes = job.operation is Operation.DELETE or IS_DELETED in job.prepare.prepared_schema.names
-    deleting = {
-        (piece.group.partition_path, piece.group.file_id)
-        for piece in (snapshot.each_slice() if job.operation is not Operation.DELETE else ())
-        if rules.place(piece).deleting_logs
-    }
-    moved: list[WrittenFile] = []
-    for file in written:
-        stat, name = file.stat, LogFileName.match(file.stat.path.rpartition("/")[2])
-        key = stat.partition_path, bucket_of(stat.file_id) or 0
-        before, now = planned.groups.get(key), current.groups.get(key)
-        if now is None and before is None:
-            moved.append(file)
-            continue
-        # In timeline layout 1 readers skip blocks that are older than the slice in the log file's name.
-        is_too_new = now is not None and (now[1].named_after or "") > commit.time
-        is_changed = is_too_new or (before is None and takes_deletes)
-        if now is None or name is None or is_changed or (stat.partition_path, now[0]) in deleting:
-            raise WriteConflictError(
-                f"other writers have changed file group {stat.file_id} since the write began; run the write again"
-            )
-        file_id, place = now
-        new = str(log_name(place, file_id, commit.time, name.write_token or ""))
-        stat = replace(
-            stat,
-            file_id=file_id,
-            path=join_path(stat.partition_path, new),
-            prev_commit=place.opened_at or commit.time,
-            base_name=place.base_name,
-            log_names=(*place.log_names, new),
-        )
-        moved.append(replace(file, stat=stat))
-    return moved
-
-
-def _profile(job: WriteJob, written: Sequence[WrittenFile], instant_time: str) -> CommitMetadata:
-    stats: dict[str, list[WriteStat]] = {}
-    for stat in (file.stat for file in written):
-        is_new = stat.prev_commit == instant_time
-        entry = WriteStat(
-            "" if is_new else stat.file_id,
-            "",
-            stat.partition_path,
-            None if is_new else stat.prev_commit,
-            0,
-            num_updates=stat.num_updates,
-            num_inserts=stat.num_inserts,
-        )
-        stats.setdefault(stat.partition_path, []).append(entry)
-    return CommitMetadata(job.operation.name, {path: tuple(entries) for path, entries in stats.items()})

@@ -147,5 +147,5 @@ def merge_shuffled(
     context, snapshot = table.context, load_snapshot(table.context.store)
     job, plan = plan_merge(context.store, snapshot, table.options, tasks[0].schema, clauses, context.ids)
     runner = LocalTaskRunner(table, job)
-    session = ShuffledSession(context, job, runner, unit_bytes=unit_bytes)
-    return session.run_merge(plan, runner.stage(tasks), sum(task.num_rows for task in tasks), None)
+    session = ShuffledSession(context, job, runner, merge=plan, unit_bytes=unit_bytes)
+    return session.run(runner.stage(tasks), sum(task.num_rows for task in tasks))

@@ -114,6 +114,26 @@ def test_auto_merges_by_executors_above_a_bound(
     assert stored(tmp_path / "t") == model("upsert")
 
 
+#: The data source's side of a ``save`` without `register`: Spark calls `write` in tasks, and `commit` in one process.
+UNREGISTERED = """
+import logging, sys
+import pyarrow as pa
+from pyspark.sql.types import StructType
+from lakeformat.spark.writes.writer import make_writer
+logging.basicConfig(level="INFO")
+for number in range(2):
+    writer = make_writer({"path": sys.argv[1], "recordkey": "id"}, StructType().add("id", "long"), False)
+    writer.commit([writer.write(iter([pa.record_batch({"id": [number]})]))])
+"""
+
+
+def test_the_data_source_names_register_once_in_its_log(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", UNREGISTERED, str(tmp_path / "t")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
+    assert done.stderr.count("after lakeformat.spark.register(spark), executors merge large saves") == 1
+    assert lakeformat.open(tmp_path / "t").count() == 2
+
+
 def test_modes_do_what_spark_promises(verbs: SparkSession, tmp_path: Path) -> None:
     path = tmp_path / "t"
     writer = frame(verbs, OLD).write.format("lakehouse").options(**FLIGHTS)

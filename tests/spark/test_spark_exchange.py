@@ -27,6 +27,8 @@ CHANGES: Final[Rows] = [(n, f"p{n % 3}", 5 + n % 11, n / 2) for n in range(200, 
     (n, f"p{n % 3}", 20, -1.0) for n in range(280, 330)
 ]
 
+BUCKETS: Final = {"hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": "3"}
+
 
 def save(rows: DataFrame, path: Path, operation: str, options: Mapping[str, Any]) -> None:
     mode = "overwrite" if operation == "overwrite" else "append"
@@ -126,7 +128,7 @@ def test_tasks_fill_the_buckets_of_a_bucket_index(
     kind: str, spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     staged, exchanged = tmp_path / "staged", tmp_path / "exchanged"
-    options = {**FLIGHTS, "hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": "3"}
+    options = {**FLIGHTS, **BUCKETS}
     options["hoodie.datasource.write.table.type"] = kind
     save(flights(spark, STORED), staged, "bulk_insert", options)
     shutil.copytree(staged, exchanged)
@@ -154,7 +156,7 @@ def test_tasks_move_the_rows_of_a_global_index(kind: str, spark: SparkSession, t
     assert leftovers(exchanged) == []
 
 
-@pytest.mark.parametrize("index", ["AUTO", pytest.param("GLOBAL_SIMPLE", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("index", ["AUTO", pytest.param("GLOBAL_SIMPLE", marks=pytest.mark.slow), "BUCKET"])
 @pytest.mark.parametrize("kind", [pytest.param("COPY_ON_WRITE", marks=pytest.mark.slow), "MERGE_ON_READ"])
 def test_tasks_merge_by_clauses(
     kind: str, index: str, spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -163,7 +165,7 @@ def test_tasks_merge_by_clauses(
     changes = [row for row in {row[0]: row for row in CHANGES}.values() if row[0] % 3]
     found = []
     for place in ("driver", "executors"):
-        options = {**FLIGHTS, "hoodie.datasource.write.table.type": kind, "hoodie.index.type": index}
+        options = {**FLIGHTS, **BUCKETS, "hoodie.datasource.write.table.type": kind, "hoodie.index.type": index}
         options["lakeformat.write.merge"] = place
         table = LakehouseTable.forPath(spark, str(tmp_path / place), **options)
         table.upsert(flights(spark, STORED, 2))
@@ -178,13 +180,24 @@ def test_tasks_merge_by_clauses(
             table.merge(flights(spark, [*changes[:1], *changes[:1]], 2)).when_matched_update().execute()
         assert leftovers(tmp_path / place) == []
     assert found[0] == found[1]
+    model = {row[0]: row for row in STORED}
+    for row in changes:
+        if row[0] in model:  # All stored rows have ts = 10.
+            model[row[0]] = (*model[row[0]][:3], float(row[2]))
+        elif row[0] > 350:
+            model[row[0]] = row
+        if row[2] < 7 and row[0] < len(STORED):
+            del model[row[0]]
+    assert [row[1:] for row in found[1][0]] == sorted(model.values(), key=lambda row: str(row[0]))
 
 
+@pytest.mark.parametrize("index", ["AUTO", "BUCKET"])
 def test_tasks_refuse_keys_by_the_duplicate_policy(
-    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    index: str, spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     policy = {"hoodie.datasource.insert.dup.policy": "fail", "hoodie.datasource.write.table.type": "MERGE_ON_READ"}
-    table = LakehouseTable.forPath(spark, str(tmp_path), **FLIGHTS, **policy)
+    settings = {**FLIGHTS, **BUCKETS, **policy, "hoodie.index.type": index}
+    table = LakehouseTable.forPath(spark, str(tmp_path), **settings)
     table.insert(flights(spark, STORED, 3))
     table.delete(flights(spark, STORED[3:5]))
     table.insert(flights(spark, STORED[3:5]))

@@ -37,6 +37,7 @@ Model = dict[tuple[str, int], Row]
 
 #: Each insert opens new files.
 NO_PACKING: dict[str, Any] = {"hoodie.parquet.small.file.limit": 0}
+BUCKETS: dict[str, Any] = {"hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": 3}
 
 
 def data(rows: pa.Table) -> Model:
@@ -203,7 +204,7 @@ def test_any_merge_does_what_the_model_does_pair_by_pair(
         assert data(table.to_arrow(as_of=past, meta_columns=True)) == model
 
 
-@pytest.mark.parametrize("index", ["AUTO", "GLOBAL_SIMPLE"])
+@pytest.mark.parametrize("index", ["AUTO", "GLOBAL_SIMPLE", "BUCKET"])
 @pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
 @settings(max_examples=examples(25))
 @given(ROWS, SOURCES, clauses(), st.lists(KEYS, max_size=5), st.booleans())
@@ -217,14 +218,14 @@ def test_merge_in_tasks_leaves_the_same_table(
     packing: bool,
 ) -> None:
     model, changed = as_model(rows, ["n", "t"]), as_model(changes, ["n", "t", "op"])
-    if index != "AUTO":
+    if index == "GLOBAL_SIMPLE":
         model, changed = ({row["id"]: {**row} for row in each.values()} for each in (model, changed))
     found: list[list[Row]] = []
     results: list[dict[str, int]] = []
     with tempfile.TemporaryDirectory() as folder:
         for in_tasks in (False, True):
             path = Path(folder) / str(in_tasks)
-            options = {"hoodie.index.type": index, **({} if packing else NO_PACKING)}
+            options = {**BUCKETS, "hoodie.index.type": index, **({} if packing else NO_PACKING)}
             table = lakeformat.create(path, SCHEMA, record_key="id", partition_by="p", table_type=kind, **options)
             table.upsert(pa.Table.from_pylist(list(model.values()), SCHEMA))
             table.delete(
@@ -245,8 +246,11 @@ def test_merge_in_tasks_leaves_the_same_table(
     assert results[0] == results[1]
 
 
-def test_merge_in_tasks_without_partition_columns_searches_every_partition(tmp_path: Path) -> None:
-    table = table_of(tmp_path)
+@pytest.mark.parametrize("index", [{}, BUCKETS], ids=["files", "buckets"])
+def test_merge_in_tasks_without_partition_columns_searches_every_partition(
+    index: dict[str, Any], tmp_path: Path
+) -> None:
+    table = table_of(tmp_path, **index)
     rows = [source((4, "?", 1, "new", "u")), source((3, "?", 1, "new", "u"), (99, "?", 1, "new", "u"))]
     merge_shuffled(table, [part.drop_columns(["p"]) for part in rows], [Clause(Kind.UPDATE, None, ["t"])])
     assert {row["id"]: row["t"] for row in data(table.to_arrow()).values()} == {
@@ -254,9 +258,10 @@ def test_merge_in_tasks_without_partition_columns_searches_every_partition(tmp_p
     }
 
 
+@pytest.mark.parametrize("index", [{}, BUCKETS], ids=["files", "buckets"])
 @pytest.mark.parametrize("matched", [True, False])
-def test_merge_in_tasks_refuses_a_key_that_comes_twice(matched: bool, tmp_path: Path) -> None:
-    table = table_of(tmp_path)
+def test_merge_in_tasks_refuses_a_key_that_comes_twice(matched: bool, index: dict[str, Any], tmp_path: Path) -> None:
+    table = table_of(tmp_path, **index)
     key = 1 if matched else 77
     rows = [source((key, "y", 1, "a", "u"), (5, "y", 1, "a", "u")), source((key, "y", 2, "b", "d"))]
     before = data(table.to_arrow())
@@ -373,9 +378,9 @@ def test_source_derived_from_an_older_snapshot_conflicts_with_later_writes(tmp_p
     with check_refused(table, OverlapError, "overlaps commit", "run the write again"):
         merge_into(WriteSession(table.context, job), plan, prepared, 1, seen)
     runner = LocalTaskRunner(table, job)
-    session = ShuffledSession(table.context, job, runner)
+    session = ShuffledSession(table.context, job, runner, merge=plan, merge_source=seen)
     with check_refused(table, OverlapError, "overlaps commit", "run the write again"):
-        session.run_merge(plan, runner.stage([rows]), 1, seen)
+        session.run(runner.stage([rows]), 1)
     assert table.to_arrow(["t"], where="id = 1")["t"].to_pylist() == ["later"]
 
 

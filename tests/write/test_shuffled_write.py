@@ -19,6 +19,7 @@ from lakeformat.file_system_view.file_index.load import load_snapshot
 from lakeformat.index.bucket import bucket_of
 from lakeformat.model.operation import Operation
 from lakeformat.write.intake import plan_job
+from lakeformat.write.plan.job import WriteJob
 from lakeformat.write.shuffled_session import ShuffledSession
 from lakeformat.write.workload.shuffle_plan import RoutedBucket, assign_to_tasks, cut_key_ranges, may_skip_shuffle
 from tests.helpers import hudi_rs
@@ -152,12 +153,13 @@ POLICY: Final = "hoodie.datasource.insert.dup.policy"
 
 @settings(max_examples=examples(10))
 @given(writes=WRITES)
-@pytest.mark.parametrize("sizes", SIZES)
+@pytest.mark.parametrize("sizes", [*SIZES, "buckets"])
 def test_duplicate_policy_drops_the_same_rows_both_ways(
     sizes: str, writes: list[list[list[Row]]], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = tmp_path_factory.mktemp("t")
-    options = {"record_key": "id", "partition_by": "part", "ordering": "ts", POLICY: "drop", **SIZES[sizes]}
+    options = {"record_key": "id", "partition_by": "part", "ordering": "ts", POLICY: "drop"}
+    options = {**options, **SIZES.get(sizes, BUCKETS)}
     staged, moved = (lakeformat.create(folder / name, SCHEMA, **options) for name in ("staged", "moved"))
     numbers = itertools.count()
     for write in writes:
@@ -170,7 +172,7 @@ def test_duplicate_policy_drops_the_same_rows_both_ways(
 @settings(max_examples=examples(10))
 @given(writes=WRITES, deleted=st.lists(st.lists(st.integers(0, 40), max_size=20), min_size=3, max_size=3))
 @pytest.mark.parametrize("ordering", [{}, {"ordering": "ts"}], ids=["as they come", "ordered"])
-@pytest.mark.parametrize("sizes", ["one file", "no small files"])
+@pytest.mark.parametrize("sizes", ["one file", "no small files", "buckets"])
 def test_duplicate_policy_inserts_rows_that_logs_have_deleted_both_ways(
     sizes: str,
     ordering: dict[str, str],
@@ -180,7 +182,7 @@ def test_duplicate_policy_inserts_rows_that_logs_have_deleted_both_ways(
 ) -> None:
     folder = tmp_path_factory.mktemp("t")
     options = {"record_key": "id", "partition_by": "part", POLICY: "drop", "table_type": "MERGE_ON_READ"}
-    options = {**options, **ordering, **SIZES[sizes]}
+    options = {**options, **ordering, **SIZES.get(sizes, BUCKETS)}
     staged, moved = (lakeformat.create(folder / name, SCHEMA, **options) for name in ("staged", "moved"))
     numbers = itertools.count()
     for write, gone in zip(writes, deleted, strict=False):
@@ -200,10 +202,11 @@ def test_duplicate_policy_inserts_rows_that_logs_have_deleted_both_ways(
         ([[5, 6], [6, 7]], "1 record key(s) come more than once in the input, e.g. '6' in partition 'a'"),
     ],
 )
+@pytest.mark.parametrize("index", [{}, BUCKETS], ids=["files", "buckets"])
 def test_duplicate_policy_refuses_a_key_before_anything_is_published(
-    tasks: list[list[int]], found: str, tmp_path: Path
+    index: Mapping[str, Any], tasks: list[list[int]], found: str, tmp_path: Path
 ) -> None:
-    table = lakeformat.create(tmp_path, SCHEMA, record_key="id", partition_by="part", **{POLICY: "fail"})
+    table = lakeformat.create(tmp_path, SCHEMA, record_key="id", partition_by="part", **{POLICY: "fail", **index})
     table.insert(keys(0, 4))
     before = contents(table)
     with pytest.raises(DuplicateKeyError, match=re.escape(found)):
@@ -211,6 +214,23 @@ def test_duplicate_policy_refuses_a_key_before_anything_is_published(
     assert contents(table) == before
     write_shuffled(table, [keys(5, 7), keys(7, 8)], Operation.INSERT)
     assert sorted(table.to_arrow(columns=["id"])["id"].to_pylist()) == [0, 1, 2, 3, 5, 6, 7]
+
+
+def test_duplicate_policy_sees_a_row_that_another_writer_appends_meanwhile(tmp_path: Path) -> None:
+    options = {"record_key": "id", "partition_by": "part", "table_type": "MERGE_ON_READ", POLICY: "drop", **BUCKETS}
+    table = lakeformat.create(tmp_path, SCHEMA, ordering="ts", **options, **{"hoodie.write.table.version": 9})
+    table.insert(keys(0, 30))
+    job = plan_insert(table)
+    runner = InterruptedRunner(table, job, [rows_of([(50, "a", 0, 9.0)])])
+    staged = runner.stage([keys(50, 52)])
+    ShuffledSession(table.context, job, runner).run(staged, 2, frozenset())
+    assert table.to_arrow(["x"], where="id >= 50").sort_by("x")["x"].to_pylist() == [0.5, 9.0]
+
+
+def plan_insert(table: lakeformat.Table) -> WriteJob:
+    context = table.context
+    options = table.options.with_values(**{"hoodie.datasource.write.operation": "insert"})
+    return plan_job(context.store, load_snapshot(context.store), options, SCHEMA, context.ids)
 
 
 def keys(first: int, last: int, part: str = "a") -> pa.Table:

@@ -10,10 +10,10 @@ from pathlib import Path
 import pyarrow as pa
 
 import lakeformat
+from lakeformat.write.append_session import find_bucket_places
 from lakeformat.write.handles.base_file_handles import HandleSettings
 from lakeformat.write.handles.bucket_tasks import append_in_task
 from lakeformat.write.intake import plan_job
-from lakeformat.write.shuffled_session import find_bucket_places
 from tests.helpers.tables import a_schema
 
 SCHEMA = a_schema(id="int64", text="string")

@@ -16,11 +16,12 @@ from lakeformat.errors import WriteConflictError
 from lakeformat.model.operation import Operation
 from lakeformat.storage import LocalStorage
 from lakeformat.transaction.result import WriteResult
+from lakeformat.write.append_session import find_bucket_places, publish_appended
 from lakeformat.write.handles.base_file_handles import HandleSettings
 from lakeformat.write.handles.bucket_tasks import BucketPlaces, append_in_task, task_folder
 from lakeformat.write.intake import plan_job
 from lakeformat.write.session import WriteSession
-from lakeformat.write.shuffled_session import ShuffledSession, find_bucket_places, publish_appended
+from lakeformat.write.shuffled_session import ShuffledSession
 from tests.helpers.faulty import Call, FaultyStorage, UnlockedStorage, once
 from tests.helpers.flights import (
     SCHEMA,

@@ -327,6 +327,7 @@ def _resolved(answer: dict[str, Any]) -> ResolvedTask:
             part["located"],
             {int(at): rows for at, rows in part["hits"].items()},
             tuple(part["sample"]),
+            {int(bucket): rows for bucket, rows in part["buckets"].items()},
         )
         for part in answer.pop("partitions")
     )

@@ -11,6 +11,7 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Final
 
 import pyarrow as pa
@@ -33,6 +34,7 @@ from lakeformat.transaction.claims import HeartbeatThread
 from lakeformat.transaction.commit import OpenCommit
 from lakeformat.transaction.result import WriteResult
 from lakeformat.transaction.written_file import WrittenFile, stage_folder
+from lakeformat.write.append_session import find_bucket_places, publish_appended
 from lakeformat.write.handles.base_file_handles import HandleSettings
 from lakeformat.write.handles.bucket_tasks import BucketPlaces, append_in_task, task_folder
 from lakeformat.write.handles.direct import DirectSettings, DirectWriter, stage_runs, write_rows, write_runs
@@ -43,7 +45,6 @@ from lakeformat.write.rows.bulk_insert_order import Layout
 from lakeformat.write.rows.schema import incoming_schema
 from lakeformat.write.rows.stage import StagedTask, StageReader, StageWriter
 from lakeformat.write.session import WriteSession, find_closed_partitions
-from lakeformat.write.shuffled_session import find_bucket_places, publish_appended
 from lakeformat.write.workload.buckets import tail_bytes
 
 __all__ = [
@@ -151,8 +152,18 @@ class TableWriter(DataSourceArrowWriter):
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Publish the commit, then run the table services that are due. Spark calls this after the last task."""
+        _name_faster_save()
         with plain_errors():
             run_services_after_write(self.finish(messages), self.context, self.job.options)
+
+
+@cache
+def _name_faster_save() -> None:
+    """Log once in this process how the same rows are saved by executors."""
+    _LOG.info(
+        'format("lakehouse") is saved by the Python data source, which merges rows and publishes in one process; after '
+        "lakeformat.spark.register(spark), executors merge large saves"
+    )
 
 
 @dataclass

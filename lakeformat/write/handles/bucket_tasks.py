@@ -221,6 +221,11 @@ def _route(
     hashed = [route.hashed for path in hits_of if (route := routes[path]).hashed is not None]
     if hashed:
         kept, numbers, lookups = _route_by_hash(rows.column(RECORD_KEY), hashed)
+        for path in hits_of:
+            if routes[path].drops_stored:  # Then the rows belong to this partition only.
+                is_stored, lookups = _mask_hits(hits_of[path], first, rows.num_rows)
+                is_kept = ~is_stored[kept]
+                kept, numbers, lookups = kept[is_kept], numbers[is_kept], lookups[kept[is_kept]]
         return kept, numbers, lookups, np.zeros(len(kept), bool)
     positions: list[Ints] = []
     buckets: list[Ints] = []
@@ -267,6 +272,16 @@ def _route_by_hash(keys: pa.Array, routes: Sequence[HashedRoute]) -> tuple[Ints,
         buckets.append(bucket_at[numbers[kept]])
         lookups.append(is_stored[numbers[kept]])
     return np.concatenate(positions), np.concatenate(buckets), np.concatenate(lookups)
+
+
+def _mask_hits(hits: Hits | None, first: int, count: int) -> tuple[Bools, Bools]:
+    """Return two masks of ``count`` rows from position ``first``: which are stored, and which are deleted in logs."""
+    is_stored, is_deleted = np.zeros((2, count), bool)
+    if hits is not None:
+        here = hits.take(slice(*np.searchsorted(hits.rows, [first, first + count])))
+        is_stored[here.rows[~here.is_deleted] - first] = True
+        is_deleted[here.rows[here.is_deleted] - first] = True
+    return is_stored, is_deleted
 
 
 def _buckets_of_files(files: Ints, by_file: Mapping[int, int]) -> Ints:

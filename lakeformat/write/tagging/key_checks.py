@@ -103,9 +103,9 @@ def list_appended_groups(job: WriteJob, buckets: Iterable[Bucket | RoutedBucket]
 
     These are groups of a bucket index whose stored rows the write does not read (Hudi: ``NON_BLOCKING_CONCURRENCY_
     CONTROL``). Readers merge the log files of a group by key. In timeline layout 1 there are none, because there two
-    writers would use the same version number.
+    writers would use the same version number. A duplicate policy reads the stored keys, so there are none, either.
     """
-    if not may_append_beside(job):
+    if not may_append_beside(job) or job.dup_policy != "none":
         return frozenset()
     return frozenset(
         FileGroupId(bucket.partition_path, bucket.file_id)

@@ -6,7 +6,9 @@ and their slices to a tag file. The steps that follow are those of any shuffled 
 - Under a global index a key has one row in the whole table. The task combines the rows of a key, and assigns the row to
   partitions by the function that plain Python's writes use
   (`lakeformat.write.tagging.global_index.route_to_partitions`).
-- In a merge by clauses a key that comes twice is refused, and clauses choose the new rows to insert.
+- In a merge by clauses a key that comes twice is refused, and clauses choose the new rows to insert. Under a bucket
+  index no key has been looked up: a row counts as located if its bucket has a file slice, and the writer of the bucket
+  finds out whether the slice holds the key.
 
 Memory: the rows of one task; if rows move and the merge rule compares them with the stored rows, also that function's.
 """
@@ -15,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -28,6 +30,7 @@ from lakeformat.arrow.gather import gather
 from lakeformat.arrow.row_bytes import split_rows
 from lakeformat.codec.bloom import hash_chain
 from lakeformat.files.open_slice import SliceMergeRules
+from lakeformat.index.bucket import BucketHash, bucket_of
 from lakeformat.index.port import Tagged, argsort_keys
 from lakeformat.model.files import FileSlice
 from lakeformat.model.record import RECORD_KEY
@@ -80,7 +83,8 @@ class FoundSlice:
 
     Attributes:
         number: a number by which the row lists of the shuffle name the slice. Under a global index it is the slice's
-            position among all slices that were searched.
+            position among all slices that were searched. Under a bucket index it is its position in
+            `ResolveSettings.slices`.
         at: its position in its partition.
         merging: the rules by which a read merges its files; None if it has no log files.
     """
@@ -96,11 +100,12 @@ class ResolveSettings:
     """Settings that are the same for all tasks of the step. Picklable.
 
     Attributes:
-        slices: the slices that hold keys of the input, by ascending number.
+        slices: the slices that hold keys of the input, by ascending number; with a bucket index, those that may.
         stored: the table's columns before this write; empty if no slice holds a key.
-        sample_step: n if about every n-th new key of a partition is returned as a sample.
+        sample_step: n if about every n-th new key of a partition is returned as a sample; 0 if none is.
         insert_filter: the function by which a merge chooses the new rows to insert; None for other writes. If given,
             keys that come more than once are reported.
+        hashing: the hash that gives each key its bucket; None without a bucket index.
     """
 
     job: WriteJob
@@ -109,6 +114,7 @@ class ResolveSettings:
     stored: pa.Schema
     sample_step: int
     insert_filter: InsertFilter | None = None
+    hashing: BucketHash | None = None
 
     def slices_of(self, source: str) -> tuple[FoundSlice, ...]:
         """Return the slices in which the keys of rows that were staged under this partition path are looked up."""
@@ -147,12 +153,14 @@ class ResolvedPartition:
         located: number of rows that go to slices that hold their keys, counted once for each slice.
         hits: these rows by the slice's position in the partition.
         sample: some keys of the rows that are new in the partition.
+        buckets: with a bucket index, the number of rows of each bucket; empty without one.
     """
 
     partition_path: str
     located: int
     hits: dict[int, int]
     sample: tuple[str, ...]
+    buckets: dict[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -287,7 +295,10 @@ def _resolve_in_partitions(storage: Storage, table: pa.Table, settings: ResolveS
     parts: dict[str, tuple[pa.Table, Tagged]] = {}
     for source, rows in sources.items():
         slices = settings.slices_of(source)
-        tagged = _read_places(rows.column(_PLACES), rows.column(RECORD_KEY), slices)
+        if settings.hashing is None:
+            tagged = _read_places(rows.column(_PLACES), rows.column(RECORD_KEY), slices)
+        else:
+            tagged = _find_places(settings.hashing, rows.column(RECORD_KEY), slices)
         prepared = rows.select(columns)
         new = _choose_new(prepared, tagged, settings) if source != ANY_PARTITION else tagged.new[:0]
         owners = [piece.group.partition_path for piece in tagged.searched]
@@ -366,6 +377,23 @@ def _read_places(places: pa.ChunkedArray, keys: pa.ChunkedArray, slices: Sequenc
     )
 
 
+def _find_places(hashing: BucketHash, keys: pa.ChunkedArray, slices: Sequence[FoundSlice]) -> Tagged:
+    """Return as the locations of each row the slices of its bucket, whether or not they hold its key."""
+    numbers = hashing.numbers(keys)
+    order = np.argsort(numbers, kind="stable")
+    buckets = np.asarray([bucket_of(each.file_slice.group.file_id) for each in slices], np.int64)
+    low, high = (np.searchsorted(numbers[order], buckets, side) for side in ("left", "right"))
+    found = [order[first:last] for first, last in zip(low.tolist(), high.tolist(), strict=True)]
+    located = np.concatenate([*found, np.empty(0, np.int64)])
+    new = np.flatnonzero(~np.isin(numbers, buckets))
+    return Tagged(
+        located,
+        np.repeat(np.arange(len(slices)), high - low),
+        new[argsort_keys(keys.take(pa.array(new)))],
+        searched=tuple(each.file_slice for each in slices),
+    )
+
+
 def _write_resolved(
     storage: Storage,
     parts: Mapping[str, tuple[pa.Table, Tagged]],
@@ -404,9 +432,18 @@ def _write_resolved(
             tags.write_batch(hits_batch(Hits(np.arange(len(files)), files, none, leaving)))
             numbers, counts = np.unique(files, return_counts=True)
             step = settings.sample_step
-            sample = rows.column(RECORD_KEY).take(pa.array(found.new[step // 2 :: step])).to_pylist()
+            sampled = found.new[step // 2 :: step] if step else found.new[:0]
+            sample = rows.column(RECORD_KEY).take(pa.array(sampled)).to_pylist()
             hits = dict(zip(numbers.tolist(), counts.tolist(), strict=True))
-            partitions.append(ResolvedPartition(name, len(files), hits, tuple(sample)))
+            buckets = _count_buckets(rows.column(RECORD_KEY).take(pa.array(at)), settings.hashing)
+            partitions.append(ResolvedPartition(name, len(files), hits, tuple(sample), buckets))
             moved += len(np.unique(found.keys[leaving]))
         staged = stage.finish()
     return ResolvedTask(staged, tag_path, tuple(partitions), is_widened, moved)
+
+
+def _count_buckets(keys: pa.ChunkedArray, hashing: BucketHash | None) -> dict[int, int]:
+    if hashing is None:
+        return {}
+    numbers, counts = np.unique(hashing.numbers(keys), return_counts=True)
+    return dict(zip(numbers.tolist(), counts.tolist(), strict=True))

@@ -110,7 +110,7 @@ def tag_unit(
             there.
         path: path of the tag file to write. No file is written if no key is found.
     """
-    if unit.hashing is not None:
+    if unit.hashing is not None and not unit.finds_deleted:
         return _count_buckets(storage, unit, unit.hashing, staged)
     with ExitStack() as stack:
         collector = _TagCollector(storage, unit, path, stack)
@@ -161,6 +161,7 @@ class _TagCollector:
     stages: list[int] = field(default_factory=list)
     hits: Ints = field(init=False)
     deleted: Ints = field(init=False)
+    buckets: Ints = field(init=False)
     located: int = 0
     rows: int = 0
     sample: list[str] = field(default_factory=list)
@@ -170,6 +171,7 @@ class _TagCollector:
 
     def __post_init__(self) -> None:
         self.hits, self.deleted = np.zeros((2, len(self.unit.slices)), np.int64)
+        self.buckets = np.zeros(0 if self.unit.hashing is None else self.unit.hashing.buckets, np.int64)
 
     def add(self, block: Sequence[_KeyRun], settings: TagSettings, pool: Executor) -> None:
         """Look up one block of keys. Write which slices hold which rows, as one record batch per run of keys."""
@@ -184,6 +186,9 @@ class _TagCollector:
         if len(stored) and not self.example:
             self.example = keys[int(stored[0])].as_py()
         self._sample(keys, is_hit)
+        if self.unit.hashing is not None:
+            numbers = self.unit.hashing.numbers(pa.chunked_array([keys]))
+            self.buckets += np.bincount(np.delete(numbers, stored), minlength=len(self.buckets))
         start = 0
         for piece in block:
             low, high = np.searchsorted(found.rows, [start, start + len(piece.keys)])
@@ -227,6 +232,7 @@ class _TagCollector:
             tuple(self.sample),
             tuple(self.sample_hits),
             self.counts,
+            _numbered(self.buckets, 0),
             example=self.example,
             deleted=_numbered(self.deleted, first),
         )

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.write.rows.prepare import ANY_PARTITION, PrepareSettings
-from lakeformat.write.rows.stage import StagedTask
+from lakeformat.write.rows.stage import StagedTask, rows_by_partition
 from lakeformat.write.tagging.resolve_tasks import FoundSlice, ResolvedTask
 from lakeformat.write.tagging.tag_units import TagFile
 from lakeformat.write.workload.shuffle_plan import TagResult, TagUnit
 
-__all__ = ["TaggedStage", "join_resolved", "list_found_slices", "tag_files_by_stage"]
+__all__ = ["TaggedStage", "join_resolved", "list_found_slices", "list_hashed_slices", "tag_files_by_stage"]
 
 
 @dataclass(frozen=True)
@@ -59,11 +59,11 @@ def join_resolved(resolved: Sequence[ResolvedTask], prepare: PrepareSettings) ->
     hits: dict[str, dict[int, int]] = {}
     located: dict[str, int] = {}
     samples: dict[str, list[str]] = {}
+    buckets: dict[str, dict[int, int]] = {}
     for part in (part for task in resolved for part in task.partitions):
         path = part.partition_path
-        of_slices = hits.setdefault(path, {})
-        for at, rows in part.hits.items():
-            of_slices[at] = of_slices.get(at, 0) + rows
+        _add_counts(hits.setdefault(path, {}), part.hits)
+        _add_counts(buckets.setdefault(path, {}), part.buckets)
         located[path] = located.get(path, 0) + part.located
         samples.setdefault(path, []).extend(part.sample)
     return TaggedStage(
@@ -73,10 +73,15 @@ def join_resolved(resolved: Sequence[ResolvedTask], prepare: PrepareSettings) ->
             for task in resolved
         ),
         [TagUnit(path, path, (), 0, 0, exact=True) for path in hits],
-        [TagResult("", (), hits[path], located[path], tuple(samples[path])) for path in hits],
+        [TagResult("", (), hits[path], located[path], tuple(samples[path]), buckets=buckets[path]) for path in hits],
         prepare,
         is_resolved=True,
     )
+
+
+def _add_counts(total: dict[int, int], more: Mapping[int, int]) -> None:
+    for number, rows in more.items():
+        total[number] = total.get(number, 0) + rows
 
 
 def list_found_slices(tagged: TaggedStage, snapshot: Snapshot) -> tuple[FoundSlice, ...]:
@@ -94,3 +99,11 @@ def list_found_slices(tagged: TaggedStage, snapshot: Snapshot) -> tuple[FoundSli
         FoundSlice(number, found[number][1], piece, snapshot.merge_rules(piece) if piece.logs else None)
         for number, piece in sorted(pieces.items())
     )
+
+
+def list_hashed_slices(tagged: TaggedStage, snapshot: Snapshot) -> tuple[FoundSlice, ...]:
+    """Return the slices of a bucket index that may hold keys of the input, numbered as `FoundSlice` says."""
+    staged = rows_by_partition(tagged.stage_tasks)
+    paths = snapshot.slices if ANY_PARTITION in staged else sorted(staged)
+    pieces = [(at, piece) for path in paths for at, piece in enumerate(snapshot.slices.get(path, ()))]
+    return tuple(FoundSlice(number, at, piece, None) for number, (at, piece) in enumerate(pieces))

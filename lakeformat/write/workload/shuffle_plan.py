@@ -94,7 +94,8 @@ class TagUnit:
             necessary if the table takes log files, or if the partition has several units: one unit could report a false
             positive for a key that another unit has found.
         logs: for positions in ``slices``, the log files of the slice that may hold keys which its base file lacks.
-        hashing: the hash that gives each key its bucket; no key is looked up then. None without a bucket index.
+        hashing: the hash that gives each key its bucket; None without a bucket index. Keys are looked up only for a
+            duplicate policy then.
         finds_deleted: whether to find out which of the found rows log files have deleted.
         deleting: if so, for positions in ``slices``, the slices whose log files may have deleted rows.
     """
@@ -128,7 +129,8 @@ class TagResult:
             deleted do not count if the unit finds them.
         sample: the sampled keys; only the first unit of a partition returns them.
         sample_hits: positions, within the sample, of the keys that are in one of the unit's slices.
-        buckets: with a bucket index, the number of staged rows of each bucket; empty without one.
+        buckets: with a bucket index, the number of staged rows of each bucket, without those that count in ``located``;
+            empty without one.
         example: a staged key that counts in ``located``; "" if there is none.
         deleted: the part of ``hits`` that the slices' log files have deleted, if the unit finds such rows.
     """
@@ -174,7 +176,7 @@ class PartitionRoute:
         deleting: the slices whose log files may have deleted rows, by their positions in the partition; empty if the
             key lookup has found the deleted rows.
         drops_stored: whether a row is dropped if its key was found in a slice whose log files have not deleted it.
-        hashed: with a bucket index, how keys belong to buckets; the other attributes are empty then.
+        hashed: with a bucket index, how keys belong to buckets; ``by_file``, ``cuts`` and ``inserts`` are empty then.
     """
 
     by_file: Mapping[int, int]
@@ -192,7 +194,8 @@ class HashedRoute:
     Attributes:
         by_bucket: for each bucket of the index that takes rows, the number of its bucket in the write. A row of another
             bucket is dropped (deletes).
-        stored: the buckets of the index whose file slice may hold the key of a row.
+        stored: the buckets of the index whose file slice may hold the key of a row; empty if a duplicate policy has
+            looked up the keys.
     """
 
     hashing: BucketHash
@@ -229,7 +232,7 @@ def plan_units(
         incoming: for each partition path, the number of staged rows.
         slices: for each partition path, its live file slices.
         keys: how the keys are used. If they are not looked up, the units only return samples of the staged keys. With a
-            bucket index they only count the rows of each bucket.
+            bucket index and without a duplicate policy they only count the rows of each bucket.
         sizing: target file sizes; None if there are no inserts.
         closed_groups: file groups that take no inserts.
         unit_bytes: maximum bytes of the file slices in a unit; a larger slice gets its own unit.
@@ -242,13 +245,13 @@ def plan_units(
         targets = sorted(slices) if source == ANY_PARTITION else [source]
         for path in targets:
             own = slices.get(path, ())
-            if keys.hashing is not None:
+            if keys.hashing is not None and not keys.drops_stored:
                 units.append(TagUnit(path, source, (), 0, 0, exact=False, hashing=keys.hashing))
                 continue
             small = () if sizing is None else _small_files(own, rows, sizing, closed_groups, append_rules)
             step = 0 if sizing is None else _sample_step(rows, small, sizing)
             chunks = list(_split_by_bytes(own, unit_bytes)) if keys.looks_up else []
-            if step and not chunks:
+            if (step or keys.hashing is not None) and not chunks:
                 chunks = [(0, 0)]
             exact = len(chunks) > 1 or append_rules.takes_logs or keys.drops_stored
             for first, last in chunks:
@@ -264,6 +267,7 @@ def plan_units(
                         step,
                         exact,
                         logs,
+                        keys.hashing,
                         finds_deleted=keys.drops_stored,
                         deleting=deleting,
                     )
@@ -381,8 +385,9 @@ def plan_routes(
         if keys.hashing is not None:
             routed = _plan_hashed(path, own, tagged, keys, append_rules, bucket_id_of, new_ids)
             by_bucket = {bucket: len(buckets) + at for at, bucket in enumerate(routed)}
-            stored = frozenset(bucket for bucket, each in routed.items() if each.updates)
-            routes[path] = PartitionRoute({}, (), (), hashed=HashedRoute(keys.hashing, by_bucket, stored))
+            searched = () if keys.drops_stored else routed.items()
+            hashed = HashedRoute(keys.hashing, by_bucket, frozenset(at for at, each in searched if each.updates))
+            routes[path] = PartitionRoute({}, (), (), drops_stored=keys.drops_stored, hashed=hashed)
             buckets += routed.values()
             continue
         hits = (result.deleted if keys.drops_stored else result.hits for result in tagged)
@@ -397,11 +402,9 @@ def plan_routes(
             buckets.append(RoutedBucket(path, piece.group.file_id, piece.base, updates.get(at, 0), top, log_place))
         inserts: list[int] = []
         for share in shares:
-            if share.small is not None:
-                inserts.append(by_file[share.small.at])
-                continue
-            inserts.append(len(buckets))
-            buckets.append(RoutedBucket(path, next(new_ids), None, 0, share.rows))
+            inserts.append(len(buckets) if share.small is None else by_file[share.small.at])
+            if share.small is None:
+                buckets.append(RoutedBucket(path, next(new_ids), None, 0, share.rows))
         deleting = {} if keys.drops_stored else {at: piece for at, piece in deleting_of(own).items() if at in updates}
         routes[path] = PartitionRoute(by_file, cuts, tuple(inserts), deleting, keys.drops_stored)
     return RoutePlan(tuple(buckets), routes)
@@ -449,19 +452,37 @@ def _plan_hashed(
     Source: Hudi's ``SparkBucketIndexPartitioner``.
     """
     of_bucket = {bucket_of(piece.group.file_id): piece for piece in slices}
-    counted = {bucket: rows for result in results for bucket, rows in result.buckets.items()}
+    counted = _count_of_buckets(results)
+    deleted = {bucket_of(slices[at].group.file_id): n for result in results for at, n in result.deleted.items()}
     planned: dict[int, RoutedBucket] = {}
     for bucket, rows in sorted(counted.items()):
         piece = of_bucket.get(bucket)
         if piece is None and keys.drops_new:
             continue
         file_id = bucket_id_of(bucket, next(new_ids)) if piece is None else piece.group.file_id
-        inserts = 0 if piece is not None and keys.looks_up else rows
+        updates = rows if piece is not None and keys.looks_up else 0
+        if keys.drops_stored:
+            updates = deleted.get(bucket, 0)
+        inserts = rows - updates
         appends = append_rules.opens_logs if piece is None else append_rules.appends_to(piece, inserts=inserts)
         log_place = append_rules.place(piece) if appends else None
         base = None if piece is None else piece.base
-        planned[bucket] = RoutedBucket(path, file_id, base, rows - inserts, inserts, log_place)
+        planned[bucket] = RoutedBucket(path, file_id, base, updates, inserts, log_place)
     return planned
+
+
+def _count_of_buckets(results: Sequence[TagResult]) -> Mapping[int, int]:
+    """Return the number of rows of each bucket that takes rows.
+
+    Each unit counts all rows of the partition except those that it has found itself, and a key is found in one unit. So
+    the least count of a bucket is right.
+    """
+    first, *others = [result.buckets for result in results] or [{}]
+    counts = {
+        bucket: min(rows, *(other.get(bucket, 0) for other in others)) if others else rows
+        for bucket, rows in first.items()
+    }
+    return {bucket: rows for bucket, rows in counts.items() if rows}
 
 
 def _sample_new_keys(results: Sequence[TagResult]) -> pa.Array:
