@@ -26,6 +26,7 @@ __all__ = [
     "FULL_SCAN",
     "HOLES",
     "INCREMENTAL",
+    "METADATA_TABLE",
     "QUERY_TYPE",
     "READ_OPTIONS",
     "TIME_ZONE",
@@ -44,6 +45,7 @@ FORMAT: Final = "hoodie.datasource.query.incremental.format"
 #: The value of `FORMAT` for reading changes with the rows before and after.
 CHANGE_DATA: Final = "cdc"
 TIME_ZONE: Final = "time_zone"
+METADATA_TABLE: Final = "hoodie.metadata.enable"
 
 READ_OPTIONS: Final[tuple[Option, ...]] = (
     Option(
@@ -126,6 +128,14 @@ READ_OPTIONS: Final[tuple[Option, ...]] = (
         True,
     ),
     Option(
+        METADATA_TABLE,
+        "List the files of a read from the table's metadata table if it has one; else, and if that table is damaged, "
+        "from the folders.",
+        Effect.READ,
+        parse_flag,
+        True,
+    ),
+    Option(
         "lakeformat.read.verify",
         "Also read the files and row groups that skipping leaves out, and fail if one of their rows matches.",
         Effect.READ,
@@ -165,6 +175,7 @@ class ReadOptions:
         columns: Names of the columns to read; None for all.
         meta_columns: Whether the result begins with the five meta columns.
         skipping: Whether files and row groups are skipped if column statistics show that no row matches the filter.
+        metadata_table: Whether the table's metadata table may list the files.
         verify: Whether skipped files and row groups are read too, to fail if one of their rows matches.
         split_bytes: Number of compressed bytes that one Spark task reads.
         batch_commits: Maximum number of commits in a batch of a stream; None for no limit.
@@ -187,6 +198,7 @@ class ReadOptions:
     columns: tuple[str, ...] | None
     meta_columns: bool
     skipping: bool
+    metadata_table: bool
     verify: bool
     split_bytes: int
     batch_commits: int | None
@@ -213,6 +225,7 @@ class ReadOptions:
             columns=value("columns"),
             meta_columns=value("meta_columns"),
             skipping=value("hoodie.enable.data.skipping"),
+            metadata_table=value(METADATA_TABLE),
             verify=value("lakeformat.read.verify"),
             split_bytes=value("lakeformat.read.split.bytes"),
             batch_commits=value(MAX_COMMITS),

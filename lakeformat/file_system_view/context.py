@@ -68,8 +68,13 @@ class TableContext:
         hidden_times: frozenset[str] = frozenset(),
         needed_times: frozenset[str] | None = None,
         timeline: Timeline | None = None,
+        *,
+        use_metadata_table: bool = False,
     ) -> Snapshot:
-        """Load the table as it is now, or as it was at ``as_of``. Arguments and errors are those of `load_snapshot`."""
+        """Load the table as it is now, or as it was at ``as_of``. Arguments and errors are those of `load_snapshot`.
+
+        Writes leave ``use_metadata_table`` false, because they must see each file that lies in the folders.
+        """
         return load_snapshot(
             self.store,
             as_of=as_of,
@@ -78,6 +83,7 @@ class TableContext:
             config=config,
             timeline=timeline,
             use_index=self.use_index,
+            use_metadata_table=use_metadata_table,
         )
 
     def snapshot_since(self, seen: Snapshot | None) -> Snapshot:

@@ -28,13 +28,14 @@ __all__ = [
     "list_base_files",
     "list_files",
     "list_partitions",
+    "make_listing",
     "visible_files",
 ]
 
 
 @dataclass(frozen=True)
 class Listing:
-    """The base files and log files found in the partition folders, committed or not.
+    """The base files and log files of a table, committed or not.
 
     Attributes:
         change_data: CDC log files (``.cdc``). They hold no rows of the table, so they are not in ``logs``.
@@ -47,25 +48,30 @@ class Listing:
 
 def list_files(storage: Storage) -> Listing:
     """List the files in all partition folders of the table. Each folder is listed once."""
-    return _make_listing(_walk_folders(storage, ""))
+    return make_listing(_entries(_walk_folders(storage, "")))
 
 
 def list_partitions(storage: Storage, partitions: Iterable[str]) -> Listing:
     """List the files in the folders of the given partition paths."""
-    return _make_listing((path, storage.list(path)) for path in partitions)
+    return make_listing(_entries((path, storage.list(path)) for path in partitions))
 
 
-def _make_listing(folders: Iterable[tuple[str, Sequence[FileInfo]]]) -> Listing:
+def _entries(folders: Iterable[tuple[str, Sequence[FileInfo]]]) -> Iterator[tuple[str, str, int]]:
+    for partition, entries in folders:
+        for entry in entries:
+            yield partition, entry.name, entry.size_bytes
+
+
+def make_listing(entries: Iterable[tuple[str, str, int]]) -> Listing:
+    """Make the listing of some files, each with its partition path, name and size. Leave out files of other kinds."""
     bases: list[BaseFile] = []
     logs: list[LogFile] = []
     change_data: list[LogFile] = []
-    for partition, entries in folders:
-        for entry in entries:
-            name = entry.name
-            if name.startswith(".") and (log := LogFileName.match(name)) is not None:
-                (change_data if log.is_cdc else logs).append(LogFile(partition, log, entry.size_bytes))
-            elif (base := BaseFileName.match(name)) is not None:
-                bases.append(BaseFile(partition, base, entry.size_bytes))
+    for partition, name, size_bytes in entries:
+        if name.startswith(".") and (log := LogFileName.match(name)) is not None:
+            (change_data if log.is_cdc else logs).append(LogFile(partition, log, size_bytes))
+        elif (base := BaseFileName.match(name)) is not None:
+            bases.append(BaseFile(partition, base, size_bytes))
     return Listing(tuple(bases), tuple(logs), tuple(change_data))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -14,7 +15,13 @@ from lakeformat.codec.avro.schema import from_avro, without_meta
 from lakeformat.codec.log_blocks import HeaderKey
 from lakeformat.codec.stored_types import storage_schema
 from lakeformat.errors import CorruptTableError, InstantNotAvailableError, UnsupportedTableError
-from lakeformat.file_system_view.file_groups import check_complete, find_missing_before, list_files, visible_files
+from lakeformat.file_system_view.file_groups import (
+    Listing,
+    check_complete,
+    find_missing_before,
+    list_files,
+    visible_files,
+)
 from lakeformat.file_system_view.folder_values import dropped_column_values, virtual_key_settings
 from lakeformat.file_system_view.live_files import (
     FilesByPartition,
@@ -27,6 +34,13 @@ from lakeformat.file_system_view.live_files import (
 from lakeformat.file_system_view.log_file_stats import add_log_facts
 from lakeformat.file_system_view.schema_history import schema_versions
 from lakeformat.file_system_view.slices import LatestBase, build_slices, check_logs, find_absent_logs
+from lakeformat.file_system_view.table_listing import (
+    FOLDERS,
+    NOT_USED,
+    FileSource,
+    list_metadata_table,
+    names_metadata_table,
+)
 from lakeformat.files.footers import open_base, open_parquet
 from lakeformat.files.log_reader import read_blocks
 from lakeformat.files.open_slice import SliceMergeRules
@@ -54,6 +68,7 @@ __all__ = [
     "table_schema",
 ]
 
+_LOG: Final = logging.getLogger("lakeformat.read")
 _AT_A_TIME: Final = 1024
 #: In copy-on-write tables of this version, the schema in commits lists all columns. So no file of such a table is
 #: opened to find out whether it has the operation column.
@@ -92,6 +107,7 @@ class Snapshot:
         live: the live files.
         versions: for a table changed by schema on read, how files of each schema store the columns; else empty.
         changes: the commits whose rows are read; None for all.
+        source: where the names of the files come from.
     """
 
     config: TableConfig
@@ -101,6 +117,7 @@ class Snapshot:
     live: LiveFiles
     versions: tuple[SchemaVersion, ...] = ()
     changes: ChangeRange | None = None
+    source: FileSource = FOLDERS
 
     @cached_property
     def files(self) -> tuple[BaseFile, ...]:
@@ -231,8 +248,11 @@ def list_snapshot(
     *,
     is_time_travel: bool = False,
     needed_times: frozenset[str] | None = None,
+    use_metadata_table: bool = False,
 ) -> Snapshot:
-    """Build the snapshot of the table at an instant by listing every partition folder.
+    """Build the snapshot of the table at an instant from a listing of the metadata table, or of every partition folder.
+
+    Before a file is reported missing that the metadata table lacks, the folders are listed.
 
     Args:
         whole: all active instants. Load them before this call: a file of a commit that completes meanwhile is then not
@@ -240,43 +260,78 @@ def list_snapshot(
         as_of: the instant; None for now.
         is_time_travel: whether the timeline ends in the past, so that files may have been cleaned away since.
         needed_times: times of the commits whose files must exist; None for all.
+        use_metadata_table: whether the metadata table may replace the listing of the folders. If so, a file that is
+            missing or cut short may be noticed only when it is opened. No commit may be hidden in ``whole``.
 
     Raises:
         InstantNotAvailableError: a file of the instant has been cleaned away.
         CorruptTableError: a file that a commit names is missing or has another size.
     """
-    location, is_time_travel = store.storage.location, is_time_travel or as_of is not None
-    timeline = whole if as_of is None else whole.as_of(as_of)
-    commits = [(instant.time, store.read_commit(instant)) for instant in timeline.commits]
-    replaced = frozenset(
-        FileGroupId(partition, file_id)
-        for _, metadata in commits
-        for partition, ids in metadata.replaced.items()
-        for file_id in ids
-    )
-    promised = [(time, metadata) for time, metadata in commits if needed_times is None or time in needed_times]
-    listing = list_files(store.storage)
-    later = [(i, store.read_commit(i)) for i in whole.commits if i.time not in timeline.commit_times]
-    missing = find_missing_before(later, listing, location) if later else None
-    if missing is not None:
-        raise InstantNotAvailableError(f"cannot read {location} as of {as_of}: {missing}; ask for a later instant")
-    files = visible_files(listing.bases, timeline, replaced, FileNames(dict(commits)))
-    check_complete(files, promised, replaced, location=location, is_time_travel=is_time_travel)
-    newest = timeline.commits[-1].time if timeline.commits else None
-    schema = table_schema(store, config, timeline.commits, files)
-    live: ListedFiles | ListedSlices = ListedFiles(files)
-    absent = find_absent_logs(promised, listing.logs) if config.table_type is TableType.MERGE_ON_READ else []
-    if (listing.logs or absent) and config.table_type is TableType.MERGE_ON_READ:
-        latest_base = make_latest_base(store, timeline, (*listing.logs, *absent))
-        slices = build_slices(files, listing.logs, replaced, latest_base)
-        check_logs(slices, promised, latest_base, replaced, location=location, is_time_travel=is_time_travel)
-        if any(each.logs for each in slices):
-            tells = timeline.layout.has_completion_times
-            live = add_log_facts(slices, commits, timeline.completion_time if tells else None)
-    if schema is not None and (config.version != _WE_WRITE or config.table_type is TableType.MERGE_ON_READ):
-        schema = _add_operation(store.storage, schema, live)
-    versions = schema_versions(store.storage, commits, location)
-    return Snapshot(config, whole, newest, schema, live, versions)
+    is_past = is_time_travel or as_of is not None
+    request = _SnapshotRequest(store, config, whole, as_of, is_past, needed_times)
+    listing, source = None, FOLDERS
+    if not use_metadata_table and names_metadata_table(config):
+        source = NOT_USED
+    elif use_metadata_table:
+        listing, source = list_metadata_table(store.storage, config, whole, is_past=is_past)
+    if listing is not None:
+        try:
+            return request.make_snapshot(listing, source)
+        except (CorruptTableError, InstantNotAvailableError, FileNotFoundError) as error:
+            source = FileSource(FOLDERS.name, f"the metadata table cannot be used: {error}", is_damage=True)
+    found = request.make_snapshot(list_files(store.storage), source)
+    if source.is_damage:
+        _LOG.warning("%s: the folders were listed: %s", store.storage.location, source.reason)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _SnapshotRequest:
+    """The arguments of `list_snapshot`, for the listing of which a snapshot is made."""
+
+    store: TimelineStore
+    config: TableConfig
+    whole: Timeline
+    as_of: str | None
+    is_time_travel: bool
+    needed_times: frozenset[str] | None
+
+    def make_snapshot(self, listing: Listing, source: FileSource) -> Snapshot:
+        """Build the snapshot from a listing. Raise the errors of `list_snapshot`."""
+        store, config, whole, as_of = self.store, self.config, self.whole, self.as_of
+        is_time_travel = self.is_time_travel
+        location = store.storage.location
+        timeline = whole if as_of is None else whole.as_of(as_of)
+        commits = [(instant.time, store.read_commit(instant)) for instant in timeline.commits]
+        replaced = frozenset(
+            FileGroupId(partition, file_id)
+            for _, metadata in commits
+            for partition, ids in metadata.replaced.items()
+            for file_id in ids
+        )
+        wanted = self.needed_times
+        promised = [(time, metadata) for time, metadata in commits if wanted is None or time in wanted]
+        later = [(i, store.read_commit(i)) for i in whole.commits if i.time not in timeline.commit_times]
+        missing = find_missing_before(later, listing, location) if later else None
+        if missing is not None:
+            raise InstantNotAvailableError(f"cannot read {location} as of {as_of}: {missing}; ask for a later instant")
+        files = visible_files(listing.bases, timeline, replaced, FileNames(dict(commits)))
+        check_complete(files, promised, replaced, location=location, is_time_travel=is_time_travel)
+        newest = timeline.commits[-1].time if timeline.commits else None
+        schema = table_schema(store, config, timeline.commits, files)
+        live: ListedFiles | ListedSlices = ListedFiles(files)
+        absent = find_absent_logs(promised, listing.logs) if config.table_type is TableType.MERGE_ON_READ else []
+        if (listing.logs or absent) and config.table_type is TableType.MERGE_ON_READ:
+            latest_base = make_latest_base(store, timeline, (*listing.logs, *absent))
+            slices = build_slices(files, listing.logs, replaced, latest_base)
+            check_logs(slices, promised, latest_base, replaced, location=location, is_time_travel=is_time_travel)
+            if any(each.logs for each in slices):
+                tells = timeline.layout.has_completion_times
+                live = add_log_facts(slices, commits, timeline.completion_time if tells else None)
+        if schema is not None and (config.version != _WE_WRITE or config.table_type is TableType.MERGE_ON_READ):
+            schema = _add_operation(store.storage, schema, live)
+        versions = schema_versions(store.storage, commits, location)
+        return Snapshot(config, whole, newest, schema, live, versions, source=source)
 
 
 def _add_operation(storage: Storage, schema: pa.Schema, live: ListedFiles | ListedSlices) -> pa.Schema:

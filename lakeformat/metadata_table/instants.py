@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from lakeformat.model.instant import State
+from lakeformat.model.instant import COMMIT_ACTIONS, Action, State
 from lakeformat.timeline.timeline import Timeline
 
 __all__ = ["MetadataInstants"]
@@ -28,6 +28,13 @@ _NAME: Final = re.compile(r"(?P<time>\d{14,20})(?:_(?P<end>\d{14,17}))?\.(?P<act
 _FIRST: Final = "00000000000000"
 #: Digits of an instant that fills a partition which is added later, in table version 6.
 _ADDED_DIGITS: Final = 20
+#: Actions of the table that always write a deltacommit of the same time.
+_RECORDED: Final = COMMIT_ACTIONS | {Action.CLEAN}
+
+
+def _is_first(time: str) -> bool:
+    """Tell whether an instant of this time fills a new partition."""
+    return time.startswith(_FIRST) or len(time) == _ADDED_DIGITS
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +46,14 @@ class MetadataInstants:
         counted: Times of the instants whose blocks count.
         oldest: The oldest time on the timeline, completed or not; instants before it are archived.
         has_completion_times: Whether the timeline has layout 2.
+        applied: Times of the completed deltacommits, without those that fill a new partition.
     """
 
     completions: Mapping[str, str]
     counted: frozenset[str]
     oldest: str
     has_completion_times: bool
+    applied: frozenset[str] = frozenset()
 
     @classmethod
     def of_file_names(cls, names: Iterable[str], table: Timeline, version: int) -> MetadataInstants:
@@ -57,6 +66,7 @@ class MetadataInstants:
         has_completion_times = version >= 8
         times: set[str] = set()
         completions: dict[str, str] = {}
+        applied: set[str] = set()
         for name in names:
             found = _NAME.fullmatch(name)
             if found is None:
@@ -64,14 +74,45 @@ class MetadataInstants:
             times.add(found["time"])
             if found["action"] != "inflight" and found["state"] is None:
                 completions[found["time"]] = found["end"] or found["time"]
+                if found["action"] == Action.DELTA_COMMIT.value and not _is_first(found["time"]):
+                    applied.add(found["time"])
         pending = {instant.time for instant in table.pending}
         if has_completion_times:
             counted = completions.keys() - pending
         else:
             done = {instant.time for instant in table.instants if instant.state is State.COMPLETED}
-            own = {time for time in completions if time.startswith(_FIRST) or len(time) == _ADDED_DIGITS}
+            own = set(filter(_is_first, completions))
             counted = (completions.keys() & done) | own
-        return cls(completions, frozenset(counted), min(times, default=""), has_completion_times)
+        oldest = min(times, default="")
+        return cls(completions, frozenset(counted), oldest, has_completion_times, frozenset(applied))
+
+    def find_lacking(self, table: Timeline) -> str | None:
+        """Return the time of a commit or clean of the table that this timeline lacks; None if there is none.
+
+        Instants from before the oldest deltacommit are not compared: the metadata table was filled from a listing, or
+        the deltacommits are archived.
+        """
+        first = min(self.applied, default=None)
+        filled = min((end for time, end in self.completions.items() if _is_first(time)), default=None)
+        for instant in table.instants:
+            if instant.state is not State.COMPLETED or instant.action not in _RECORDED or instant.time in self.applied:
+                continue
+            is_after = first is not None and instant.time >= first
+            if is_after or (self.has_completion_times and filled is not None and instant.completed_at > filled):
+                return instant.time
+        return None
+
+    def find_unknown(self, table: Timeline) -> str | None:
+        """Return the time of a deltacommit whose instant is missing in the table; None if there is none.
+
+        Instants that the table has archived are not compared. An instant that is later than the timeline that was
+        loaded may have begun since then.
+        """
+        oldest, newest = table.oldest_write, table.newest_time
+        if oldest is None or newest is None:
+            return None
+        unknown = self.applied - table.taken_times
+        return min((time for time in unknown if oldest <= time < newest), default=None)
 
     def has_base(self, instant_time: str) -> bool:
         """Tell whether base files of this instant are valid: it is completed, or archived."""

@@ -7,7 +7,7 @@ of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 import numpy as np
@@ -36,6 +36,8 @@ KINDS: Final[Mapping[MetadataPartition, tuple[int, ...]]] = {
     MetadataPartition.BLOOM_FILTERS: (4,),
     MetadataPartition.RECORD_INDEX: (5,),
 }
+#: Bytes of keys and values that are decoded at once.
+_BATCH_BYTES: Final = 64 << 20
 _STATISTICS: Final = {
     "file_name": ("fileName", pa.string()),
     "column_name": ("columnName", pa.string()),
@@ -85,7 +87,7 @@ def decode_parts(partition: MetadataPartition, cells: pa.Table, schema: str, nam
     """
     record = part_type(schema, PART[partition])
     tables = [no_rows(partition)]
-    for batch in cells.to_batches():
+    for batch in _join_batches(cells):
         if not len(batch):
             continue
         keys, values = batch.column("key"), batch.column("value")
@@ -104,6 +106,13 @@ def decode_parts(partition: MetadataPartition, cells: pa.Table, schema: str, nam
                 "drops the metadata table"
             ) from None
     return pa.concat_tables(tables, promote_options="default")
+
+
+def _join_batches(cells: pa.Table) -> Iterator[pa.RecordBatch]:
+    """Yield the cells in batches of about `_BATCH_BYTES`: decoding many blocks of few records each would be slow."""
+    step = max(1, len(cells) * _BATCH_BYTES // max(1, cells.nbytes))
+    for start in range(0, len(cells), step):
+        yield from cells.slice(start, step).combine_chunks().to_batches()
 
 
 def no_rows(partition: MetadataPartition) -> pa.Table:

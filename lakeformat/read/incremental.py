@@ -151,15 +151,16 @@ def _load_range_end(
     wanted = frozenset(i.time for i in whole.completed_in(bounds.since, bounds.until))
     later = {i.time for i in whole.commits if bounds.until is not None and i.completed_at > bounds.until}
     hidden = hidden_times | held | later
+    listed = options.read.metadata_table
     try:
         _check_reach(context, whole, bounds)
-        snapshot = context.snapshot(as_of, config, hidden, wanted, loaded)
+        snapshot = context.snapshot(as_of, config, hidden, wanted, loaded, use_metadata_table=listed)
     except InstantNotAvailableError as error:
         if not options.read.full_scan:
             raise InstantNotAvailableError(
                 f"{error}; or set {FULL_SCAN}=true, which leaves out rows that changed after the range"
             ) from None
-        snapshot = context.snapshot(as_of, config, hidden_times, timeline=loaded)
+        snapshot = context.snapshot(as_of, config, hidden_times, timeline=loaded, use_metadata_table=listed)
         found = replace(found, before_merging=False)
     if later and not options.read.end_columns:
         snapshot = _with_newest_columns(context, snapshot, whole)

@@ -86,12 +86,13 @@ def load_requested_snapshot(context: TableContext, options: Options, as_of: AsOf
         if requested is not None:
             raise InvalidOptionError(f"as.of.instant={requested} in an incremental query; end its range by {END}")
         return incremental_snapshot(context, options)
+    listed = options.read.metadata_table
     if requested is None:
-        snapshot = context.snapshot()
+        snapshot = context.snapshot(use_metadata_table=listed)
     else:
         config = context.store.config()
         instant = parse_as_of(requested, config.zone)
-        snapshot = context.snapshot(instant, config)
+        snapshot = context.snapshot(instant, config, use_metadata_table=listed)
         warn_before_first(context.storage.location, snapshot.timeline, instant)
     return apply_query_type(snapshot, options)
 

@@ -386,5 +386,6 @@ def open_snapshot(options: Mapping[str, str], relation: Relation | None) -> tupl
     if resolved[QUERY_TYPE] == INCREMENTAL:
         changed = incremental_snapshot(context, resolved, as_of=relation.as_of, hidden_times=relation.hidden_times)
         return context, changed, resolved
-    pinned = context.snapshot(relation.as_of, hidden_times=relation.hidden_times)
+    listed = resolved.read.metadata_table
+    pinned = context.snapshot(relation.as_of, hidden_times=relation.hidden_times, use_metadata_table=listed)
     return context, apply_query_type(pinned, resolved), resolved

@@ -30,6 +30,7 @@ from lakeformat.file_system_view.file_index.stored import (
 )
 from lakeformat.file_system_view.live_files import ListedFiles
 from lakeformat.file_system_view.snapshot import Snapshot, check_instant_available, list_snapshot, table_schema
+from lakeformat.file_system_view.table_listing import FILE_INDEX
 from lakeformat.model.commit import CommitMetadata
 from lakeformat.model.files import FileGroupId
 from lakeformat.model.instant import Action, Instant, State
@@ -67,6 +68,7 @@ def load_snapshot(
     config: TableConfig | None = None,
     timeline: Timeline | None = None,
     use_index: bool = True,
+    use_metadata_table: bool = False,
 ) -> Snapshot:
     """Load the table as it is now, or as it was at instant time ``as_of``.
 
@@ -77,6 +79,8 @@ def load_snapshot(
         timeline: the result of `TableContext.timeline`; if None, the timeline is loaded in this call.
         use_index: whether the file index may replace the listing of every folder. With the index, a file that is
             missing or cut short is noticed only when it is opened.
+        use_metadata_table: whether the metadata table may replace this listing, too, with the same effect. It is never
+            used if commits are hidden: its compactions cannot be undone.
 
     Raises:
         TableNotFoundError, UnsupportedTableError, CorruptTableError: the table does not exist, cannot be read by
@@ -89,7 +93,7 @@ def load_snapshot(
     while True:
         tries -= 1
         try:
-            return _load(store, config, as_of, hidden_times, needed_times, use_index, timeline)
+            return _load(store, config, as_of, hidden_times, needed_times, timeline, use_index, use_metadata_table)
         except (FileNotFoundError, CorruptTableError) as error:
             if not tries:
                 raise
@@ -105,8 +109,9 @@ def _load(
     as_of: str | None,
     hidden_times: frozenset[str],
     needed_times: frozenset[str] | None,
+    timeline: Timeline | None,
     use_index: bool,
-    timeline: Timeline | None = None,
+    use_metadata_table: bool,
 ) -> Snapshot:
     # Load the timeline before any listing, so that the listing contains every file of its commits.
     loaded = timeline or store.load(config.archive_folder if use_index else None)
@@ -118,7 +123,13 @@ def _load(
     use_index = use_index and config.table_type is TableType.COPY_ON_WRITE and not ends_in_past
     found = _load_indexed(store, config, whole, as_of) if use_index else None
     return found or list_snapshot(
-        store, config, whole, as_of, is_time_travel=bool(hidden_times), needed_times=needed_times
+        store,
+        config,
+        whole,
+        as_of,
+        is_time_travel=bool(hidden_times),
+        needed_times=needed_times,
+        use_metadata_table=use_metadata_table and not hidden_times,
     )
 
 
@@ -153,7 +164,7 @@ def _load_indexed(store: TimelineStore, config: TableConfig, whole: Timeline, as
         return live
 
     live = IndexedFiles(store.storage, manifest, changes, bounds_schema(schema), list_live)
-    return Snapshot(config, whole, timeline.commits[-1].time, schema, live)
+    return Snapshot(config, whole, timeline.commits[-1].time, schema, live, source=FILE_INDEX)
 
 
 class _ArchiveReadingStore(TimelineStore):

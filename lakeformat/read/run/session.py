@@ -89,6 +89,7 @@ class ReadPlan:
         bytes_after: bytes of the row groups to read, and of the log files that are merged with them.
         row_groups, row_groups_after: row groups before and after pruning, of the base files whose footers were opened,
             including those with log files; None if no footer was opened.
+        source: where the names of the files come from: ``file index``, ``metadata table`` or ``folders``.
     """
 
     splits: tuple[Split, ...]
@@ -101,6 +102,7 @@ class ReadPlan:
     bytes_after: int
     row_groups: int | None
     row_groups_after: int | None
+    source: str
 
     def _repr_html_(self) -> str:
         """Return HTML for notebooks: the files and bytes that each pruning step leaves."""
@@ -124,6 +126,7 @@ class ReadPlan:
             lines.append(
                 f"row groups {self.row_groups_after:>10,}  {self.bytes_after:>15,} bytes, of {self.row_groups:,} groups"
             )
+        lines.append(f"listed from the {self.source}")
         return "\n".join(lines)
 
 
@@ -185,6 +188,7 @@ def plan_read(
         bytes_after=sum(part.size_bytes for part in parts) - slices.skipped_bytes,
         row_groups=seen + slices.row_groups if counted else None,
         row_groups_after=left + slices.row_groups_left if counted else None,
+        source=str(snapshot.source),
     )
 
 

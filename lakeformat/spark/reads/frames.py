@@ -9,7 +9,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from lakeformat.config.option import parse_names
-from lakeformat.config.read_options import BEGIN, END, END_COLUMNS, FULL_SCAN, HOLES, QUERY_TYPE, TIME_ZONE
+from lakeformat.config.read_options import (
+    BEGIN,
+    END,
+    END_COLUMNS,
+    FULL_SCAN,
+    HOLES,
+    METADATA_TABLE,
+    QUERY_TYPE,
+    TIME_ZONE,
+)
 from lakeformat.config.resolve import Options, resolve, storage_options_of
 from lakeformat.config.write_options import FILE_INDEX
 from lakeformat.errors import InvalidInputError
@@ -53,6 +62,7 @@ _PASSED: Final = (
     FILE_INDEX,
     FULL_SCAN,
     HOLES,
+    METADATA_TABLE,
     QUERY_TYPE,
     "hoodie.enable.data.skipping",
     "lakeformat.read.split.bytes",
