@@ -9,11 +9,15 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import lakeformat
 from lakeformat.spark import last_result, register, unregister
+from lakeformat.spark.writes.merge_place import touched_bytes
+from lakeformat.write.intake import plan_job
+from lakeformat.write.rows.stage import Run, StagedTask
 from tests.helpers.lakehouse import FLIGHT_COLUMNS, FLIGHTS, commits
 
 pytestmark = pytest.mark.spark
@@ -22,6 +26,7 @@ Row = tuple[int, str, int, float]
 MERGE = "lakeformat.write.merge"
 OLD: list[Row] = [(key, "abc"[key % 3], 1, float(key)) for key in range(12)]
 NEW: list[Row] = [(key, "abc"[key % 3], 2, -float(key)) for key in range(6, 15)]
+SOME = pa.table({"id": [1, 2, 3], "part": ["a", "a", "b"], "x": [1.0, 2.0, 3.0]})
 OPERATION = "hoodie.datasource.write.operation"
 
 
@@ -112,6 +117,27 @@ def test_auto_merges_by_executors_above_a_bound(
     save(frame(verbs, NEW), tmp_path / "t", **{f"{MERGE}.bytes": 1})
     assert "executors merge the rows: 0 MB of rows and 0 MB of files are above 0 MB" in caplog.text
     assert stored(tmp_path / "t") == model("upsert")
+
+
+@pytest.mark.parametrize(
+    ("options", "counts"),
+    [
+        ({}, False),
+        ({"hoodie.datasource.insert.dup.policy": "drop"}, True),
+        ({"hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": 2}, True),
+    ],
+    ids=["no look-up", "policy", "buckets"],
+)
+def test_auto_counts_the_files_in_which_an_insert_looks_or_writes(
+    options: dict[str, Any], counts: bool, tmp_path: Path
+) -> None:
+    table = lakeformat.create(tmp_path / "t", SOME, record_key="id", partition_by="part", insert=True, **options)
+    snapshot = table.snapshot()
+    inserting = table.options.with_values(**{OPERATION: "insert"})
+    job = plan_job(table.context.store, snapshot, inserting, SOME.schema, table.context.ids)
+    staged = [StagedTask("", (Run("a", 0, 1, 1),), 1)]
+    size = sum(file.size_bytes for file in snapshot.files if file.partition_path == "a")
+    assert touched_bytes(job, staged, snapshot) == (size if counts else 0)
 
 
 #: The data source's side of a ``save`` without `register`: Spark calls `write` in tasks, and `commit` in one process.

@@ -16,7 +16,7 @@ from lakeformat.write.rows.stage import StagedTask, rows_by_partition
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["MergePlace", "choose_merge_place"]
+__all__ = ["MergePlace", "choose_merge_place", "touched_bytes"]
 
 #: If a session has executors, they merge more than these bytes: staged rows, and the files of the rows' partitions.
 _EXECUTOR_BYTES: Final = 1 << 30
@@ -63,16 +63,20 @@ def choose_merge_place(
     bound = job.options.write.merge_bytes
     if bound is None:
         bound = min(_memory_bound(), _EXECUTOR_BYTES) if remote else _memory_bound()
-    rows, files = sum(task.size_bytes for task in staged), _touched_bytes(job, staged, snapshot)
+    rows, files = sum(task.size_bytes for task in staged), touched_bytes(job, staged, snapshot)
     where = f"a session of {cores(spark)} cores {'on executors' if remote else 'in this machine'}"
     above = rows + files > bound
     words = f"{_megabytes(rows)} of rows and {_megabytes(files)} of files are {'above' if above else 'within'}"
     return MergePlace(above, option, f"{words} {_megabytes(bound)}, the bound of {where}")
 
 
-def _touched_bytes(job: WriteJob, staged: Sequence[StagedTask], snapshot: Snapshot) -> int:
-    """Return the bytes of the files in which the keys are looked up: by default those of the partitions of the rows."""
-    if not job.operation.needs_tagging:
+def touched_bytes(job: WriteJob, staged: Sequence[StagedTask], snapshot: Snapshot) -> int:
+    """Return the bytes of the files in which keys are looked up: by default those of the partitions of the rows.
+
+    Under a bucket index an insert that looks up no keys adds its rows to these files, too.
+    """
+    fills_buckets = job.index_settings.has_buckets and job.uses_existing_groups
+    if not job.needs_tagging and not fills_buckets:
         return 0
     slices = snapshot.slices
     is_anywhere = job.prepare.searches_all_partitions or job.prepare.is_global
