@@ -10,6 +10,7 @@ from typing import Final, Protocol
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakeformat.model.files import BaseFile, BaseFileName, FileSlice
 from lakeformat.predicate import ColumnBounds, Predicate
@@ -19,6 +20,7 @@ __all__ = [
     "FilesByPartition",
     "ListedFiles",
     "ListedSlices",
+    "ListedTable",
     "LiveFiles",
     "Portion",
     "SlicesByPartition",
@@ -168,6 +170,59 @@ class ListedFiles:
     def portions(self, columns: Sequence[str] = (), predicate: Predicate | None = None) -> Iterator[Portion]:
         """Yield all files as one portion."""
         yield Portion(file_columns(self.files))
+
+
+@dataclass(frozen=True)
+class ListedTable:
+    """Live base files that the metadata table lists. Their column bounds are not known.
+
+    Memory: about 100 bytes per file.
+
+    Attributes:
+        table: a table with `FILE_COLUMNS`, sorted by partition path and file id.
+    """
+
+    table: pa.Table
+
+    @cached_property
+    def _ranges(self) -> Mapping[str, tuple[int, int]]:
+        """Return the first row and the number of rows of each partition path."""
+        folders = self.table["partition_path"].combine_chunks().dictionary_encode()
+        _, starts, counts = np.unique(np.asarray(folders.indices), return_index=True, return_counts=True)
+        return dict(
+            zip(folders.dictionary.to_pylist(), zip(starts.tolist(), counts.tolist(), strict=True), strict=True)
+        )
+
+    @property
+    def count(self) -> int:
+        """Return the number of files."""
+        return int(self.table.num_rows)
+
+    @property
+    def has_logs(self) -> bool:
+        """Return False: there are only base files."""
+        return False
+
+    @property
+    def size_bytes(self) -> int:
+        """Return the bytes of all files."""
+        return pc.sum(self.table["size_bytes"]).as_py() or 0
+
+    def partitions(self) -> Sequence[str]:
+        """Return the partition paths that have files, sorted."""
+        return tuple(self._ranges)
+
+    def of_partition(self, partition_path: str) -> tuple[BaseFile, ...]:
+        """Return the files of one partition, sorted by file id."""
+        return file_objects(self.table.slice(*self._ranges.get(partition_path, (0, 0))))
+
+    def bounds_in(self, partition_path: str, column: str) -> ColumnBounds | None:
+        """Return None: the listing gives no bounds."""
+        return None
+
+    def portions(self, columns: Sequence[str] = (), predicate: Predicate | None = None) -> Iterator[Portion]:
+        """Yield all files as one portion."""
+        yield Portion(self.table)
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,10 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Final
+from typing import Final, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakeformat.codec.avro.schema import from_avro, without_meta
@@ -20,6 +21,7 @@ from lakeformat.file_system_view.file_groups import (
     check_complete,
     find_missing_before,
     list_files,
+    make_listing,
     visible_files,
 )
 from lakeformat.file_system_view.folder_values import dropped_column_values, virtual_key_settings
@@ -27,6 +29,7 @@ from lakeformat.file_system_view.live_files import (
     FilesByPartition,
     ListedFiles,
     ListedSlices,
+    ListedTable,
     LiveFiles,
     SlicesByPartition,
     file_objects,
@@ -36,10 +39,13 @@ from lakeformat.file_system_view.schema_history import schema_versions
 from lakeformat.file_system_view.slices import LatestBase, build_slices, check_logs, find_absent_logs
 from lakeformat.file_system_view.table_listing import (
     FOLDERS,
+    METADATA_TABLE,
     NOT_USED,
     FileSource,
+    group_text,
     list_metadata_table,
     names_metadata_table,
+    visible_table,
 )
 from lakeformat.files.footers import open_base, open_parquet
 from lakeformat.files.log_reader import read_blocks
@@ -73,6 +79,8 @@ _AT_A_TIME: Final = 1024
 #: In copy-on-write tables of this version, the schema in commits lists all columns. So no file of such a table is
 #: opened to find out whether it has the operation column.
 _WE_WRITE: Final = 6
+#: The times and the metadata of commits, in order.
+_Commits: TypeAlias = Sequence[tuple[str, CommitMetadata]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,14 +277,14 @@ def list_snapshot(
     """
     is_past = is_time_travel or as_of is not None
     request = _SnapshotRequest(store, config, whole, as_of, is_past, needed_times)
-    listing, source = None, FOLDERS
+    files, source = None, FOLDERS
     if not use_metadata_table and names_metadata_table(config):
         source = NOT_USED
     elif use_metadata_table:
-        listing, source = list_metadata_table(store.storage, config, whole, is_past=is_past)
-    if listing is not None:
+        files, source = list_metadata_table(store.storage, config, whole, is_past=is_past)
+    if files is not None:
         try:
-            return request.make_snapshot(listing, source)
+            return request.make_from_metadata_table(files)
         except (CorruptTableError, InstantNotAvailableError, FileNotFoundError) as error:
             source = FileSource(FOLDERS.name, f"the metadata table cannot be used: {error}", is_damage=True)
     found = request.make_snapshot(list_files(store.storage), source)
@@ -302,24 +310,15 @@ class _SnapshotRequest:
         is_time_travel = self.is_time_travel
         location = store.storage.location
         timeline = whole if as_of is None else whole.as_of(as_of)
-        commits = [(instant.time, store.read_commit(instant)) for instant in timeline.commits]
-        replaced = frozenset(
-            FileGroupId(partition, file_id)
-            for _, metadata in commits
-            for partition, ids in metadata.replaced.items()
-            for file_id in ids
-        )
-        wanted = self.needed_times
-        promised = [(time, metadata) for time, metadata in commits if wanted is None or time in wanted]
+        commits, promised, replaced = self._read_commits(timeline)
         later = [(i, store.read_commit(i)) for i in whole.commits if i.time not in timeline.commit_times]
         missing = find_missing_before(later, listing, location) if later else None
         if missing is not None:
             raise InstantNotAvailableError(f"cannot read {location} as of {as_of}: {missing}; ask for a later instant")
         files = visible_files(listing.bases, timeline, replaced, FileNames(dict(commits)))
         check_complete(files, promised, replaced, location=location, is_time_travel=is_time_travel)
-        newest = timeline.commits[-1].time if timeline.commits else None
         schema = table_schema(store, config, timeline.commits, files)
-        live: ListedFiles | ListedSlices = ListedFiles(files)
+        live: LiveFiles = ListedFiles(files)
         absent = find_absent_logs(promised, listing.logs) if config.table_type is TableType.MERGE_ON_READ else []
         if (listing.logs or absent) and config.table_type is TableType.MERGE_ON_READ:
             latest_base = make_latest_base(store, timeline, (*listing.logs, *absent))
@@ -328,17 +327,64 @@ class _SnapshotRequest:
             if any(each.logs for each in slices):
                 tells = timeline.layout.has_completion_times
                 live = add_log_facts(slices, commits, timeline.completion_time if tells else None)
+        return self._finish(timeline, commits, schema, live, source)
+
+    def make_from_metadata_table(self, files: pa.Table) -> Snapshot:
+        """Build the snapshot from the result of `list_metadata_table`. Raise the errors of `list_snapshot`.
+
+        The files of a copy-on-write table stay columns.
+        """
+        timeline = self.whole if self.as_of is None else self.whole.as_of(self.as_of)
+        is_whole = len(timeline.commits) == len(self.whole.commits)
+        if self.config.table_type is not TableType.COPY_ON_WRITE or not is_whole:
+            columns = (files[name].to_pylist() for name in ("partition_path", "file_name", "size_bytes"))
+            return self.make_snapshot(make_listing(zip(*columns, strict=True)), METADATA_TABLE)
+        commits, promised, replaced = self._read_commits(timeline)
+        table, groups = visible_table(files, timeline, replaced, FileNames(dict(commits)))
+        named = {FileGroupId(stat.partition_path, stat.file_id) for _, one in promised for stat in one.all_stats()}
+        written = pc.is_in(groups, pa.array(map(group_text, named), pa.string()))
+        check_complete(
+            file_objects(table.filter(written)),
+            promised,
+            replaced,
+            location=self.store.storage.location,
+            is_time_travel=self.is_time_travel,
+        )
+        last = file_objects(table.slice(max(0, table.num_rows - 1)))
+        schema = table_schema(self.store, self.config, timeline.commits, last)
+        return self._finish(timeline, commits, schema, ListedTable(table), METADATA_TABLE)
+
+    def _read_commits(self, timeline: Timeline) -> tuple[_Commits, _Commits, frozenset[FileGroupId]]:
+        """Read the commits. Return all, those whose files must exist, and the file groups that they replaced."""
+        commits = [(instant.time, self.store.read_commit(instant)) for instant in timeline.commits]
+        replaced = frozenset(
+            FileGroupId(partition, file_id)
+            for _, metadata in commits
+            for partition, ids in metadata.replaced.items()
+            for file_id in ids
+        )
+        wanted = self.needed_times
+        promised = [(time, metadata) for time, metadata in commits if wanted is None or time in wanted]
+        return commits, promised, replaced
+
+    def _finish(
+        self, timeline: Timeline, commits: _Commits, schema: pa.Schema | None, live: LiveFiles, source: FileSource
+    ) -> Snapshot:
+        config, storage = self.config, self.store.storage
         if schema is not None and (config.version != _WE_WRITE or config.table_type is TableType.MERGE_ON_READ):
-            schema = _add_operation(store.storage, schema, live)
-        versions = schema_versions(store.storage, commits, location)
-        return Snapshot(config, whole, newest, schema, live, versions, source=source)
+            schema = _add_operation(storage, schema, live)
+        versions = schema_versions(storage, commits, storage.location)
+        newest = timeline.commits[-1].time if timeline.commits else None
+        return Snapshot(config, self.whole, newest, schema, live, versions, source=source)
 
 
-def _add_operation(storage: Storage, schema: pa.Schema, live: ListedFiles | ListedSlices) -> pa.Schema:
+def _add_operation(storage: Storage, schema: pa.Schema, live: LiveFiles) -> pa.Schema:
     """Add the operation column if a file has it: the schemas in commits lack it (Hudi: ``hasOperationField``)."""
     if OPERATION in schema.names:
         return schema
-    base = next(iter(live.bases.files if isinstance(live, ListedSlices) else live.files), None)
+    bases = live.bases if isinstance(live, ListedSlices) else live
+    first = (file for portion in bases.portions() for file in file_objects(portion.files.slice(0, 1)))
+    base = next(first, None)
     if base is not None:
         where = f"{storage.location}/{base.path}"
         with open_base(storage, base) as source, open_parquet(source, where) as parquet:

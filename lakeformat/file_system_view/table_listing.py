@@ -1,14 +1,23 @@
-"""The files of a table as the metadata table lists them, or the reason why its folders must be listed."""
+"""The files of a table as the metadata table lists them, or the reason why its folders must be listed.
+
+The names are parsed and compared as columns. So the time of a listing hardly depends on the number of files.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from lakeformat.errors import LakeformatError
-from lakeformat.file_system_view.file_groups import Listing, make_listing
+from lakeformat.file_system_view.live_files import FILE_COLUMNS
 from lakeformat.metadata_table.metadata_table import open_metadata_table
 from lakeformat.metadata_table.names import MetadataPartition
+from lakeformat.model.files import FileGroupId
 from lakeformat.model.instant import Action
 from lakeformat.model.table_config import METADATA_PARTITIONS, TableConfig
 from lakeformat.storage.port import Storage
@@ -20,8 +29,10 @@ __all__ = [
     "METADATA_TABLE",
     "NOT_USED",
     "FileSource",
+    "group_text",
     "list_metadata_table",
     "names_metadata_table",
+    "visible_table",
 ]
 
 #: Actions that delete files of commits before the commits disappear from the timeline.
@@ -61,8 +72,10 @@ def names_metadata_table(config: TableConfig) -> bool:
 
 def list_metadata_table(
     storage: Storage, config: TableConfig, timeline: Timeline, *, is_past: bool
-) -> tuple[Listing | None, FileSource]:
-    """List the files that the metadata table names. Return None and the reason if the folders must be listed.
+) -> tuple[pa.Table | None, FileSource]:
+    """Return the files that the metadata table lists: ``partition_path``, ``file_name``, ``size_bytes``, in no order.
+
+    If the folders must be listed, return None and the reason.
 
     Args:
         timeline: all active instants, none of them hidden. Load them before this call: a file of a commit that
@@ -82,12 +95,63 @@ def list_metadata_table(
             return None, _damaged(f"it lacks instant {lacking} of the table")
         if unknown is not None:
             return None, _damaged(f"it has instant {unknown}, which the table does not have")
-        files = table.files()
+        return table.files(), METADATA_TABLE
     except (LakeformatError, OSError) as error:
         return None, _damaged(str(error))
-    columns = (files[name].to_pylist() for name in ("partition_path", "file_name", "size_bytes"))
-    return make_listing(zip(*columns, strict=True)), METADATA_TABLE
 
 
 def _damaged(reason: str) -> FileSource:
     return FileSource(FOLDERS.name, f"the metadata table cannot be used: {reason}", is_damage=True)
+
+
+#: Pattern of `lakeformat.model.files.BaseFileName`, with the parts that are needed here.
+_BASE_NAME: Final = r"^(?P<file_id>[^_/]+)_\d+-\d+-\d+_(?P<time>\d{14}|\d{17})\.parquet$"
+
+
+def visible_table(
+    listed: pa.Table,
+    timeline: Timeline,
+    replaced: frozenset[FileGroupId],
+    file_names: Callable[[str], Mapping[FileGroupId, str]],
+) -> tuple[pa.Table, pa.Array]:
+    """Return the files that `lakeformat.file_system_view.file_groups.visible_files` chooses, as columns.
+
+    Args:
+        listed: the result of `list_metadata_table`.
+        timeline, replaced, file_names: as for `visible_files`.
+
+    Returns:
+        a table with `FILE_COLUMNS`, sorted by partition path and file id, and for each row its `group_text`.
+    """
+    folders, names = (listed[name].combine_chunks() for name in ("partition_path", "file_name"))
+    parts = pc.extract_regex(names, _BASE_NAME)
+    ids, times = parts.field("file_id"), parts.field("time")
+    last = timeline.newest_time or ""
+    is_visible = [t for t in pc.unique(times).drop_null().to_pylist() if t <= last and timeline.is_committed(t)]
+    flags = pc.and_(parts.is_valid(), pc.is_in(times, pa.array(is_visible, pa.string())))
+    active = [time for time in is_visible if time in timeline.commit_times]
+    named = [f"{group.partition_path}\0{name}" for time in active for group, name in file_names(time).items()]
+    is_named = pc.is_in(_join(folders, names), pa.array(named, pa.string()))
+    flags = pc.and_(flags, pc.or_(is_named, pc.invert(pc.is_in(times, pa.array(active, pa.string())))))
+    groups = _join(folders, ids)
+    if replaced:
+        flags = pc.and_(flags, pc.invert(pc.is_in(groups, pa.array(map(group_text, replaced), pa.string()))))
+    rows = np.flatnonzero(np.asarray(flags.fill_null(False)))
+    rows = rows[np.asarray(pc.sort_indices(_join(groups, times).take(pa.array(rows))))]
+    in_order = groups.take(pa.array(rows))
+    is_newest = np.ones(len(rows), np.bool_)
+    if len(rows):
+        is_newest[:-1] = np.asarray(pc.not_equal(in_order[:-1], in_order[1:]))
+    chosen = pa.array(rows[is_newest])
+    columns = [each.take(chosen) for each in (folders, names, times, listed["size_bytes"].combine_chunks())]
+    counts = [pa.nulls(len(chosen), FILE_COLUMNS.field(name).type) for name in ("rows", "row_groups")]
+    return pa.Table.from_arrays([*columns, *counts], schema=FILE_COLUMNS), groups.take(chosen)
+
+
+def group_text(group: FileGroupId) -> str:
+    """Return a text for a file group; texts have the order of the groups."""
+    return f"{group.partition_path}\0{group.file_id}"
+
+
+def _join(first: pa.Array, second: pa.Array) -> pa.Array:
+    return pc.binary_join_element_wise(first, second, "\0")
