@@ -152,6 +152,11 @@ class OpenSlice:
         return len(self._blocks)
 
     @property
+    def has_row_numbers(self) -> bool:
+        """Tell whether all blocks have row numbers of a base file in their headers."""
+        return all(map(has_row_numbers, self._blocks))
+
+    @property
     def _instant(self) -> str:
         return self._base.name.instant_time if self._base else "0"
 
@@ -183,7 +188,7 @@ class OpenSlice:
         numbered = self._has_table_columns and self._base is not None and self._only is None
         rows = self.parquet.metadata.num_rows if numbered and self.parquet is not None else 0
         keyless = self._schema_for(self.rule, by_position=True)
-        if not keys and rows and RECORD_KEY not in keyless.names and all(map(has_row_numbers, self._blocks)):
+        if not keys and rows and RECORD_KEY not in keyless.names and self.has_row_numbers:
             try:
                 return fold_parts(
                     _check_positions(self._parts(keyless, numbered=True), rows), self.rule, keyless, base_rows=rows

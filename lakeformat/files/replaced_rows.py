@@ -33,7 +33,7 @@ from lakeformat.merge.versions import Versions
 from lakeformat.model.files import FileSlice
 from lakeformat.storage.port import Storage
 
-__all__ = ["find_replaced_rows", "read_replacing_rows"]
+__all__ = ["find_numbered_rows", "find_replaced_rows", "read_replacing_rows"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -69,8 +69,25 @@ def find_replaced_rows(storage: Storage, piece: FileSlice, merging: SliceMergeRu
     """
     with ExitStack() as stack:
         opened = OpenSlice(storage, piece, merging, table, (), stack)
-        logs = opened.logs()
+        logs = opened.logs(keys=False)
         return _find(opened, logs, opened.merge(logs), table).rows
+
+
+def find_numbered_rows(storage: Storage, piece: FileSlice, merging: SliceMergeRules, table: pa.Schema) -> Ints | None:
+    """Return the rows of `find_replaced_rows`, without reading columns of the base file.
+
+    Return None if such columns are needed: a log record has no row number, or a row of the base file may win.
+
+    Arguments and errors as in `find_replaced_rows`.
+    """
+    with ExitStack() as stack:
+        opened = OpenSlice(storage, piece, merging, table, (), stack)
+        if not opened.has_row_numbers:
+            return None
+        logs = opened.logs(keys=False)
+        merge = opened.merge(logs)
+        replaces_all = opened.by_position and (not merge.rule.ordering or opened.combines_fields)
+        return _find(opened, logs, merge, table).rows if replaces_all else None
 
 
 def read_replacing_rows(

@@ -15,7 +15,7 @@ import lakeformat
 from lakeformat import Table
 from lakeformat.arrow.conform import conform
 from lakeformat.errors import UnsupportedTableError
-from lakeformat.files.replaced_rows import find_replaced_rows, read_replacing_rows
+from lakeformat.files.replaced_rows import find_numbered_rows, find_replaced_rows, read_replacing_rows
 from lakeformat.files.slice_reader import read_slice
 from lakeformat.model.record import RECORD_KEY
 from lakeformat.read.query import readable_schema
@@ -45,6 +45,9 @@ def check_slices(table: Table) -> Counter[str]:
         base = conform(stored, pa.schema([full.field(name) for name in full.names]))
         replaced = find_replaced_rows(storage, piece, merging, full)
         assert (np.diff(replaced) > 0).all()
+        numbered = find_numbered_rows(storage, piece, merging, full)
+        assert numbered is None or numbered.tolist() == replaced.tolist()
+        seen["by number"] += numbered is not None
         for columns in (full.names, [RECORD_KEY], [snapshot.columns("").names[-1]]):
             wanted = pa.schema([full.field(name) for name in columns])
             left = np.setdiff1d(np.arange(base.num_rows), replaced)
@@ -82,6 +85,7 @@ def test_rows_with_and_without_row_numbers(version: int, ordering: str) -> None:
         table.upsert([{"id": f"n{step}", "ts": 1, "v": 0, "w": float("nan")}])
         seen = check_slices(table)
     assert seen["rows"] > 8
+    assert (seen["by number"] > 0) is (not ordering)  # Late rows need the ordering values of the base file.
 
 
 def test_a_row_that_wins_by_its_ordering_value_is_not_replaced() -> None:

@@ -16,7 +16,11 @@ from pyspark.sql import DataFrame, SparkSession, functions
 import lakeformat
 from lakeformat import Table
 from lakeformat.errors import UnsupportedTableError
+from lakeformat.read.plan import SlicePart
+from lakeformat.read.query import readable_schema
 from lakeformat.spark import read
+from lakeformat.spark.reads.replaced_bits import find_bits
+from tests.helpers.counting import CountingStorage
 from tests.helpers.fixture_tables import names, unpack
 from tests.helpers.read_paths import SETTINGS
 from tests.helpers.tables import a_schema, a_table
@@ -135,6 +139,56 @@ def one(tmp_path_factory: pytest.TempPathFactory) -> Table:
 @pytest.fixture(scope="module")
 def frame(spark: SparkSession, one: Table) -> DataFrame:
     return read(spark, one.context.storage.location)
+
+
+def python_steps(frame: DataFrame) -> int:
+    """Return how many steps of a query of the frame are tasks of lakeformat. Each of them reads the log files once."""
+    return str(frame._jdf.queryExecution().optimizedPlan().treeString()).count("MapInArrow")
+
+
+def test_a_query_reads_log_files_once_if_they_have_row_numbers(spark: SparkSession, tmp_path: Path) -> None:
+    table = logged_table(tmp_path / "t")
+    frame = read(spark, tmp_path / "t")
+    assert is_scanned(frame)
+    assert python_steps(frame) == 1
+    table.upsert(some_rows([1, 2], 0, 1, "again"))
+    assert python_steps(read(spark, tmp_path / "t")) == 1
+    assert lines(read(spark, tmp_path / "t")) == lines(table.to_arrow())
+
+
+def test_tasks_find_the_replaced_rows_where_base_rows_may_win(spark: SparkSession, tmp_path: Path) -> None:
+    """Only one of the two file groups has a late row, so tasks find the replaced rows of that one alone."""
+    few = {"lakeformat.parquet.row.group.rows": 500, "hoodie.compact.inline": False}
+    table = a_table(tmp_path / "t", schema=SCHEMA, merge_on_read=True, partition_by="p", ordering="ts", **few)
+    table.bulk_insert(some_rows(range(ROWS), 10, 0, "old"))
+    table.upsert(some_rows([1, 3, 4], 20, 1, "new"))
+    assert python_steps(read(spark, tmp_path / "t")) == 1
+    table.upsert(some_rows([5, 7], 1, 1, "late"))
+    frame = read(spark, tmp_path / "t")
+    assert python_steps(frame) == 2
+    assert lines(frame) == lines(table.to_arrow())
+
+
+def test_log_files_are_read_once_for_all_frames_of_a_snapshot() -> None:
+    storage = CountingStorage()
+    table = a_table(storage, schema=SCHEMA, merge_on_read=True, partition_by="p", **{"hoodie.compact.inline": False})
+    table.bulk_insert(some_rows(range(ROWS), 10, 0, "old"))
+    table.upsert(some_rows([1, 2, 3], 10, 0, "new"))
+
+    def find(*, reads: bool) -> list[list[int]]:
+        snapshot = table.snapshot()
+        slices = [SlicePart(piece, snapshot.merge_rules(piece)) for piece in snapshot.each_slice() if piece.logs]
+        table_columns = readable_schema(snapshot.columns(storage.location), meta_columns=True)
+        before = storage.bytes_read
+        found = find_bits(storage, slices, table_columns)
+        assert (storage.bytes_read > before) is reads
+        return [words.tolist() for words in found if words is not None]
+
+    first = find(reads=True)
+    assert [sum(map(int.bit_count, words)) for words in first] == [1, 2]
+    assert find(reads=False) == first
+    table.upsert(some_rows([5], 10, 0, "again"))
+    assert sum(map(int.bit_count, find(reads=True)[1])) == 3
 
 
 def ids(frame: DataFrame) -> list[str]:

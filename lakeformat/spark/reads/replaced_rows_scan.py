@@ -1,9 +1,9 @@
 """Scans of base files by Spark's own Parquet reader, without the rows that log files replace or delete.
 
 Each file of such a scan has a hidden constant number, a partition column of the file index, and Spark numbers the rows
-of a file in ``_metadata.row_index``. Tasks of lakeformat find the replaced rows of each file and return a bit for each
-row. The bits are a scalar subquery of the frame: Spark runs it when a query runs, and the filter of the scan looks up
-one bit for each row. This is faster than an anti-join by row number, which looks up a hash table.
+of a file in ``_metadata.row_index``. A scalar subquery of the frame has a bit for each row, and the filter of the scan
+looks it up. This is faster than an anti-join by row number, which looks up a hash table. `replaced_bits` finds the bits
+in this process if the log files are few and small; else tasks of lakeformat find them when a query runs.
 
 The merged rows of the replaced rows come from other tasks: see `lakeformat.files.replaced_rows`.
 
@@ -17,8 +17,6 @@ import logging
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql import functions
 from pyspark.sql.types import StructType
@@ -33,6 +31,7 @@ from lakeformat.spark.reads.hadoop_access import HadoopAccess
 from lakeformat.spark.reads.jvm import SparkJvm
 from lakeformat.spark.reads.parquet_scan import numbered_scan
 from lakeformat.spark.reads.predicate_to_column import column_of
+from lakeformat.spark.reads.replaced_bits import find_bits, pack_bits
 from lakeformat.storage.port import Storage
 
 if TYPE_CHECKING:
@@ -50,6 +49,7 @@ _MOST_BASE_BYTES: Final = 16 << 30
 #: Target bytes of the log files that one task reads to find replaced rows.
 _TASK_BYTES: Final = 64 << 20
 _BITS: Final = 64
+_WORDS: Final = pa.list_(pa.int64())
 
 
 def choose_slices(slices: Sequence[SlicePart], table: Collection[str]) -> tuple[list[SlicePart], list[SlicePart]]:
@@ -111,26 +111,31 @@ def scan_without_replaced(
 
 def _replaced_bits(spark: SparkSession, storage: Storage, slices: Sequence[SlicePart], table: pa.Schema) -> Column:
     """Return a scalar subquery: an array that has for each slice the bits of its replaced rows, in words of 64 bits."""
-    tasks = bundle_work(spark, [part.log_bytes for part in slices], task_bytes=_TASK_BYTES)
+    known = find_bits(storage, slices, table)
+    here = [at for at, words in enumerate(known) if words is not None]
+    if len(here) == len(slices):
+        bits = pa.array([[words for words in known if words is not None]], pa.list_(_WORDS))
+        return _subquery(spark.createDataFrame(pa.table({"bits": bits})))
+    theirs = [at for at, words in enumerate(known) if words is None]
+    tasks = bundle_work(spark, [slices[at].log_bytes for at in theirs], task_bytes=_TASK_BYTES)
 
     def find(batches: Batches) -> Batches:
         with plain_errors():
             for task in task_numbers(batches):
-                for number in tasks[task]:
+                for number in (theirs[each] for each in tasks[task]):
                     part = slices[number]
-                    words = _to_words(find_replaced_rows(storage, part.slice, part.merging, table))
-                    columns = [pa.array([number], pa.int32()), pa.array([words], pa.list_(pa.int64()))]
+                    words = pack_bits(find_replaced_rows(storage, part.slice, part.merging, table))
+                    columns = [pa.array([number], pa.int32()), pa.array([words], _WORDS)]
                     yield pa.record_batch(columns, ["file", "words"])
 
     found = numbered_tasks(spark, len(tasks), find, "file int, words array<bigint>")
+    if here:
+        numbers, words = pa.array(here, pa.int32()), pa.array([known[at] for at in here], _WORDS)
+        found = found.union(spark.createDataFrame(pa.table({"file": numbers, "words": words}), found.schema))
     listed = functions.sort_array(functions.collect_list(functions.struct("file", "words")))
-    frame: Any = found.agg(functions.transform(listed, lambda each: each["words"]).alias("bits"))
-    bits: Column = frame.scalar()
-    return bits
+    return _subquery(found.agg(functions.transform(listed, lambda each: each["words"]).alias("bits")))
 
 
-def _to_words(rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return ascending row numbers as bits: bit ``row % 64`` of word ``row // 64``."""
-    flags = np.zeros(-(-(int(rows[-1]) + 1) // _BITS) * _BITS if len(rows) else 0, bool)
-    flags[rows] = True
-    return np.packbits(flags, bitorder="little").view("<i8").astype(np.int64)
+def _subquery(frame: Any) -> Column:
+    column: Column = frame.scalar()
+    return column
