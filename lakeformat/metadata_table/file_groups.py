@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from lakeformat.errors import CorruptTableError, UnsupportedTableError
 from lakeformat.metadata_table.instants import MetadataInstants
@@ -10,7 +10,7 @@ from lakeformat.metadata_table.names import BaseName, LogName, MetadataPartition
 from lakeformat.model.files import LogFile, LogFileName
 from lakeformat.storage.port import Storage
 
-__all__ = ["MetadataSlice", "list_slices"]
+__all__ = ["MetadataSlice", "Versions", "list_logs", "list_slices", "list_versions"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,13 +19,28 @@ class MetadataSlice:
 
     Attributes:
         number: Number of the file group, from 0 on; it holds the keys whose hash gives this number.
+        instant_time: Instant time of the slice: that of the base file, or of the first log file if there is none.
         base: Path of the base file; None if there is none.
         logs: Log files in the order in which they are merged.
     """
 
     number: int
+    instant_time: str
     base: str | None
     logs: tuple[LogFile, ...]
+
+
+@dataclass(slots=True)
+class Versions:
+    """All files of one file group.
+
+    Attributes:
+        bases: Maps the instant time of each valid base file to its path.
+        logs: All log files, also those that no reader counts.
+    """
+
+    bases: dict[str, str] = field(default_factory=dict)
+    logs: list[LogFile] = field(default_factory=list)
 
 
 def list_slices(
@@ -39,9 +54,19 @@ def list_slices(
         CorruptTableError: A file group is missing.
         UnsupportedTableError: The partition has file groups of a kind that is not supported.
     """
-    bases: dict[int, tuple[str, str]] = {}
-    logs: dict[int, list[LogFile]] = {}
-    where = f"{storage.location}/{partition.folder}"
+    found = list_versions(storage, partition, instants)
+    missing = set(range(max(found, default=0) + 1)) - found.keys()
+    if missing:
+        raise CorruptTableError(
+            f"{storage.location}/{partition.folder} lacks file group {min(missing)} of {max(found, default=0) + 1}; "
+            "run repair(), which drops the metadata table, and Hudi makes it again"
+        )
+    return tuple(_newest_slice(number, found[number], instants) for number in sorted(found))
+
+
+def list_versions(storage: Storage, partition: MetadataPartition, instants: MetadataInstants) -> dict[int, Versions]:
+    """Return all files of a partition by number of the file group. Raise `UnsupportedTableError` as `list_slices`."""
+    found: dict[int, Versions] = {}
     for entry in storage.list(partition.folder):
         name = LogName.match(entry.name) or BaseName.match(entry.name)
         if name is None or entry.is_folder:
@@ -49,27 +74,34 @@ def list_slices(
         number = group_number(partition, name.file_id)
         if number is None:
             raise UnsupportedTableError(
-                f"{where} has file group {name.file_id!r}, which is not supported; drop the index with Hudi, or run "
-                "repair(), which drops the metadata table"
+                f"{storage.location}/{partition.folder} has file group {name.file_id!r}, which is not supported; drop "
+                "the index with Hudi, or run repair(), which drops the metadata table"
             )
-        found = logs.setdefault(number, [])
+        versions = found.setdefault(number, Versions())
         if isinstance(name, LogName):
-            parts = LogFileName(name.file_id, name.instant_time, name.version, name.write_token)
-            found.append(LogFile(partition.folder, parts, entry.size_bytes))
+            versions.logs.append(_log_file(partition, name, entry.size_bytes))
         elif instants.has_base(name.instant_time):
-            bases[number] = max(bases.get(number, ("", "")), (name.instant_time, entry.path))
-    missing = set(range(max(logs, default=0) + 1)) - logs.keys()
-    if missing:
-        raise CorruptTableError(
-            f"{where} lacks file group {min(missing)} of {max(logs, default=0) + 1}; run repair(), which drops the "
-            "metadata table, and Hudi makes it again"
-        )
-    return tuple(_slice(number, bases.get(number), logs[number], instants) for number in sorted(logs))
+            versions.bases[name.instant_time] = max(versions.bases.get(name.instant_time, ""), entry.path)
+    return found
 
 
-def _slice(number: int, base: tuple[str, str] | None, logs: list[LogFile], instants: MetadataInstants) -> MetadataSlice:
-    first, path = base or ("", None)
+def list_logs(storage: Storage, partition: MetadataPartition) -> tuple[LogFile, ...]:
+    """List all log files of a partition, also those that no reader counts."""
+    found = ((LogName.match(entry.name), entry) for entry in storage.list(partition.folder) if not entry.is_folder)
+    return tuple(_log_file(partition, name, entry.size_bytes) for name, entry in found if name is not None)
+
+
+def _log_file(partition: MetadataPartition, name: LogName, size_bytes: int) -> LogFile:
+    parts = LogFileName(name.file_id, name.instant_time, name.version, name.write_token)
+    return LogFile(partition.folder, parts, size_bytes)
+
+
+def _newest_slice(number: int, versions: Versions, instants: MetadataInstants) -> MetadataSlice:
+    base = max(versions.bases, default="")
     own = [
-        log for log in logs if (latest := instants.latest_base(log.name.instant_time)) is not None and latest >= first
+        log
+        for log in versions.logs
+        if (latest := instants.latest_base(log.name.instant_time)) is not None and latest >= base
     ]
-    return MetadataSlice(number, path, tuple(sorted(own, key=lambda log: log.name.order)))
+    first = base or min((log.name.instant_time for log in own), default="")
+    return MetadataSlice(number, first, versions.bases.get(base), tuple(sorted(own, key=lambda log: log.name.order)))

@@ -44,13 +44,15 @@ class MetadataInstants:
     Attributes:
         completions: Maps the times of completed instants to their completion times (in layout 1 their own times).
         counted: Times of the instants whose blocks count.
-        oldest: The oldest time on the timeline, completed or not; instants before it are archived.
+        times: The times of all instants on the timeline, completed or not.
+        oldest: The oldest of these times; instants before it are archived.
         has_completion_times: Whether the timeline has layout 2.
         applied: Times of the completed deltacommits, without those that fill a new partition.
     """
 
     completions: Mapping[str, str]
     counted: frozenset[str]
+    times: frozenset[str]
     oldest: str
     has_completion_times: bool
     applied: frozenset[str] = frozenset()
@@ -84,7 +86,7 @@ class MetadataInstants:
             own = set(filter(_is_first, completions))
             counted = (completions.keys() & done) | own
         oldest = min(times, default="")
-        return cls(completions, frozenset(counted), oldest, has_completion_times, frozenset(applied))
+        return cls(completions, frozenset(counted), frozenset(times), oldest, has_completion_times, frozenset(applied))
 
     def find_lacking(self, table: Timeline) -> str | None:
         """Return the time of a commit or clean of the table that this timeline lacks; None if there is none.

@@ -32,9 +32,11 @@ from lakeformat.metadata_table.names import (
     table_partition,
 )
 from lakeformat.metadata_table.parts import decode_parts, no_rows
+from lakeformat.model.instant import Instant
 from lakeformat.model.table_config import METADATA_PARTITIONS, TableConfig
 from lakeformat.storage.port import Storage
 from lakeformat.timeline.timeline import Timeline
+from lakeformat.timeline.timeline_layout import TimelineLayout, layout_of
 
 __all__ = ["MetadataTable", "open_metadata_table"]
 
@@ -50,13 +52,30 @@ class MetadataTable:
     file group is missing, and `UnsupportedTableError` if the index is of a kind that is not supported.
 
     Attributes:
+        config: The metadata table's own properties.
         names: Names of all partitions in the table's properties, those that cannot be read here included.
         instants: The metadata table's instants.
     """
 
     storage: Storage
+    config: TableConfig
     names: tuple[str, ...]
     instants: MetadataInstants
+
+    @property
+    def layout(self) -> TimelineLayout:
+        """Return the layout of the metadata table's timeline."""
+        layout = layout_of(self.config)
+        if layout is None:
+            raise UnsupportedTableError(
+                f"the metadata table of {self.storage.location} has timeline layout {self.config.layout_version}, "
+                "which is not supported; run repair(), which drops it"
+            )
+        return layout
+
+    def path(self, instant: Instant) -> str:
+        """Return the path of an instant's file, relative to the table."""
+        return f"{FOLDER}/{self.layout.path(instant)}"
 
     def has(self, partition: MetadataPartition) -> bool:
         """Tell whether the table's properties name this partition. One that they do not name must not be read."""
@@ -70,7 +89,7 @@ class MetadataTable:
         for partition in MetadataPartition:
             if self.has(partition):
                 with suppress(UnsupportedTableError):
-                    self._list_slices(partition)
+                    self.list_slices(partition)
 
     def list_partitions(self) -> tuple[str, ...]:
         """Return the partition paths of the table, sorted."""
@@ -146,6 +165,21 @@ class MetadataTable:
         wanted = None if columns is None else _Prefixes(tuple(statistics_prefix(column) for column in columns))
         return _without_deleted(self._read(partition, wanted, merge_statistics))
 
+    def read_schema(self) -> str:
+        """Return the schema of the newest records, as JSON. New records are written with it."""
+        for piece in self.list_slices(MetadataPartition.FILES):
+            for log in reversed(piece.logs):
+                for block in read_blocks(self.storage, log):
+                    if block.kind is BlockKind.HFILE_DATA:
+                        return block.require(HeaderKey.SCHEMA)
+            if piece.base is not None:
+                with self._open(piece.base) as source:
+                    return HFile(source, piece.base, lambda _: None).info["schema"].decode()
+        raise CorruptTableError(
+            f"{self.storage.location}/{MetadataPartition.FILES.folder} has no records; run repair(), which drops the "
+            "metadata table, and Hudi makes it again"
+        )
+
     # --- reading --------------------------------------------------------------------------------------
 
     def _read(
@@ -159,7 +193,7 @@ class MetadataTable:
             raise CorruptTableError(
                 f"the metadata table of {self.storage.location} has no partition {partition.value}; read without it"
             )
-        slices = self._list_slices(partition)
+        slices = self.list_slices(partition)
         parts: Mapping[int, Any] = dict.fromkeys(range(len(slices)), wanted)
         if isinstance(wanted, _Keys):
             parts = wanted.by_group(len(slices))
@@ -170,7 +204,8 @@ class MetadataTable:
                 tables.append(merge(batches))
         return pa.concat_tables(tables, promote_options="default")
 
-    def _list_slices(self, partition: MetadataPartition) -> tuple[MetadataSlice, ...]:
+    def list_slices(self, partition: MetadataPartition) -> tuple[MetadataSlice, ...]:
+        """Return the newest slice of each file group of a partition, by number."""
         slices = list_slices(self.storage, partition, self.instants)
         if not slices:
             raise CorruptTableError(
@@ -178,6 +213,18 @@ class MetadataTable:
                 "repair(), which drops the metadata table, and Hudi makes it again"
             )
         return slices
+
+    def read_slice(self, partition: MetadataPartition, piece: MetadataSlice) -> pa.Table:
+        """Return the merged records of one file slice, without those that are marked as deleted."""
+        batches = list(self._read_group(partition, piece, None, len(self.list_slices(partition))))
+        if partition is MetadataPartition.FILES:
+            found = merge_files(batches)
+            return found.append_column("is_deleted", pa.repeat(False, len(found)))
+        is_statistics = partition in {MetadataPartition.COLUMN_STATS, MetadataPartition.PARTITION_STATS}
+        found = (merge_statistics if is_statistics else merge_newest)(batches)
+        if partition is MetadataPartition.RECORD_INDEX:
+            return found
+        return found.filter(pc.invert(found["is_deleted"].fill_null(False)))
 
     def _read_group(
         self, partition: MetadataPartition, piece: MetadataSlice, wanted: _Keys | _Prefixes | None, groups: int
@@ -297,4 +344,4 @@ def open_metadata_table(storage: Storage, config: TableConfig, timeline: Timelin
             f"the metadata table of {storage.location} has no completed instant; run repair(), which drops it, and "
             "Hudi makes it again"
         )
-    return MetadataTable(storage, names, instants)
+    return MetadataTable(storage, own, names, instants)

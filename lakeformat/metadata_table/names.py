@@ -26,6 +26,7 @@ __all__ = [
     "MetadataPartition",
     "bloom_key",
     "file_groups_of",
+    "file_id",
     "group_number",
     "statistics_prefix",
     "stored_partition",
@@ -101,6 +102,11 @@ def group_number(partition: MetadataPartition, file_id: str) -> int | None:
     """Return the number in the id of a file group; None if the id is not one of this partition."""
     found = _ID.fullmatch(file_id)
     return int(found["number"]) if found and found["prefix"] == _PREFIXES[partition] else None
+
+
+def file_id(partition: MetadataPartition, number: int) -> str:
+    """Return the id of a file group of a partition."""
+    return f"{_PREFIXES[partition]}-{number:04d}-0"
 
 
 def file_groups_of(keys: pa.Array, groups: int) -> npt.NDArray[np.int64]:

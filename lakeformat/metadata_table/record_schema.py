@@ -17,10 +17,11 @@ import pyarrow as pa
 from lakeformat.codec.avro.schema import PRIMITIVES, AvroType
 from lakeformat.errors import CorruptTableError, UnsupportedTableError
 
-__all__ = ["KIND", "part_type"]
+__all__ = ["KIND", "part_type", "without_meta_columns"]
 
 #: Field with the kind of a record, a number.
 KIND: Final = "type"
+_META_COLUMNS: Final = 5
 _MAX_SCHEMA: Final = 1 << 20
 _NOTHING: Final = AvroType("null", pa.null())
 _DECIMAL: Final = pa.decimal128(30, 15)
@@ -49,6 +50,12 @@ def part_type(text: str, part: str) -> AvroType:
             f"the schema of a file of the metadata table cannot be read ({reason}); run repair(), which drops that "
             "table"
         ) from None
+
+
+def without_meta_columns(text: str) -> str:
+    """Return the schema, as JSON, without the five meta columns. Commits of the metadata table name it."""
+    schema = json.loads(text)
+    return json.dumps(schema | {"fields": schema["fields"][_META_COLUMNS:]}, separators=(",", ":"))
 
 
 class _Tree:

@@ -24,6 +24,7 @@ __all__ = [
     "VisibleInstants",
     "check_instant_time",
     "format_instant_time",
+    "instant_time_before",
     "next_instant_time",
     "parse_as_of",
 ]
@@ -136,6 +137,13 @@ def next_instant_time(now_ms: int, newest: str | None, zone: tzinfo | None) -> s
     after = datetime.strptime(newest[:14], "%Y%m%d%H%M%S").replace(tzinfo=timezone.utc)
     after += timedelta(milliseconds=int(newest[14:] or 999) + 1)
     return f"{after:%Y%m%d%H%M%S}{after.microsecond // 1000:03d}"
+
+
+def instant_time_before(instant_time: str) -> str:
+    """Return the time one millisecond before an instant time of 17 digits."""
+    moment = datetime.strptime(instant_time[:14], "%Y%m%d%H%M%S").replace(tzinfo=timezone.utc)
+    moment += timedelta(milliseconds=int(instant_time[14:]) - 1)
+    return f"{moment:%Y%m%d%H%M%S}{moment.microsecond // 1000:03d}"
 
 
 def check_instant_time(value: object, verb: str) -> None:

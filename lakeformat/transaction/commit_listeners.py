@@ -1,36 +1,29 @@
-"""Listeners of a commit: removal of the metadata table, update of the file index, and callbacks.
+"""Listeners of a commit: deltacommits of the metadata table, update of the file index, and callbacks.
 
 A listener is called three times: before the commit is visible, when it is visible, and after the lock is released. An
 error in the first call stops the commit. In the later calls a listener must raise no error: the caller would assume
 that the write failed, repeat the write, and so store its rows twice.
-
-lakeformat does not maintain Hudi's metadata table, so it removes that table before a commit becomes visible. Hudi's
-writers list files through the metadata table. If the metadata table lacks a commit, they do not see the commit's files
-and lose its rows (table-version-6, section 7).
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from typing import Final
 
 import pyarrow as pa
 
-from lakeformat.codec import properties
-from lakeformat.errors import WriteConflictError
 from lakeformat.file_system_view.context import TableContext
 from lakeformat.file_system_view.file_index.update import IndexWriter
 from lakeformat.file_system_view.snapshot import Snapshot
+from lakeformat.metadata_table.deltacommit import rows_of_files
+from lakeformat.model.commit import CommitMetadata, WriteStat
 from lakeformat.model.files import FileGroupId
 from lakeformat.model.instant import Instant
-from lakeformat.model.table_config import METADATA_INFLIGHT, METADATA_PARTITIONS, PROPERTIES_PATH
-from lakeformat.storage.port import HOODIE, Clock, Version, VersionChangedError
-from lakeformat.timeline.store import TimelineStore
 from lakeformat.transaction.commit import OpenCommit
 from lakeformat.transaction.hooks import Callback, CommitMessage, notify
+from lakeformat.transaction.metadata_commits import add_files
 from lakeformat.transaction.settings import FileIndexSettings
 from lakeformat.transaction.written_file import WrittenFile
 
@@ -38,62 +31,10 @@ __all__ = [
     "Callbacks",
     "CommitListener",
     "FileIndexUpdater",
-    "MetadataTableDropper",
+    "MetadataTableWriter",
     "PublishedCommit",
-    "drop_metadata_table",
-    "write_properties",
 ]
 
-_FOLDER: Final = f"{HOODIE}/metadata"
-
-
-def write_properties(
-    store: TimelineStore, values: Mapping[str, str], clock: Clock, version: Version | None = None
-) -> None:
-    """Replace ``hoodie.properties``. Keep a backup copy meanwhile. Call it under the table's lock.
-
-    Args:
-        version: the version of the file that is to be replaced, on storage without locks; None for any version.
-
-    Raises:
-        WriteConflictError: the file has another version.
-    """
-    storage = store.storage
-    updated = datetime.fromtimestamp(clock.now_ms() / 1000, timezone.utc).isoformat().replace("+00:00", "Z")
-    data = properties.encode(dict(values), comments=[f"Updated at {updated}"])
-    backup = f"{PROPERTIES_PATH}.backup"
-    storage.replace(backup, storage.read(PROPERTIES_PATH))
-    try:
-        if version is None:
-            storage.replace(PROPERTIES_PATH, data)
-        else:
-            storage.replace_if(PROPERTIES_PATH, data, version)
-    except VersionChangedError:
-        storage.delete(backup)
-        raise WriteConflictError(
-            f"another process has changed {storage.location}/{PROPERTIES_PATH} meanwhile; run this again"
-        ) from None
-    storage.delete(backup)
-
-
-def drop_metadata_table(store: TimelineStore, clock: Clock) -> bool:
-    """Remove the metadata table from the properties, then delete its folder. Return whether there was one."""
-    storage = store.storage
-    config = store.config() if storage.has_lock else store.known_config
-    if not storage.has_lock and not config.has_metadata_table:
-        return False  # A folder without the property is one that readers ignore; repair() removes it.
-    if config.has_metadata_table:
-        version = None if storage.has_lock else storage.read_versioned(PROPERTIES_PATH)[1]
-        config = store.config()
-        kept = {k: v for k, v in config.values.items() if k not in {METADATA_PARTITIONS, METADATA_INFLIGHT}}
-        write_properties(store, kept, clock, version)
-    if storage.info(_FOLDER) is not None:
-        storage.delete_folder(_FOLDER)
-        return True
-    return config.has_metadata_table
-
-
-_LOG: Final = logging.getLogger("lakeformat.write")
 _INDEX_LOG: Final = logging.getLogger("lakeformat.file_index")
 
 
@@ -122,7 +63,7 @@ class PublishedCommit:
 class CommitListener:
     """Base class of commit listeners. By default each method does nothing."""
 
-    def before_publish(self, commit: OpenCommit) -> None:
+    def before_publish(self, commit: OpenCommit, metadata: CommitMetadata) -> None:
         """Run under the lock, directly before the completed file is created. An error stops the commit."""
 
     def after_publish(self, published: PublishedCommit) -> None:
@@ -133,21 +74,21 @@ class CommitListener:
 
 
 @dataclass(frozen=True)
-class MetadataTableDropper(CommitListener):
-    """A listener that removes Hudi's metadata table before the commit, because that table would lack the commit."""
+class MetadataTableWriter(CommitListener):
+    """A listener that adds the commit to Hudi's metadata table, if the table has one."""
 
     context: TableContext
 
-    def before_publish(self, commit: OpenCommit) -> None:
-        """Remove the metadata table with `drop_metadata_table`. Log a warning if there was one."""
-        if drop_metadata_table(self.context.store, self.context.clock):
-            _LOG.warning(
-                "dropped the metadata table of %s, which would lack commit %s: Hudi now lists folders, and reads "
-                "without statistics and indexes, until a Hudi writer with hoodie.metadata.enable=true builds that "
-                "table again from all files; if Hudi also writes to this table, set hoodie.metadata.enable=false there",
-                self.context.storage.location,
-                commit.time,
-            )
+    def before_publish(self, commit: OpenCommit, metadata: CommitMetadata) -> None:
+        """Write the deltacommit of the commit."""
+        written = [file for stat in metadata.all_stats() for file in _files_of(stat)]
+        add_files(self.context.store, self.context.clock, commit.time, rows_of_files(written))
+
+
+def _files_of(stat: WriteStat) -> Iterator[tuple[str, str, int]]:
+    """Yield partition path, name and size of the files that a write stat names: change data files, too."""
+    for path, size in ((stat.path, stat.size_bytes), *stat.cdc_stats):
+        yield stat.partition_path, path.rpartition("/")[2], size
 
 
 @dataclass(frozen=True)

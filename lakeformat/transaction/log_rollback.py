@@ -11,7 +11,7 @@ The rollback of a log file depends on the timeline layout and on the instant in 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Final
 
@@ -25,7 +25,7 @@ from lakeformat.model.files import LogFile, LogFileName, join_path
 from lakeformat.storage.port import Storage
 from lakeformat.transaction.markers import list_marked_logs
 
-__all__ = ["cancel_blocks", "log_rollback_requests"]
+__all__ = ["cancel_blocks", "log_rollback_requests", "logs_that_stay"]
 
 #: Maximum number of attempts to create a command block's log file while other writers use the next log versions.
 _TRIES: Final = 16
@@ -75,8 +75,7 @@ def _has_blocks_of(storage: Storage, log: LogFile, instant_time: str) -> bool:
 def cancel_blocks(storage: Storage, request: RollbackRequest, victim: str, rollback_time: str) -> RollbackPartition:
     """Cancel the victim's blocks: write a command block to a new log file behind each log file of a request.
 
-    Log files that do not exist, or that have such a command block behind them already, are skipped. So the function
-    may run again.
+    Log files that do not exist are skipped. A command block that an earlier run has written counts as this run's.
 
     Args:
         victim: the instant time that is undone.
@@ -90,6 +89,12 @@ def cancel_blocks(storage: Storage, request: RollbackRequest, victim: str, rollb
             failed[path] = size
             logs.update(_put_command_block(storage, request.partition_path, name, victim, rollback_time))
     return RollbackPartition(request.partition_path, rollback_log_files=logs, log_files_of_failed_commit=failed)
+
+
+def logs_that_stay(part: RollbackPartition) -> Iterator[tuple[str, str, int]]:
+    """Yield partition path, name and size of the log files of the undone commit, and of those that cancel them."""
+    for name, size in {**part.log_files_of_failed_commit, **part.rollback_log_files}.items():
+        yield part.partition_path, name, size
 
 
 def _sizes_by_name(request: RollbackRequest) -> Mapping[str, int]:
@@ -107,8 +112,9 @@ def _put_command_block(
     for _ in range(_TRIES):
         of_slice = _list_logs_of_slice(storage, partition_path, name)
         behind = [log for log in of_slice if log.name.order > name.order]
-        if any(_has_command_block(storage, log, victim) for log in behind):
-            return {}
+        there = next((log for log in behind if _has_command_block(storage, log, victim)), None)
+        if there is not None:
+            return {str(there.name): there.size_bytes}
         version = max((log.name.version for log in of_slice), default=name.version) + 1
         ours = LogFileName(name.file_id, name.instant_time, version, _WRITE_TOKEN)
         with suppress(FileExistsError):

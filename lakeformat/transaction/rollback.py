@@ -26,6 +26,7 @@ from lakeformat.codec.timeline_files.recovery import (
 from lakeformat.concurrency import run_all, run_both
 from lakeformat.errors import CorruptTableError, WriteConflictError
 from lakeformat.file_system_view.file_groups import list_files
+from lakeformat.metadata_table.deltacommit import rows_of_files
 from lakeformat.model.files import join_path
 from lakeformat.model.instant import COMMIT_ACTIONS, REPLACE_ACTIONS, Action, Instant, State
 from lakeformat.model.table_config import TableConfig
@@ -48,8 +49,9 @@ from lakeformat.transaction.decisions import (
     settle,
 )
 from lakeformat.transaction.foreign_writes import is_left_alone
-from lakeformat.transaction.log_rollback import cancel_blocks, log_rollback_requests
+from lakeformat.transaction.log_rollback import cancel_blocks, log_rollback_requests, logs_that_stay
 from lakeformat.transaction.markers import remove_markers
+from lakeformat.transaction.metadata_commits import add_files, drop_metadata_table, take_back, take_back_late
 from lakeformat.transaction.undo import CommitUndo, finish_restores, give_up_or_finish
 from lakeformat.transaction.written_file import stage_folder
 
@@ -122,11 +124,13 @@ def _recover(
     try:  # `settle` lists the whole timeline, so load it again only after changes.
         alive, (state, _, timeline) = run_both(look, partial(settle, store), at_once=is_beside)
     except OvertakenError:
-        _void_overtaken_commit(store)
+        _void_overtaken_commit(store, clock)
         alive, (state, _, timeline) = look(), settle(store)
     if state.moving:
         raise make_moving_error(store.storage.location)
     timeline = _erase_late_files(store, state, timeline)
+    voids = frozenset(void.time for void in timeline.voids)
+    take_back_late(store, state.undone_times - timeline.taken_times | voids)
     undos = [instant for instant in timeline.pending if instant.action in {Action.RESTORE, Action.ROLLBACK}]
     restores = [instant for instant in undos if instant.action is Action.RESTORE]
     if restores:
@@ -234,7 +238,7 @@ def _may_finish(store: TimelineStore, rollback: Instant, clock: Clock) -> bool:
     return claims.take_over_claim(store, rollback, clock, token=f"{rollback.time}-{clock.now_ms()}")
 
 
-def _void_overtaken_commit(store: TimelineStore) -> None:
+def _void_overtaken_commit(store: TimelineStore, clock: Clock) -> None:
     """Undo the last decided commit, which was not completed before Hudi completed another commit.
 
     The commit was not checked against Hudi's commit. A void commit takes the name of its completed file, so that a
@@ -244,9 +248,11 @@ def _void_overtaken_commit(store: TimelineStore) -> None:
     if last is None or last.kind is not Kind.COMMIT:
         return
     _LOG.warning("undoing commit %s in %s, which was decided but never completed", last.instant_time, last.path)
+    take_back(store, last.instant_time)
     try:
         put_once(store.storage, last.path, encode_void_commit(store, last.path, last.data))
     except FileExistsError:
+        drop_metadata_table(store, clock)  # It may lack the commit, which a late request has completed.
         return
     _delete_files(store, _list_files_of(store, last.instant_time, logs=True))
     remove_markers(store.storage, last.instant_time)
@@ -419,6 +425,7 @@ def revert_run(store: TimelineStore, instant: Instant) -> None:
     if runs:
         if not _decide_end_of_run(store, time, claim):
             return
+        take_back(store, time)
         store.revert(instant)
     _delete_stage(store, claim)  # A dead or completed run needs no staged files.
     files = _list_files_of(store, time) if runs else {}
@@ -515,8 +522,11 @@ def _finish_rollback(store: TimelineStore, rollback: Instant, clock: Clock, *, d
     victim = store.load().find(plan.instant_time)
     partitions: tuple[RollbackPartition, ...] = ()
     if victim is None or victim.state is not State.COMPLETED:
+        take_back(store, plan.instant_time)
         done = (_carry_out(store, request, plan.instant_time, rollback.time) for request in plan.requests)
         partitions = _join_by_partition(done)
+        if logs := [entry for part in partitions for entry in logs_that_stay(part)]:
+            add_files(store, clock, rollback.time, rows_of_files(logs))
         remove_markers(storage, plan.instant_time)
     action = plan.action
     metadata = RollbackMetadata(

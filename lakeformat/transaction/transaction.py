@@ -46,7 +46,7 @@ from lakeformat.transaction.commit_listeners import (
     Callbacks,
     CommitListener,
     FileIndexUpdater,
-    MetadataTableDropper,
+    MetadataTableWriter,
     PublishedCommit,
 )
 from lakeformat.transaction.conflict import (
@@ -102,7 +102,7 @@ class Transaction:
         self.storage, self.store = context.storage, context.store
         self.report = Report(context.clock, settings.operation.value)
         self.listeners: tuple[CommitListener, ...] = (
-            MetadataTableDropper(context),
+            MetadataTableWriter(context),
             *([FileIndexUpdater(context, settings.index)] if settings.keeps_index else []),
             Callbacks(hooks.callbacks),
         )
@@ -528,7 +528,7 @@ class Transaction:
 
         def call_before_publish() -> None:
             for listener in self.listeners:
-                listener.before_publish(commit)
+                listener.before_publish(commit, metadata)
 
         instant = put_completed(
             self.store,

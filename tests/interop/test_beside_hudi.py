@@ -25,7 +25,7 @@ from tests.interop.test_versions_8_and_9 import SCHEMA, assert_all_read, batch, 
 
 pytestmark = pytest.mark.interop
 
-#: Options of Hudi's jobs. Their metadata table is off, because lakeformat does not keep one up to date.
+#: Options of Hudi's jobs. Their metadata table is off, because lakeformat keeps only its list of files.
 HUDI_JOB: Final = {
     "hoodie.write.table.version": "9",
     "hoodie.table.ordering.fields": "ts",

@@ -35,7 +35,7 @@ from tests.helpers.tables import a_schema
 pytestmark = pytest.mark.interop
 
 SCHEMA: Final = a_schema(id="int64", region="string", ts="int64", v="string")
-#: Options of Hudi's jobs. Their metadata table is off, because lakeformat does not keep one up to date.
+#: Options of Hudi's jobs. Their metadata table is off, because lakeformat keeps only its list of files.
 HUDI_JOB: Final = {
     "hoodie.write.table.version": "9",
     "hoodie.table.ordering.fields": "ts",

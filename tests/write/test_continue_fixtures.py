@@ -80,7 +80,7 @@ def test_upsert_and_delete_continue_a_hudi_table(name: str, tmp_path: Path) -> N
 
     for instant, past in before.items():
         assert hudi_rs.rows_by_key(table.to_arrow(as_of=instant, meta_columns=True)) == past
-    assert_metadata_table_is_gone(table, tmp_path / Path(name).name)
+    assert_metadata_table_is_kept(table, tmp_path / Path(name).name)
     assert_times_grow(table)
 
 
@@ -110,12 +110,12 @@ def commits(table: Table) -> tuple[Any, ...]:
     return snapshot.timeline.commits
 
 
-def assert_metadata_table_is_gone(table: Table, folder: Path) -> None:
-    """Check that no metadata table is left, because it would lack our commits."""
-    assert not table.config.has_metadata_table
-    assert not (folder / ".hoodie/metadata").exists()
+def assert_metadata_table_is_kept(table: Table, folder: Path) -> None:
+    """Check that a metadata table of Hudi's lists our files, too."""
+    assert (folder / ".hoodie/metadata").exists() is table.config.has_metadata_table
+    assert table.config.get("hoodie.table.metadata.partitions") == ("files" if table.config.version == 6 else "")
+    assert not table.check(contents=False)
     assert not (folder / ".hoodie/hoodie.properties.backup").exists()
-    assert not (folder / ".hoodie/.hoodie.properties.crc").exists()
 
 
 @pytest.mark.parametrize("name", TABLES)

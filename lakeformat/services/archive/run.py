@@ -46,6 +46,7 @@ from lakeformat.timeline.timeline import Timeline
 from lakeformat.timeline.void_commits import list_logs
 from lakeformat.transaction import claims
 from lakeformat.transaction.decisions import LATEST_REQUEST_MS, Decision, DecisionState, Kind, decide
+from lakeformat.transaction.metadata_commits import find_archive_limit
 from lakeformat.transaction.rollback import delete_files_of
 from lakeformat.transaction.undo import list_remaining_logs
 
@@ -172,9 +173,10 @@ class ArchiveSession:
         pending = next((i for i in before.pending if i.action in _BLOCKING_ACTIONS), None)
         if pending is not None:
             return (), f"{self.store.path(pending)} is pending"
-        if config.has_metadata_table:
-            return (), "the table has a metadata table, whose compactions decide what may be archived"
         chosen = self._choose_due(config, before, requested)
+        if config.has_metadata_table:
+            limit = find_archive_limit(self.store)
+            chosen = tuple(takewhile(lambda instant: instant.time < limit, chosen))
         entries = {entry.name: entry for entry in self.storage.list(self.store.layout.folder) if not entry.is_folder}
         chosen = self._keep_young(chosen, entries)
         if not chosen:

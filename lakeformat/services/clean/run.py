@@ -26,6 +26,7 @@ from lakeformat.display import FILES, progress
 from lakeformat.errors import LakeformatError, StorageError, WriteConflictError
 from lakeformat.file_system_view.context import TableContext
 from lakeformat.locks import lock_table
+from lakeformat.metadata_table.deltacommit import rows_of_files
 from lakeformat.model.files import PARTITION_MARKER, BaseFileName, FileGroupId, LogFileName, join_path
 from lakeformat.model.instant import Action, Instant, State
 from lakeformat.model.table_config import TableConfig
@@ -53,9 +54,9 @@ from lakeformat.storage.port import Lease, Storage, check_path
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.transaction import claims
 from lakeformat.transaction.claims import keep_alive
-from lakeformat.transaction.commit_listeners import drop_metadata_table
 from lakeformat.transaction.conflict import conflict_of
 from lakeformat.transaction.decisions import Decision, DecisionState, Kind, decide, settle
+from lakeformat.transaction.metadata_commits import add_files
 
 __all__ = ["CleanResult", "CleanSession", "Deleter", "delete_in_process", "read_last_clean"]
 
@@ -459,9 +460,7 @@ class CleanSession:
         claims.decide_claimed(self.store, clean, check)
 
     def _start(self, clean: Instant, plan: CleanPlan) -> Instant:
-        """Make the clean inflight. Drop Hudi's metadata table first, because it would list the deleted files."""
-        if drop_metadata_table(self.store, self.context.clock):
-            _LOG.info("dropped the metadata table: it would list files that clean %s deletes", clean.time)
+        """Make the clean inflight."""
         # Write the plan to the inflight file too: Hudi 0.15 cannot archive a clean of layout 1 without it.
         data = None if self.store.layout.has_completion_times else encode_clean_plan(plan, self.storage.location)
         return self.store.start(clean, data)
@@ -514,6 +513,9 @@ class CleanSession:
             partitions=(*partitions, *bare),
             extra=work.plan.extra,
         )
+        deleted = [(path, name) for path, names in names_of.items() for name in names]
+        rows = rows_of_files((), deleted, removed=sorted(gone))
+        add_files(self.store, self.context.clock, work.instant.time, rows)
         self._decide_completion(work.instant, metadata)
         claims.release(self.storage, work.instant.time)
 

@@ -32,10 +32,10 @@ from lakeformat.services.doctor.metadata_checks import check_metadata_table
 from lakeformat.storage.port import own_path
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.transaction import claims
-from lakeformat.transaction.commit_listeners import drop_metadata_table
 from lakeformat.transaction.decisions import settle
 from lakeformat.transaction.lost_writes import LostWrite
 from lakeformat.transaction.markers import prepare_partition
+from lakeformat.transaction.metadata_commits import drop_metadata_table
 from lakeformat.transaction.rollback import recover
 
 __all__ = ["REMOVED", "DoctorSession"]

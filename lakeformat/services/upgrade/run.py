@@ -42,8 +42,9 @@ from lakeformat.timeline.timeline import Timeline
 from lakeformat.timeline.timeline_layout import LAYOUT_1, LAYOUT_2, TimelineLayout, layout_of
 from lakeformat.timeline.void_commits import encode_void, is_void
 from lakeformat.transaction import claims
-from lakeformat.transaction.commit_listeners import drop_metadata_table, write_properties
 from lakeformat.transaction.decisions import Decision, DecisionState, Kind, decide, prepare_removal, read_state
+from lakeformat.transaction.metadata_commits import drop_metadata_table
+from lakeformat.transaction.properties_file import write_properties
 from lakeformat.transaction.rollback import delete_files_of, recover
 from lakeformat.write.plan.table_settings import key_settings
 

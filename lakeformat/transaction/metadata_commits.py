@@ -1,0 +1,174 @@
+"""What actions of this table do to Hudi's metadata table: they add to it, take back from it, or drop it.
+
+Hudi's writers list files through the metadata table. If it lacked a commit, they would not see the commit's files and
+would lose its rows (table-version-6, section 7). Therefore each action writes a deltacommit of its own instant time
+before it becomes visible, and its undo removes that deltacommit before the action's pending files. What cannot be
+maintained is dropped before the action becomes visible: one partition of the metadata table, or all of it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+from contextlib import suppress
+from typing import Final
+
+import pyarrow as pa
+
+from lakeformat.errors import CorruptTableError, UnsupportedTableError
+from lakeformat.metadata_table.compaction import compact, is_compaction_due, last_compaction, remove_old_slices
+from lakeformat.metadata_table.deltacommit import (
+    MetadataChanges,
+    remove_deltacommit,
+    write_deltacommit,
+)
+from lakeformat.metadata_table.metadata_table import MetadataTable, open_metadata_table
+from lakeformat.metadata_table.names import FOLDER, MetadataPartition
+from lakeformat.model.table_config import METADATA_INFLIGHT, METADATA_PARTITIONS, PROPERTIES_PATH, TableConfig
+from lakeformat.storage.port import Clock
+from lakeformat.timeline.store import TimelineStore
+from lakeformat.timeline.timeline import Timeline
+from lakeformat.transaction.properties_file import write_properties
+
+__all__ = ["add_files", "drop_metadata_table", "find_archive_limit", "take_back", "take_back_late"]
+
+_LOG: Final = logging.getLogger("lakeformat.write")
+#: The partitions that writes maintain.
+_MAINTAINED: Final = frozenset({MetadataPartition.FILES.value})
+#: Most log files of a file group before a compaction (Hudi: ``hoodie.metadata.compact.max.delta.commits``).
+_MOST_LOGS: Final = 10
+_COST: Final = "Hudi reads without them until a Hudi writer whose options ask for them builds them again from all files"
+
+
+def drop_metadata_table(store: TimelineStore, clock: Clock) -> bool:
+    """Remove the metadata table from the properties, then delete its folder. Return whether there was one."""
+    storage = store.storage
+    config = store.config() if storage.has_lock else store.known_config
+    if not storage.has_lock and not config.has_metadata_table:
+        return False  # A folder without the property is one that readers ignore; repair() removes it.
+    if config.has_metadata_table:
+        version = None if storage.has_lock else storage.read_versioned(PROPERTIES_PATH)[1]
+        config = store.config()
+        kept = {k: v for k, v in config.values.items() if k not in {METADATA_PARTITIONS, METADATA_INFLIGHT}}
+        write_properties(store, kept, clock, version)
+    if storage.info(FOLDER) is not None:
+        storage.delete_folder(FOLDER)
+        return True
+    return config.has_metadata_table
+
+
+def add_files(store: TimelineStore, clock: Clock, instant_time: str, rows: pa.Table) -> None:
+    """Write what a pending action does to the table's files into the metadata table, if there is one.
+
+    Drop partitions that are not maintained; drop the metadata table if it cannot be read. A warning says so. Under a
+    lock, call it while the lock is held.
+
+    Args:
+        rows: the result of `rows_of_files`.
+    """
+    config = _config(store)
+    if not config.has_metadata_table:
+        if store.storage.has_lock and store.storage.info(FOLDER) is not None:
+            store.storage.delete_folder(FOLDER)
+        return
+    timeline = store.load()  # Before the metadata table is opened: see `compact`.
+    try:
+        table = open_metadata_table(store.storage, config, timeline)
+        if table is None:
+            raise CorruptTableError("its partition files is missing or not complete")
+        names = {*table.names, *_names(config, METADATA_INFLIGHT)}
+        if lost := names - _MAINTAINED:
+            _drop_partitions(store, clock, lost)
+        if is_compaction_due(table, _MOST_LOGS):
+            table = _compact(table, config, timeline, instant_time)
+        if instant_time not in table.instants.completions:
+            if instant_time in table.instants.times:
+                remove_deltacommit(table, instant_time)  # An earlier try has died.
+            write_deltacommit(table, instant_time, MetadataChanges({MetadataPartition.FILES: rows}, {}), clock)
+    except (CorruptTableError, UnsupportedTableError) as error:
+        drop_metadata_table(store, clock)
+        _LOG.warning(
+            "dropped the metadata table of %s, which could not be maintained by %s (%s): Hudi lists folders, and reads "
+            "without statistics and indexes, until a Hudi writer with hoodie.metadata.enable=true builds it again",
+            store.storage.location,
+            instant_time,
+            error,
+        )
+
+
+def _compact(table: MetadataTable, config: TableConfig, timeline: Timeline, instant_time: str) -> MetadataTable:
+    """Compact the metadata table, if that is possible now. Return it as it is afterwards."""
+    if not compact(table, timeline, instant_time):
+        return table
+    after = open_metadata_table(table.storage, config, timeline)
+    assert after is not None  # noqa: S101  It was opened before.
+    remove_old_slices(after, min(instant.time for instant in (*timeline.instants, *timeline.voids)))
+    return after
+
+
+def _config(store: TimelineStore) -> TableConfig:
+    return store.config() if store.storage.has_lock else store.known_config
+
+
+def _names(config: TableConfig, key: str) -> list[str]:
+    return [name.strip() for name in config.get(key).split(",") if name.strip()]
+
+
+def _drop_partitions(store: TimelineStore, clock: Clock, lost: Collection[str]) -> None:
+    """Remove partitions of the metadata table: from the properties, so that no reader uses them, then their folders."""
+    storage = store.storage
+    version = None if storage.has_lock else storage.read_versioned(PROPERTIES_PATH)[1]
+    values = dict(store.config().values)
+    for key in (METADATA_PARTITIONS, METADATA_INFLIGHT):
+        if kept := [name for name in _names(TableConfig(values), key) if name not in lost]:
+            values[key] = ",".join(kept)
+        else:
+            values.pop(key, None)
+    write_properties(store, values, clock, version)
+    for name in sorted(lost):
+        storage.delete_folder(f"{FOLDER}/{name}")
+    _LOG.warning(
+        "dropped %s from the metadata table of %s, because writes do not maintain them: %s",
+        ", ".join(sorted(lost)),
+        storage.location,
+        _COST,
+    )
+
+
+def take_back(store: TimelineStore, instant_time: str) -> None:
+    """Remove what an action that is undone has added. Call it before the action's pending files are removed."""
+    table = _open(store)
+    if table is not None:
+        remove_deltacommit(table, instant_time)
+
+
+def take_back_late(store: TimelineStore, undone: Collection[str]) -> None:
+    """Remove deltacommits that slow writers have added after they were undone.
+
+    Args:
+        undone: times of the instants that were undone for good.
+    """
+    table = _open(store) if undone else None
+    if table is not None:
+        for instant_time in sorted(table.instants.times & frozenset(undone)):
+            remove_deltacommit(table, instant_time)
+
+
+def find_archive_limit(store: TimelineStore) -> str:
+    """Return the time from which on instants must stay on the timeline of a table that has a metadata table.
+
+    In version 6 readers count a log block of the metadata table only if its instant is on the table's timeline. Its
+    last compaction has merged all blocks before. Hudi: ``TimelineArchiverV2.getInstantsToArchive``.
+    """
+    table = _open(store)
+    return "" if table is None else last_compaction(table)
+
+
+def _open(store: TimelineStore) -> MetadataTable | None:
+    """Open the metadata table. Return None if there is none or it is damaged: then the next commit drops it."""
+    config = _config(store)
+    if not config.has_metadata_table:
+        return None
+    with suppress(CorruptTableError, UnsupportedTableError):
+        return open_metadata_table(store.storage, config, store.load())
+    return None

@@ -1,0 +1,43 @@
+"""Replacement of ``hoodie.properties``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timezone
+
+from lakeformat.codec import properties
+from lakeformat.errors import WriteConflictError
+from lakeformat.model.table_config import PROPERTIES_PATH
+from lakeformat.storage.port import Clock, Version, VersionChangedError
+from lakeformat.timeline.store import TimelineStore
+
+__all__ = ["write_properties"]
+
+
+def write_properties(
+    store: TimelineStore, values: Mapping[str, str], clock: Clock, version: Version | None = None
+) -> None:
+    """Replace ``hoodie.properties``. Keep a backup copy meanwhile. Call it under the table's lock.
+
+    Args:
+        version: the version of the file that is to be replaced, on storage without locks; None for any version.
+
+    Raises:
+        WriteConflictError: the file has another version.
+    """
+    storage = store.storage
+    updated = datetime.fromtimestamp(clock.now_ms() / 1000, timezone.utc).isoformat().replace("+00:00", "Z")
+    data = properties.encode(dict(values), comments=[f"Updated at {updated}"])
+    backup = f"{PROPERTIES_PATH}.backup"
+    storage.replace(backup, storage.read(PROPERTIES_PATH))
+    try:
+        if version is None:
+            storage.replace(PROPERTIES_PATH, data)
+        else:
+            storage.replace_if(PROPERTIES_PATH, data, version)
+    except VersionChangedError:
+        storage.delete(backup)
+        raise WriteConflictError(
+            f"another process has changed {storage.location}/{PROPERTIES_PATH} meanwhile; run this again"
+        ) from None
+    storage.delete(backup)

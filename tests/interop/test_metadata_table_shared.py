@@ -1,0 +1,103 @@
+"""Tables whose metadata table Apache Hudi made: lakeformat and Hudi write in turn, and both keep it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import lakeformat
+from tests.helpers import hudi_rs
+from tests.helpers.hudi_spark import Hudi
+from tests.helpers.tables import a_schema
+from tests.metadata_table.test_fixtures import open_table
+
+pytestmark = pytest.mark.interop
+
+SCHEMA = a_schema(id="int64", name="string", ts="int64", p="string")
+Rows = dict[int, dict[str, object]]
+#: Hudi's options: only the partition ``files``, and the metadata table on for reads, too.
+THEIRS = {
+    "hoodie.metadata.enable": "true",
+    "hoodie.metadata.index.column.stats.enable": "false",
+    "hoodie.metadata.index.partition.stats.enable": "false",
+    "hoodie.write.auto.upgrade": "false",
+    "hoodie.clean.automatic": "false",
+    "hoodie.datasource.write.recordkey.field": "id",
+    "hoodie.datasource.write.partitionpath.field": "p",
+    "hoodie.datasource.write.precombine.field": "ts",
+    "hoodie.table.name": "shared",
+}
+KINDS = [
+    pytest.param(6, "COPY_ON_WRITE", id="v6-cow"),
+    pytest.param(6, "MERGE_ON_READ", id="v6-mor"),
+    pytest.param(8, "COPY_ON_WRITE", id="v8-cow", marks=pytest.mark.nightly),
+    pytest.param(8, "MERGE_ON_READ", id="v8-mor", marks=pytest.mark.nightly),
+    pytest.param(9, "COPY_ON_WRITE", id="v9-cow"),
+    pytest.param(9, "MERGE_ON_READ", id="v9-mor"),
+]
+
+
+def rows(number: int) -> pa.Table:
+    ids = [1, 2, 10 + number % 7, 100 + number]
+    values = [[f"n{number}"] * 4, [number] * 4, ["x", "y", "z", f"q{number % 3}"]]
+    return pa.table([ids, *values], schema=SCHEMA)
+
+
+def by_id(table: pa.Table) -> Rows:
+    found = table.select(SCHEMA.names).to_pylist()
+    assert len({row["id"] for row in found}) == len(found)
+    return {row["id"]: row for row in found}
+
+
+def steps(ours: lakeformat.Table) -> list[tuple[str, Callable[[], object]]]:
+    """Return the services to run in turn."""
+    return [
+        ("clean", lambda: ours.clean(commits=1)),
+        ("cluster", lambda: ours.cluster(by=["id"])),
+        ("compact", lambda: ours.compact() if ours.config.table_type.value == "MERGE_ON_READ" else None),
+        ("archive", ours.archive),
+    ]
+
+
+@pytest.mark.parametrize(("version", "kind"), KINDS)
+def test_both_keep_the_metadata_table(version: int, kind: str, hudi: Hudi, tmp_path: Path) -> None:
+    if version > 6 and hudi.version == "0.15.0":
+        pytest.skip("0.15.0 knows version 6 alone")
+    path = tmp_path / "t"
+    theirs = {**THEIRS, "hoodie.datasource.write.table.type": kind, "hoodie.write.table.version": str(version)}
+    hudi.write(path, rows(0), "upsert", **theirs)
+    born = first_instants(path)
+    ours = lakeformat.open(path)
+    model = by_id(rows(0))
+    services = steps(ours)
+    for number in range(1, 31):
+        if number % 5 == 0:
+            hudi.write(path, rows(number), "upsert", **theirs)
+            model |= by_id(rows(number))
+        elif number % 5 == 3:
+            gone = rows(number).slice(0, 1)
+            ours.delete(gone)
+            model = {key: row for key, row in model.items() if key not in by_id(gone)}
+        else:
+            ours.upsert(rows(number))
+            model |= by_id(rows(number))
+        if number % 3 == 0:
+            services[number // 3 % len(services)][1]()
+        assert ours.check().findings == ()
+        assert by_id(ours.to_arrow()) == model
+        if number % 5 in {0, 4}:
+            assert by_id(hudi.read(path, options={"hoodie.metadata.enable": "true"})) == model
+    table = open_table(path)
+    assert table is not None
+    assert table.names == ("files",)
+    assert first_instants(path) == born or table.instants.oldest > min(born)
+    hudi_rs.assert_same_rows(ours)
+
+
+def first_instants(path: Path) -> list[str]:
+    """Return the instants that filled the metadata table. Others would show that it was built again."""
+    files = (path / ".hoodie" / "metadata").rglob("00000000000000*.deltacommit")
+    return sorted(file.name for file in files)

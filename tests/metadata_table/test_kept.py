@@ -1,0 +1,191 @@
+"""Actions of lakeformat keep the metadata tables that Hudi made: what they list is what the folders have."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import lakeformat
+from lakeformat.metadata_table.compaction import last_compaction
+from lakeformat.metadata_table.names import FOLDER, MetadataPartition
+from lakeformat.storage import LocalStorage
+from tests.helpers import hudi_rs
+from tests.helpers.faulty import Crash, Fault, FaultyStorage, Mode, at
+from tests.helpers.fixture_tables import names, unpack
+from tests.helpers.flights import open_at
+from tests.metadata_table.test_fixtures import open_table
+
+TABLES = names("hudi_metadata")
+LAYOUTS = ["v6_mor_compacted", "v8_cow_clustered", "v9_mor_compacted"]
+Rows = dict[str, dict[str, Any]]
+
+
+def rows_of(table: lakeformat.Table, **options: str) -> Rows:
+    found = table.to_arrow(**options).to_pylist()
+    rows = {row["id"]: row for row in found}
+    assert len(rows) == len(found)
+    return rows
+
+
+def assert_kept(path: Path) -> None:
+    """Check that reads list from the metadata table, that it lists what the folders have, and that rows are equal."""
+    metadata = open_table(path)
+    assert metadata is not None
+    assert metadata.names == ("files",)
+    table = lakeformat.open(path)
+    assert table.check().findings == ()
+    shutil.rmtree(path / ".hoodie/.lakeformat/index", ignore_errors=True)
+    listed = lakeformat.open(path)
+    assert "metadata table" in str(listed.snapshot().source)
+    folders = lakeformat.open(path, **{"hoodie.metadata.enable": "false"})
+    assert "folders" in str(folders.snapshot().source)
+    assert rows_of(listed) == rows_of(folders)
+
+
+def actions(table: lakeformat.Table, rows: pa.Table) -> Mapping[str, Callable[[], object]]:
+    """Return the actions to run in turn, in an order in which each has something to do."""
+    new = rows.set_column(0, "id", pa.array([f"new{number}" for number in range(len(rows))]))
+    mor = table.config.table_type.value == "MERGE_ON_READ"
+    return {
+        "upsert": lambda: table.upsert(rows.slice(0, 3)),
+        "insert": lambda: table.insert(new.slice(0, 3)),
+        "bulk_insert": lambda: table.bulk_insert(new.slice(3)),
+        "delete": lambda: table.delete(where="id = 'new1'"),
+        "update": lambda: table.update({"qty": 7}, where="id = 'new2'"),
+        "cluster": lambda: table.cluster(by=["qty", "ts"]),
+        "savepoint": lambda: table.savepoint(table.history()[0].instant_time),
+        "upsert again": lambda: table.upsert(rows),
+        "compact": lambda: table.compact() if mor else None,
+        "insert_overwrite": lambda: table.insert_overwrite(rows.slice(0, 2)),
+        "delete_savepoint": lambda: table.delete_savepoint(table.savepoints()[0].instant_time),
+        "clean": lambda: table.clean(commits=1),
+        "delete_partitions": lambda: table.delete_partitions("region=us") if table.config.partition_fields else None,
+        "upsert after": lambda: table.upsert(rows.slice(0, 4)),
+        "clean after": lambda: table.clean(commits=1),
+        "archive": lambda: table.archive(min_commits=2, max_commits=3),
+        "overwrite": lambda: table.overwrite(rows),
+    }
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_action_keeps_the_list_of_files(name: str, tmp_path: Path) -> None:
+    path = unpack(name, tmp_path)
+    table = lakeformat.open(path)
+    rows = table.to_arrow(where="region <> 'mars'")  # Hudi has left a row of this region in the partition of another.
+    for action in actions(table, rows).values():
+        action()
+        assert_kept(path)
+    assert rows_of(table) == {row["id"]: row for row in rows.to_pylist()}
+    hudi_rs.assert_same_rows(table)
+
+
+def test_partitions_that_writes_do_not_maintain_are_dropped_by_name(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = unpack("hudi_metadata/v9_mor_compacted", tmp_path)
+    table = lakeformat.open(path)
+    with caplog.at_level(logging.WARNING, "lakeformat.write"):
+        table.upsert(table.to_arrow().slice(0, 1))
+        table.upsert(table.to_arrow().slice(0, 1))
+    (text,) = (record.getMessage() for record in caplog.records if "metadata table" in record.getMessage())
+    assert "bloom_filters, column_stats, partition_stats, record_index" in text
+    folders = {folder.name for folder in (path / FOLDER).iterdir() if folder.is_dir()}
+    assert folders == {".hoodie", "files"}
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_it_is_compacted_and_cleaned_and_lets_the_table_archive(name: str, tmp_path: Path) -> None:
+    path = unpack(f"hudi_metadata/{name}", tmp_path)
+    short = {"hoodie.cleaner.commits.retained": 1, "hoodie.keep.min.commits": 2, "hoodie.keep.max.commits": 3}
+    rows = lakeformat.open(path).to_arrow()
+    for number in range(60):
+        lakeformat.open(path, **short).upsert(rows.slice(number % len(rows), 2))
+    assert_kept(path)
+    metadata = open_table(path)
+    assert metadata is not None
+    assert last_compaction(metadata) > "2026112"
+    files = [file for file in (path / FOLDER / "files").iterdir() if not file.name.endswith(".crc")]
+    assert len(files) < 40
+    assert len(metadata.instants.times) < 80  # Of 120 deltacommits and more than ten compactions.
+    assert len(lakeformat.open(path).snapshot().timeline.commits) < 30
+    hudi_rs.assert_same_rows(lakeformat.open(path))
+
+
+def prepare(name: str, folder: Path) -> tuple[Path, Rows, pa.Table]:
+    """Return a table whose next write compacts its metadata table."""
+    path = unpack(f"hudi_metadata/{name}", folder)
+    rows = lakeformat.open(path).to_arrow()
+    while len(open_table(path).list_slices(MetadataPartition.FILES)[0].logs) <= 10:  # type: ignore[union-attr]
+        lakeformat.open(path).upsert(rows.slice(0, 2))
+    return path, rows_of(lakeformat.open(path)), rows
+
+
+def changed(rows: pa.Table) -> pa.Table:
+    later = pa.array([value + 1_000_000 for value in rows["ts"].to_pylist()], rows["ts"].type)
+    return rows.set_column(rows.schema.get_field_index("ts"), "ts", later)
+
+
+@pytest.mark.parametrize("mode", [pytest.param(Mode.TORN, marks=pytest.mark.slow), Mode.AFTER])
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_writer_that_dies_at_a_call_for_the_metadata_table_leaves_it_whole(
+    name: str, mode: Mode, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    path, before, rows = prepare(name, tmp_path)
+    write = changed(rows.slice(0, 5))
+    recording = FaultyStorage(LocalStorage(shutil.copytree(path, tmp_path / "recorded")))
+    open_at(recording, "writer").upsert(write)
+    after = rows_of(lakeformat.open(tmp_path / "recorded"))
+    assert after != before
+    calls = recording.calls
+    first = next(number for number, call in enumerate(calls) if FOLDER in call.path)
+    deaths = [number for number, call in enumerate(calls) if call.changes and number >= first]
+    assert any("compaction" in calls[number].path for number in deaths)
+    for number in deaths:
+        copy = shutil.copytree(path, tmp_path / f"{number}")
+        with pytest.raises(Crash):
+            open_at(FaultyStorage(LocalStorage(copy), Fault(at(number), mode)), "writer").upsert(write)
+        seen = rows_of(lakeformat.open(copy))
+        assert seen in (before, after), calls[number]
+        open_at(LocalStorage(copy), "next").upsert(rows.slice(7, 1))
+        assert_kept(copy)
+        assert rows_of(lakeformat.open(copy)).keys() == seen.keys()
+        shutil.rmtree(copy)
+    record_property("crashes", len(deaths))
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_a_damaged_one_is_dropped_and_the_write_goes_on(
+    name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = unpack(f"hudi_metadata/{name}", tmp_path)
+    (path / FOLDER / ".hoodie/hoodie.properties").unlink()
+    table = lakeformat.open(path)
+    rows = table.to_arrow()
+    with caplog.at_level(logging.WARNING, "lakeformat.write"):
+        table.upsert(changed(rows))
+    assert "could not be maintained" in caplog.text
+    assert not (path / FOLDER).exists()
+    assert not table.config.has_metadata_table
+    assert rows_of(table) == {row["id"]: row for row in changed(rows).to_pylist()}
+
+
+def test_a_rollback_removes_the_deltacommit_of_a_dead_writer(tmp_path: Path) -> None:
+    path, _, rows = prepare("v9_mor_compacted", tmp_path)
+    storage = LocalStorage(str(path))
+
+    def is_commit(_: int, call: Any) -> bool:
+        return bool(call.changes) and call.path.startswith(".hoodie/timeline") and call.path.endswith(".deltacommit")
+
+    with pytest.raises(Crash):
+        open_at(FaultyStorage(storage, Fault(is_commit, Mode.BEFORE)), "writer").upsert(rows.slice(0, 2))
+    (dead,) = lakeformat.open(path).snapshot().timeline.pending
+    assert list((path / FOLDER).rglob(f"*{dead.time}_*.deltacommit"))
+    open_at(storage, "next").upsert(rows.slice(5, 1))
+    assert not list((path / FOLDER).rglob(f"{dead.time}*"))
+    assert_kept(path)
