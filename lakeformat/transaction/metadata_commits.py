@@ -125,6 +125,7 @@ def _drop_partitions(store: TimelineStore, clock: Clock, lost: Collection[str]) 
         else:
             values.pop(key, None)
     write_properties(store, values, clock, version)
+    store.config()  # So that the next write of this process knows it.
     for name in sorted(lost):
         storage.delete_folder(f"{FOLDER}/{name}")
     _LOG.warning(

@@ -12,13 +12,14 @@ import pyarrow as pa
 import pytest
 
 import lakeformat
+from lakeformat.errors import WriteConflictError
 from lakeformat.metadata_table.compaction import last_compaction
 from lakeformat.metadata_table.names import FOLDER, MetadataPartition
 from lakeformat.storage import LocalStorage
 from tests.helpers import hudi_rs
-from tests.helpers.faulty import Crash, Fault, FaultyStorage, Mode, at
+from tests.helpers.faulty import Call, Crash, Fault, FaultyStorage, Mode, UnlockedStorage, at, once
 from tests.helpers.fixture_tables import names, unpack
-from tests.helpers.flights import open_at
+from tests.helpers.flights import grow_old, open_at
 from tests.metadata_table.test_fixtures import open_table
 
 TABLES = names("hudi_metadata")
@@ -109,12 +110,58 @@ def test_it_is_compacted_and_cleaned_and_lets_the_table_archive(name: str, tmp_p
     assert_kept(path)
     metadata = open_table(path)
     assert metadata is not None
-    assert last_compaction(metadata) > "2026112"
     files = [file for file in (path / FOLDER / "files").iterdir() if not file.name.endswith(".crc")]
     assert len(files) < 40
     assert len(metadata.instants.times) < 80  # Of 120 deltacommits and more than ten compactions.
     assert len(lakeformat.open(path).snapshot().timeline.commits) < 30
     hudi_rs.assert_same_rows(lakeformat.open(path))
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_writers_without_a_lock_keep_it_too(name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = unpack(f"hudi_metadata/{name}", tmp_path)
+    rows = lakeformat.open(path).to_arrow()
+    first = open_table(path)
+    assert first is not None
+    tables = [open_at(UnlockedStorage(str(path)), f"writer {number}") for number in range(2)]
+    with caplog.at_level(logging.WARNING, "lakeformat.write"):
+        for number in range(24):
+            tables[number % 2].upsert(rows.slice(number % len(rows), 2))
+        tables[0].clean(commits=1)
+    assert sum("from the metadata table" in record.getMessage() for record in caplog.records) == 1
+    metadata = open_table(path)
+    assert metadata is not None
+    is_compacted = last_compaction(metadata) > last_compaction(first)
+    assert is_compacted == metadata.instants.has_completion_times  # In layout 1 that needs a lock.
+    assert_kept(path)
+
+
+def test_the_deltacommit_of_a_writer_that_was_undone_in_its_sleep_is_removed(tmp_path: Path) -> None:
+    path = unpack("hudi_metadata/v9_mor_compacted", tmp_path)
+    storage = UnlockedStorage(str(path))
+    rows = lakeformat.open(path).to_arrow()
+
+    def is_deltacommit(call: Call) -> bool:
+        return call.name == "create" and FOLDER in call.path and call.path.endswith(".deltacommit.requested")
+
+    def undo(call: Call) -> None:
+        slept.append(call)
+        grow_old(path)
+        open_at(storage, "next").upsert(rows.slice(5, 1))
+
+    def is_published(_: int, call: Call) -> bool:
+        return call.name == "replace_if" and "state" in call.path and bool(slept)
+
+    slept: list[Call] = []
+    dying = FaultyStorage(storage, Fault(is_published, Mode.BEFORE), meanwhile=once(is_deltacommit, undo))
+    with pytest.raises((Crash, WriteConflictError)):
+        open_at(dying, "writer").upsert(rows.slice(0, 2))
+    (call,) = slept
+    undone = call.path.rpartition("/")[2].partition(".")[0]
+    assert list((path / FOLDER).rglob(f"{undone}_*.deltacommit"))
+    open_at(storage, "last").upsert(rows.slice(6, 1))
+    assert not list((path / FOLDER).rglob(f"*{undone}*"))
+    assert_kept(path)
 
 
 def prepare(name: str, folder: Path) -> tuple[Path, Rows, pa.Table]:
