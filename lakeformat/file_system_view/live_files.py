@@ -24,6 +24,7 @@ __all__ = [
     "LiveFiles",
     "Portion",
     "SlicesByPartition",
+    "StoredStatistics",
     "file_columns",
     "file_objects",
     "log_slice_flags",
@@ -97,6 +98,18 @@ class LiveFiles(Protocol):
         Args:
             columns: paths of the columns whose bounds the portions contain, if they are known.
             predicate: portions without a match may be left out.
+        """
+
+
+class StoredStatistics(Protocol):
+    """Column bounds that are stored apart from the list of files."""
+
+    def read(self, files: pa.Table, columns: Sequence[str]) -> Mapping[str, ColumnBounds]:
+        """Return a mapping of column path to bounds with an entry per file.
+
+        Args:
+            files: a table with `FILE_COLUMNS`.
+            columns: paths of columns.
         """
 
 
@@ -174,15 +187,17 @@ class ListedFiles:
 
 @dataclass(frozen=True)
 class ListedTable:
-    """Live base files that the metadata table lists. Their column bounds are not known.
+    """Live base files that the metadata table lists.
 
     Memory: about 100 bytes per file.
 
     Attributes:
         table: a table with `FILE_COLUMNS`, sorted by partition path and file id.
+        statistics: the column bounds; None if they are not known.
     """
 
     table: pa.Table
+    statistics: StoredStatistics | None = None
 
     @cached_property
     def _ranges(self) -> Mapping[str, tuple[int, int]]:
@@ -217,12 +232,12 @@ class ListedTable:
         return file_objects(self.table.slice(*self._ranges.get(partition_path, (0, 0))))
 
     def bounds_in(self, partition_path: str, column: str) -> ColumnBounds | None:
-        """Return None: the listing gives no bounds."""
+        """Return None: the bounds are used by reads only."""
         return None
 
     def portions(self, columns: Sequence[str] = (), predicate: Predicate | None = None) -> Iterator[Portion]:
         """Yield all files as one portion."""
-        yield Portion(self.table)
+        yield Portion(self.table, self.statistics.read(self.table, columns) if self.statistics and columns else {})
 
 
 @dataclass(frozen=True)

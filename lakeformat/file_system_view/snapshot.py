@@ -35,6 +35,7 @@ from lakeformat.file_system_view.live_files import (
     file_objects,
 )
 from lakeformat.file_system_view.log_file_stats import add_log_facts
+from lakeformat.file_system_view.metadata_bounds import MetadataBounds
 from lakeformat.file_system_view.schema_history import schema_versions
 from lakeformat.file_system_view.slices import LatestBase, build_slices, check_logs, find_absent_logs
 from lakeformat.file_system_view.table_listing import (
@@ -42,6 +43,7 @@ from lakeformat.file_system_view.table_listing import (
     METADATA_TABLE,
     NOT_USED,
     FileSource,
+    MetadataListing,
     group_text,
     list_metadata_table,
     names_metadata_table,
@@ -56,7 +58,7 @@ from lakeformat.model.commit import CommitMetadata
 from lakeformat.model.files import BaseFile, FileGroupId, FileSlice, LogFile
 from lakeformat.model.instant import COMMIT_ACTIONS, Action, Instant, State, VisibleInstants
 from lakeformat.model.keys import KeySettings
-from lakeformat.model.record import OPERATION
+from lakeformat.model.record import META_COLUMNS, OPERATION
 from lakeformat.model.table_config import CREATE_SCHEMA, PROPERTIES_PATH, TableConfig, TableType
 from lakeformat.predicate import Predicate
 from lakeformat.public import public
@@ -277,14 +279,14 @@ def list_snapshot(
     """
     is_past = is_time_travel or as_of is not None
     request = _SnapshotRequest(store, config, whole, as_of, is_past, needed_times)
-    files, source = None, FOLDERS
+    listed, source = None, FOLDERS
     if not use_metadata_table and names_metadata_table(config):
         source = NOT_USED
     elif use_metadata_table:
-        files, source = list_metadata_table(store.storage, config, whole, is_past=is_past)
-    if files is not None:
+        listed, source = list_metadata_table(store.storage, config, whole, is_past=is_past)
+    if listed is not None:
         try:
-            return request.make_from_metadata_table(files)
+            return request.make_from_metadata_table(listed)
         except (CorruptTableError, InstantNotAvailableError, FileNotFoundError) as error:
             source = FileSource(FOLDERS.name, f"the metadata table cannot be used: {error}", is_damage=True)
     found = request.make_snapshot(list_files(store.storage), source)
@@ -329,18 +331,18 @@ class _SnapshotRequest:
                 live = add_log_facts(slices, commits, timeline.completion_time if tells else None)
         return self._finish(timeline, commits, schema, live, source)
 
-    def make_from_metadata_table(self, files: pa.Table) -> Snapshot:
-        """Build the snapshot from the result of `list_metadata_table`. Raise the errors of `list_snapshot`.
+    def make_from_metadata_table(self, listed: MetadataListing) -> Snapshot:
+        """Build the snapshot from a listing of the metadata table. Raise the errors of `list_snapshot`.
 
         The files of a copy-on-write table stay columns.
         """
         timeline = self.whole if self.as_of is None else self.whole.as_of(self.as_of)
         is_whole = len(timeline.commits) == len(self.whole.commits)
         if self.config.table_type is not TableType.COPY_ON_WRITE or not is_whole:
-            columns = (files[name].to_pylist() for name in ("partition_path", "file_name", "size_bytes"))
+            columns = (listed.files[name].to_pylist() for name in ("partition_path", "file_name", "size_bytes"))
             return self.make_snapshot(make_listing(zip(*columns, strict=True)), METADATA_TABLE)
         commits, promised, replaced = self._read_commits(timeline)
-        table, groups = visible_table(files, timeline, replaced, FileNames(dict(commits)))
+        table, groups = visible_table(listed.files, timeline, replaced, FileNames(dict(commits)))
         named = {FileGroupId(stat.partition_path, stat.file_id) for _, one in promised for stat in one.all_stats()}
         written = pc.is_in(groups, pa.array(map(group_text, named), pa.string()))
         check_complete(
@@ -352,7 +354,12 @@ class _SnapshotRequest:
         )
         last = file_objects(table.slice(max(0, table.num_rows - 1)))
         schema = table_schema(self.store, self.config, timeline.commits, last)
-        return self._finish(timeline, commits, schema, ListedTable(table), METADATA_TABLE)
+        found = self._finish(timeline, commits, schema, ListedTable(table), METADATA_TABLE)
+        if found.schema is None or found.versions:
+            return found  # With schema on read, column ids identify columns, but statistics have their names.
+        meta = [pa.field(name, pa.string()) for name in META_COLUMNS]
+        statistics = MetadataBounds(listed.table, pa.schema([*meta, *found.schema]))
+        return replace(found, live=ListedTable(table, statistics))
 
     def _read_commits(self, timeline: Timeline) -> tuple[_Commits, _Commits, frozenset[FileGroupId]]:
         """Read the commits. Return all, those whose files must exist, and the file groups that they replaced."""

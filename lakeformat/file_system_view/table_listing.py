@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from lakeformat.errors import LakeformatError
 from lakeformat.file_system_view.live_files import FILE_COLUMNS
-from lakeformat.metadata_table.metadata_table import open_metadata_table
+from lakeformat.metadata_table.metadata_table import MetadataTable, open_metadata_table
 from lakeformat.metadata_table.names import MetadataPartition
 from lakeformat.model.files import FileGroupId
 from lakeformat.model.instant import Action
@@ -29,6 +29,7 @@ __all__ = [
     "METADATA_TABLE",
     "NOT_USED",
     "FileSource",
+    "MetadataListing",
     "group_text",
     "list_metadata_table",
     "names_metadata_table",
@@ -70,12 +71,23 @@ def names_metadata_table(config: TableConfig) -> bool:
     return MetadataPartition.FILES.value in names
 
 
+@dataclass(frozen=True, slots=True)
+class MetadataListing:
+    """The files that the metadata table lists.
+
+    Attributes:
+        table: the metadata table.
+        files: the columns ``partition_path``, ``file_name`` and ``size_bytes``, in no order.
+    """
+
+    table: MetadataTable
+    files: pa.Table
+
+
 def list_metadata_table(
     storage: Storage, config: TableConfig, timeline: Timeline, *, is_past: bool
-) -> tuple[pa.Table | None, FileSource]:
-    """Return the files that the metadata table lists: ``partition_path``, ``file_name``, ``size_bytes``, in no order.
-
-    If the folders must be listed, return None and the reason.
+) -> tuple[MetadataListing | None, FileSource]:
+    """Return the files that the metadata table lists. If the folders must be listed, return None and the reason.
 
     Args:
         timeline: all active instants, none of them hidden. Load them before this call: a file of a commit that
@@ -95,7 +107,7 @@ def list_metadata_table(
             return None, _damaged(f"it lacks instant {lacking} of the table")
         if unknown is not None:
             return None, _damaged(f"it has instant {unknown}, which the table does not have")
-        return table.files(), METADATA_TABLE
+        return MetadataListing(table, table.files()), METADATA_TABLE
     except (LakeformatError, OSError) as error:
         return None, _damaged(str(error))
 
@@ -117,7 +129,7 @@ def visible_table(
     """Return the files that `lakeformat.file_system_view.file_groups.visible_files` chooses, as columns.
 
     Args:
-        listed: the result of `list_metadata_table`.
+        listed: `MetadataListing.files`.
         timeline, replaced, file_names: as for `visible_files`.
 
     Returns:

@@ -51,7 +51,9 @@ def _values(statistics: pa.Table, stored: pa.Array, wrapper: str, data_type: pa.
         case "BooleanWrapper" if types.is_boolean(data_type):
             yield stored
         case "IntWrapper" | "LongWrapper" if types.is_integer(data_type):
-            yield stored.cast(data_type, safe=False)
+            narrow = stored.cast(data_type, safe=False)
+            is_same = pc.equal(narrow.cast(pa.int64(), safe=False), stored.cast(pa.int64()))
+            yield pc.if_else(is_same, narrow, pa.scalar(None, data_type))
         case "IntWrapper" | "DateWrapper" | "LocalDateWrapper" if types.is_date32(data_type):
             yield stored.view(data_type)
         case "LongWrapper" | "TimestampMicrosWrapper" if types.is_timestamp(data_type) and data_type.unit == "us":

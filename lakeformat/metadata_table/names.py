@@ -14,6 +14,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakeformat.codec.java import string_hashes
 from lakeformat.storage.port import HOODIE
@@ -28,6 +29,8 @@ __all__ = [
     "file_groups_of",
     "file_id",
     "group_number",
+    "partition_of_key",
+    "partition_prefix",
     "statistics_prefix",
     "stored_partition",
     "table_partition",
@@ -36,6 +39,8 @@ __all__ = [
 FOLDER: Final = f"{HOODIE}/metadata"
 #: Key of the record of `MetadataPartition.FILES` that lists the partitions of the table.
 ALL_PARTITIONS: Final = "__all_partitions__"
+#: Characters of the hash of a column or partition in a key.
+_HASH_CHARACTERS: Final = 12
 #: The partition path of an unpartitioned table, in keys and in `MetadataPartition.FILES`.
 _NO_PARTITION: Final = "."
 
@@ -129,6 +134,16 @@ def table_partition(stored: str) -> str:
 def statistics_prefix(column: str, partition_path: str | None = None) -> str:
     """Return how the keys of the statistics of a column begin, in all partitions or in one."""
     return _short_hash(column) + ("" if partition_path is None else _short_hash(stored_partition(partition_path)))
+
+
+def partition_prefix(partition_path: str) -> str:
+    """Return the part that the keys of all statistics of a partition have in common."""
+    return _short_hash(stored_partition(partition_path))
+
+
+def partition_of_key(keys: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return the result of `partition_prefix` for each key of the statistics of a file."""
+    return pc.utf8_slice_codeunits(keys, _HASH_CHARACTERS, 2 * _HASH_CHARACTERS)
 
 
 def bloom_key(partition_path: str, file_name: str) -> str:

@@ -89,7 +89,8 @@ class ReadPlan:
         bytes_after: bytes of the row groups to read, and of the log files that are merged with them.
         row_groups, row_groups_after: row groups before and after pruning, of the base files whose footers were opened,
             including those with log files; None if no footer was opened.
-        source: where the names of the files come from: ``file index``, ``metadata table`` or ``folders``.
+        source: where the names of the files come from: ``file index``, ``metadata table`` or ``folders``; and for how
+            many files it has the bounds of the filter's columns.
     """
 
     splits: tuple[Split, ...]
@@ -188,7 +189,7 @@ def plan_read(
         bytes_after=sum(part.size_bytes for part in parts) - slices.skipped_bytes,
         row_groups=seen + slices.row_groups if counted else None,
         row_groups_after=left + slices.row_groups_left if counted else None,
-        source=str(snapshot.source),
+        source=f"{snapshot.source}{found.describe_bounds()}",
     )
 
 
@@ -222,6 +223,7 @@ class _Candidates:
         nan_free: for each file, the paths of the filter's float columns that contain no NaN in it.
         slices: slices with log files.
         files_by_name, bytes_by_name: number of slices, and their bytes, after pruning by name.
+        files_with_bounds: number of files for which all bounds of the filter's columns are known.
     """
 
     files: pa.Table = field(default_factory=FILE_COLUMNS.empty_table)
@@ -230,6 +232,11 @@ class _Candidates:
     slices: list[FileSlice] = field(default_factory=list)
     files_by_name: int = 0
     bytes_by_name: int = 0
+    files_with_bounds: int = 0
+
+    def describe_bounds(self) -> str:
+        """Return the number of files with bounds as text; empty if there are none."""
+        return f"; it has the bounds of {self.files_with_bounds:,} files" if self.files_with_bounds else ""
 
 
 def _find_candidates(storage: Storage, snapshot: Snapshot, query: ReadQuery, *, filtered: bool) -> _Candidates:
@@ -270,6 +277,7 @@ def _find_candidates(storage: Storage, snapshot: Snapshot, query: ReadQuery, *, 
         known = np.full(len(flags), all(column in portion.bounds for column in columns))
         for column in portion.bounds.values():
             known &= np.asarray(pc.is_valid(column.null_count))
+        kept.files_with_bounds += int(known.sum()) if columns else 0
         kept.slices += [each for each, flag in zip(portion.slices or (), flags, strict=False) if flag and each]
         flags &= ~merged
         tables.append(portion.files.filter(pa.array(flags)))

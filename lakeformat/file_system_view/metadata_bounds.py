@@ -1,0 +1,119 @@
+"""Bounds of columns from the statistics of the metadata table, for the files of a listing.
+
+Hudi makes the statistics of a file from those of its row groups in the footer. If one row group has none, those of the
+others count for the whole file. Such bounds, and bounds in another order or unit, must not rule a file out. So these
+are not known here, and the files are read:
+
+- floats: a row group with NaN has no bounds;
+- texts of a column with nulls: a row group whose bounds have over 4,096 bytes has none, and takes 1 from the number of
+  nulls;
+- texts with a character from U+E000 on, where Java's order of texts differs from that of UTF-8;
+- timestamps before 1973, which may be milliseconds that were written for a column of microseconds;
+- binary values, whose order differs between releases.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakeformat.errors import LakeformatError
+from lakeformat.metadata_table.bounds import typed_bounds
+from lakeformat.metadata_table.metadata_table import MetadataTable
+from lakeformat.metadata_table.names import MetadataPartition, partition_of_key, partition_prefix
+from lakeformat.predicate import ColumnBounds, path_parts, resolve_column
+
+__all__ = ["MetadataBounds", "bounds_of_files"]
+
+_LOG: Final = logging.getLogger("lakeformat.read")
+#: Characters whose order in Java is not that of UTF-8: those outside the basic plane, and those before which Java has
+#: them.
+_DISPUTED: Final = r"[\x{E000}-\x{10FFFF}]"
+#: As milliseconds this is the year 5138, as microseconds the year 1973.
+_SURELY_MICROSECONDS: Final = 10**14
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataBounds:
+    """The statistics of the files of one table.
+
+    Attributes:
+        table: the metadata table as it was when the files were listed.
+        schema: the columns of the table with the meta columns; bounds get their types.
+    """
+
+    table: MetadataTable
+    schema: pa.Schema
+
+    def read(self, files: pa.Table, columns: Sequence[str]) -> Mapping[str, ColumnBounds]:
+        """Return a mapping of column path to bounds with an entry per file. Leave out columns without statistics.
+
+        If the statistics cannot be read, log one line and return no bounds.
+
+        Args:
+            files: a table with the columns ``partition_path`` and ``name``.
+            columns: paths of columns.
+        """
+        wanted = {
+            path: of for path, of in (resolve_column(column, self.schema) for column in columns) if _is_usable(path, of)
+        }
+        if not wanted or not files.num_rows or not self.table.has(MetadataPartition.COLUMN_STATS):
+            return {}
+        try:
+            rows = self.table.column_stats(list(wanted))
+        except (LakeformatError, OSError) as error:
+            _LOG.warning("%s: no file is skipped by the metadata table: %s", self.table.storage.location, error)
+            return {}
+        found = ((path, rows.filter(pc.equal(rows["column_name"], path)), of) for path, of in wanted.items())
+        return {path: bounds_of_files(files, own, of) for path, own, of in found if len(own)}
+
+
+def _is_usable(path: str, data_type: pa.DataType) -> bool:
+    """Tell whether statistics of the column are used. A name with a dot could be that of a field of a struct."""
+    is_plain = path == ".".join(path_parts(path))
+    types = pa.types
+    return is_plain and not any(no(data_type) for no in (types.is_binary, types.is_floating, types.is_nested))
+
+
+def _file_keys(files: pa.Table) -> pa.Array:
+    """Return a text for each file, of its partition and its name; statistics have the same in their rows."""
+    folders = files["partition_path"].combine_chunks().dictionary_encode()
+    prefixes = pa.array(map(partition_prefix, folders.dictionary.to_pylist()), pa.string())
+    return pc.binary_join_element_wise(prefixes.take(folders.indices), files["name"].combine_chunks(), "/")
+
+
+def bounds_of_files(files: pa.Table, rows: pa.Table, data_type: pa.DataType) -> ColumnBounds:
+    """Return the bounds of one column with an entry per file. They are null if they are not known.
+
+    Args:
+        files: a table with the columns ``partition_path`` and ``name``.
+        rows: rows of `MetadataTable.column_stats` of this column.
+        data_type: the type of the column.
+    """
+    rows = rows.combine_chunks()
+    stored = pc.binary_join_element_wise(partition_of_key(rows["key"]), rows["file_name"], "/").combine_chunks()
+    place = pc.index_in(_file_keys(files), stored)
+    low, high = typed_bounds(rows, data_type)
+    nulls = rows["nulls"].combine_chunks().cast(pa.int64())
+    is_known = np.asarray(low.is_valid()) & np.asarray(high.is_valid()) & _is_true(pc.greater_equal(nulls, 0))
+    if pa.types.is_string(data_type):
+        is_known &= _is_true(pc.equal(nulls, 0))
+        for bound in (low, high):
+            is_known &= ~_is_true(pc.match_substring_regex(bound, _DISPUTED))
+    if pa.types.is_timestamp(data_type):
+        ends = (pc.abs(bound.cast(pa.int64())) for bound in (low, high))
+        is_known &= np.logical_or(*(_is_true(pc.greater_equal(end, _SURELY_MICROSECONDS)) for end in ends))
+    sure = pa.array(is_known)
+    known = [pc.if_else(sure, each, pa.scalar(None, each.type)).take(place) for each in (low, high, nulls)]
+    return ColumnBounds(known[0], known[1], known[2])
+
+
+def _is_true(flags: pa.Array) -> npt.NDArray[np.bool_]:
+    return np.asarray(flags.fill_null(False))
