@@ -96,7 +96,7 @@ def test_warning_suggests_the_nearest_option_even_if_it_has_no_effect(
     [
         "hoodie.upsert.shuffle.parallelism",
         "hoodie.datasource.hive_sync.partition_extractor_class",
-        "hoodie.metadata.enable",
+        "hoodie.metadata.metrics.enable",
         "hoodie.write.lock.num_retries",
         "path",
         "fs.s3a.endpoint",
@@ -226,7 +226,7 @@ def test_one_error_names_all_refused_options(tmp_path: Path) -> None:
         "hoodie.keygen.timebased.zone": ("UTC", "unknown option"),
         "key": ("id", "did you mean 'record_key'?"),
     }
-    taken = {"hoodie.upsert.shuffle.parallelism": "200", "record_key": "id", "hoodie.metadata.enable": "true"}
+    taken = {"hoodie.upsert.shuffle.parallelism": "200", "record_key": "id", "hoodie.metadata.metrics.enable": "true"}
     given = {**{name: value for name, (value, _) in refused.items()}, **taken}
     with pytest.raises(LakeformatError) as caught:
         lakeformat.create(tmp_path / "t", SCHEMA, **given)
