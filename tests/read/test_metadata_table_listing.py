@@ -95,6 +95,24 @@ def test_read_that_hides_commits_lists_the_folders(tmp_path: Path) -> None:
     assert changed[0].to_arrow().sort_by("id") == changed[1].to_arrow().sort_by("id")
 
 
+@pytest.mark.parametrize("name", TABLES)
+def test_table_that_lakeformat_has_written_is_listed_from_its_metadata_table(name: str, tmp_path: Path) -> None:
+    folder = unpack(name, tmp_path)
+    written = lakeformat.open(folder, **{"lakeformat.file.index": "false"})
+    row = written.to_arrow(limit=1).to_pylist()[0]
+    for write in (
+        lambda: written.upsert([{**row, "ts": 99}]),
+        lambda: written.insert([{**row, "id": "new"}]),
+        lambda: written.delete(where="id = 'new'"),
+        written.clean,
+    ):
+        write()
+        listed, walked = open_both(folder)
+        assert listed.snapshot().source.name == "metadata table"
+        assert listed.files().sort_by("path") == walked.files().sort_by("path")
+        assert rows_of(listed) == rows_of(walked)
+
+
 # --- damage ---------------------------------------------------------------------------------------
 
 
