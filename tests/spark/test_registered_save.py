@@ -250,12 +250,14 @@ def test_four_threads_save_to_one_table_at_once(merge: str, verbs: SparkSession,
     assert len(commits(path)) == 5
 
 
-def test_foreach_batch_saves_each_batch_once(verbs: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("merge", ["driver", "executors"])
+def test_foreach_batch_saves_each_batch_once(merge: str, verbs: SparkSession, tmp_path: Path) -> None:
     found = []
 
     def batch(rows: DataFrame, number: int) -> None:
         for _ in range(2):  # Spark may give a batch twice.
-            save(rows, tmp_path / "t", **{"lakeformat.batch.app": "test", "lakeformat.batch.id": number})
+            named = {"lakeformat.batch.app": "test", "lakeformat.batch.id": number}
+            save(rows, tmp_path / "t", **named, **{MERGE: merge})
             found.append(last_result(rows.sparkSession))
 
     frame(verbs, OLD).write.parquet(str(tmp_path / "source"))
