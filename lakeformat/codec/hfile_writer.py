@@ -35,11 +35,12 @@ from lakeformat.codec.hfile_format import (
     is_ascending,
 )
 
-__all__ = ["encode_hfile"]
+__all__ = ["MAX_KEY", "encode_hfile"]
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 
-_MAX_KEY: Final = 32767
+#: Most bytes of a key.
+MAX_KEY: Final = 32767
 _MAX_FILE: Final = np.iinfo(np.int32).max
 _COMPARATOR: Final = b"org.apache.hudi.io.storage.HoodieHBaseKVComparator"
 
@@ -77,8 +78,8 @@ def encode_hfile(
         raise ValueError("a key occurs twice")
     sizes = np.asarray(pc.binary_length(raw_keys)).astype(np.int64)
     value_sizes = np.asarray(pc.binary_length(values)).astype(np.int64)
-    if (sizes > _MAX_KEY).any() or (sizes + value_sizes).sum() + 32 * len(sizes) > _MAX_FILE:
-        raise ValueError(f"a key has more than {_MAX_KEY} bytes, or the file more than 2 GiB")
+    if (sizes > MAX_KEY).any() or (sizes + value_sizes).sum() + 32 * len(sizes) > _MAX_FILE:
+        raise ValueError(f"a key has more than {MAX_KEY} bytes, or the file more than 2 GiB")
     writer = _Writer(compression)
     cells = join_bytes(_cell_fronts(sizes, value_sizes), raw_keys, KEY_END, values, b"\0")
     cell_bytes = sizes + value_sizes + LENGTHS.size + KEY_REST + 1

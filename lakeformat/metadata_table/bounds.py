@@ -1,4 +1,4 @@
-"""Typed bounds of one column, from the wrappers in which statistics store them. Pure.
+"""Typed bounds of one column, from and to the wrappers in which statistics store them. Pure.
 
 Version 9 stores the type of the column beside its bounds, and dates and decimals differently from versions 6 and 8.
 All forms are read here. A bound that has another form than the column's type allows is not known.
@@ -6,14 +6,17 @@ All forms are read here. A bound that has another form than the column's type al
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["typed_bounds"]
+from lakeformat.codec.avro.encode import decimal_bytes
+
+__all__ = ["typed_bounds", "wrapped_bounds"]
 
 #: Scale of decimals in versions 6 and 8.
 _WIDE_SCALE = 15
@@ -115,3 +118,61 @@ def _from_bytes(stored: pa.Array, chosen: npt.NDArray[np.bool_], data_type: pa.D
     decimals = pa.Array.from_buffers(data_type, len(stored), [bits, pa.py_buffer(little)])
     decimals.validate(full=True)
     return decimals
+
+
+#: Maps types to the wrapper of their bounds, and to ``typeOrdinal``. Timestamps and decimals are not among them.
+_WRAPPERS: Final[Mapping[pa.DataType, tuple[str, int]]] = {
+    pa.bool_(): ("BooleanWrapper", 2),
+    pa.int32(): ("IntWrapper", 3),
+    pa.int64(): ("LongWrapper", 4),
+    pa.float32(): ("FloatWrapper", 5),
+    pa.float64(): ("DoubleWrapper", 6),
+    pa.string(): ("StringWrapper", 7),
+    pa.binary(): ("BytesWrapper", 8),
+}
+_DATE: Final = 12
+_INSTANT, _LOCAL = 16, 19
+
+
+def wrapped_bounds(low: pa.Array, high: pa.Array, *, stores_types: bool) -> dict[str, pa.Array] | None:
+    """Return the columns in which statistics store bounds. Return None for a type that is not indexed.
+
+    Args:
+        low: The minimum of each row; null if it is not known.
+        high: The maximum of each row.
+        stores_types: Whether the type of the column is stored, too, as in table version 9.
+    """
+    form = _form_of(low.type, stores_types=stores_types)
+    if form is None:
+        return None
+    wrapper, ordinal, info = form
+    columns = {f"min.{wrapper}": _wrap(low, wrapper), f"max.{wrapper}": _wrap(high, wrapper)}
+    if stores_types:
+        columns["value_type"] = pa.repeat(pa.scalar(ordinal, pa.int32()), len(low))
+        columns["value_info"] = pa.repeat(pa.scalar(info, pa.string()), len(low))
+    return columns
+
+
+def _form_of(data_type: pa.DataType, *, stores_types: bool) -> tuple[str, int, str | None] | None:
+    """Return the wrapper, ``typeOrdinal`` and ``additionalInfo`` of a type; None if it is not indexed."""
+    types = pa.types
+    if types.is_decimal(data_type):
+        digits, scale = data_type.precision, data_type.scale
+        if stores_types:
+            return "BytesWrapper", _DECIMAL, f"{digits},{scale}"
+        return ("DecimalWrapper", 0, None) if scale <= _WIDE_SCALE and digits - scale <= _WIDE_SCALE else None
+    if types.is_date32(data_type):
+        return "IntWrapper" if stores_types else "DateWrapper", _DATE, None
+    if types.is_timestamp(data_type):
+        ordinal = _LOCAL if data_type.tz is None else _INSTANT
+        return ("LongWrapper", ordinal, None) if data_type.unit == "us" else None
+    found = _WRAPPERS.get(data_type)
+    return found and (*found, None)
+
+
+def _wrap(values: pa.Array, wrapper: str) -> pa.Array:
+    if pa.types.is_decimal(values.type):
+        return decimal_bytes(values) if wrapper == "BytesWrapper" else values.cast(pa.decimal128(30, _WIDE_SCALE))
+    if pa.types.is_date32(values.type):
+        return values.view(pa.int32())
+    return values.view(pa.int64()) if pa.types.is_timestamp(values.type) else values

@@ -109,7 +109,7 @@ def _choose_time(table: MetadataTable, timeline: Timeline, instant_time: str) ->
     """
     instants, last, has_lock = table.instants, last_compaction(table), table.storage.has_lock
     if not instants.has_completion_times:
-        newest, pending = max(instants.applied, default=""), min(instant.time for instant in timeline.pending)
+        newest, pending = max(instants.filled | instants.applied), min(instant.time for instant in timeline.pending)
         return f"{newest}{_SUFFIX}" if has_lock and last < newest < pending else None
     times = [instant.time for instant in timeline.pending if not has_lock or instant.time in instants.times]
     before = instant_time_before(min((*times, instant_time)))

@@ -23,7 +23,7 @@ from lakeformat.timeline.timeline import Timeline
 
 __all__ = ["MetadataInstants"]
 
-_NAME: Final = re.compile(r"(?P<time>\d{14,20})(?:_(?P<end>\d{14,17}))?\.(?P<action>[a-z]+)(?:\.(?P<state>[a-z]+))?")
+_NAME: Final = re.compile(r"(?P<time>\d{14,23})(?:_(?P<end>\d{14,17}))?\.(?P<action>[a-z]+)(?:\.(?P<state>[a-z]+))?")
 #: Prefix of the instants that fill a new metadata table.
 _FIRST: Final = "00000000000000"
 #: Digits of an instant that fills a partition which is added later, in table version 6.
@@ -48,6 +48,7 @@ class MetadataInstants:
         oldest: The oldest of these times; instants before it are archived.
         has_completion_times: Whether the timeline has layout 2.
         applied: Times of the completed deltacommits, without those that fill a new partition.
+        filled: Times of the completed deltacommits that fill a new partition.
     """
 
     completions: Mapping[str, str]
@@ -56,6 +57,7 @@ class MetadataInstants:
     oldest: str
     has_completion_times: bool
     applied: frozenset[str] = frozenset()
+    filled: frozenset[str] = frozenset()
 
     @classmethod
     def of_file_names(cls, names: Iterable[str], table: Timeline, version: int) -> MetadataInstants:
@@ -69,6 +71,7 @@ class MetadataInstants:
         times: set[str] = set()
         completions: dict[str, str] = {}
         applied: set[str] = set()
+        filled: set[str] = set()
         for name in names:
             found = _NAME.fullmatch(name)
             if found is None:
@@ -76,8 +79,8 @@ class MetadataInstants:
             times.add(found["time"])
             if found["action"] != "inflight" and found["state"] is None:
                 completions[found["time"]] = found["end"] or found["time"]
-                if found["action"] == Action.DELTA_COMMIT.value and not _is_first(found["time"]):
-                    applied.add(found["time"])
+                if found["action"] == Action.DELTA_COMMIT.value:
+                    (filled if _is_first(found["time"]) else applied).add(found["time"])
         pending = {instant.time for instant in table.pending}
         if has_completion_times:
             counted = completions.keys() - pending
@@ -85,8 +88,15 @@ class MetadataInstants:
             done = {instant.time for instant in table.instants if instant.state is State.COMPLETED}
             own = set(filter(_is_first, completions))
             counted = (completions.keys() & done) | own
-        oldest = min(times, default="")
-        return cls(completions, frozenset(counted), frozenset(times), oldest, has_completion_times, frozenset(applied))
+        return cls(
+            completions,
+            frozenset(counted),
+            frozenset(times),
+            min(times, default=""),
+            has_completion_times,
+            frozenset(applied),
+            frozenset(filled),
+        )
 
     def find_lacking(self, table: Timeline) -> str | None:
         """Return the time of a commit or clean of the table that this timeline lacks; None if there is none.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -76,6 +76,10 @@ class MetadataTable:
     def path(self, instant: Instant) -> str:
         """Return the path of an instant's file, relative to the table."""
         return f"{FOLDER}/{self.layout.path(instant)}"
+
+    def without(self, names: Collection[str]) -> MetadataTable:
+        """Return the metadata table as it is without some partitions."""
+        return replace(self, names=tuple(name for name in self.names if name not in names))
 
     def has(self, partition: MetadataPartition) -> bool:
         """Tell whether the table's properties name this partition. One that they do not name must not be read."""

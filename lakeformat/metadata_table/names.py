@@ -68,8 +68,8 @@ _PREFIXES: Final = {
     MetadataPartition.BLOOM_FILTERS: "bloom-filters",
     MetadataPartition.RECORD_INDEX: "record-index",
 }
-_BASE: Final = re.compile(r"(?P<id>[^_]+)_(?P<token>\d+-\d+-\d+)_(?P<time>\d{14,20})\.hfile")
-_LOG: Final = re.compile(r"\.(?P<id>[^._]+)_(?P<time>\d{14,20})\.log\.(?P<version>\d+)(?:_(?P<token>\d+-\d+-\d+))?")
+_BASE: Final = re.compile(r"(?P<id>[^_]+)_(?P<token>\d+-\d+-\d+)_(?P<time>\d{14,23})\.hfile")
+_LOG: Final = re.compile(r"\.(?P<id>[^._]+)_(?P<time>\d{14,23})\.log\.(?P<version>\d+)(?:_(?P<token>\d+-\d+-\d+))?")
 _ID: Final = re.compile(r"(?P<prefix>.+)-(?P<number>\d{4,9})-0")
 
 

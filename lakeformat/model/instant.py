@@ -27,6 +27,7 @@ __all__ = [
     "instant_time_before",
     "next_instant_time",
     "parse_as_of",
+    "parse_instant_time",
 ]
 
 
@@ -123,6 +124,12 @@ def format_instant_time(millis: int, zone: tzinfo | None) -> str:
     """Format milliseconds since the epoch as ``yyyyMMddHHmmssSSS`` in ``zone``. None is the zone of this process."""
     moment = datetime.fromtimestamp(millis // 1000, zone)
     return f"{moment:%Y%m%d%H%M%S}{millis % 1000:03d}"
+
+
+def parse_instant_time(instant_time: str, zone: tzinfo | None) -> int:
+    """Return an instant time of 17 digits in ``zone`` as milliseconds since the epoch. None is this process's zone."""
+    moment = datetime.strptime(instant_time[:14], "%Y%m%d%H%M%S").replace(tzinfo=zone)
+    return int(moment.timestamp()) * 1000 + int(instant_time[14:])
 
 
 def next_instant_time(now_ms: int, newest: str | None, zone: tzinfo | None) -> str:

@@ -8,8 +8,9 @@ that the write failed, repeat the write, and so store its rows twice.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import pyarrow as pa
@@ -17,13 +18,14 @@ import pyarrow as pa
 from lakeformat.file_system_view.context import TableContext
 from lakeformat.file_system_view.file_index.update import IndexWriter
 from lakeformat.file_system_view.snapshot import Snapshot
-from lakeformat.metadata_table.deltacommit import rows_of_files
-from lakeformat.model.commit import CommitMetadata, WriteStat
+from lakeformat.model.commit import CommitMetadata
 from lakeformat.model.files import FileGroupId
 from lakeformat.model.instant import Instant
 from lakeformat.transaction.commit import OpenCommit
 from lakeformat.transaction.hooks import Callback, CommitMessage, notify
-from lakeformat.transaction.metadata_commits import add_files
+from lakeformat.transaction.metadata_changes import changes_of_commit
+from lakeformat.transaction.metadata_commits import add_changes
+from lakeformat.transaction.publish import Outcome
 from lakeformat.transaction.settings import FileIndexSettings
 from lakeformat.transaction.written_file import WrittenFile
 
@@ -63,7 +65,7 @@ class PublishedCommit:
 class CommitListener:
     """Base class of commit listeners. By default each method does nothing."""
 
-    def before_publish(self, commit: OpenCommit, metadata: CommitMetadata) -> None:
+    def before_publish(self, commit: OpenCommit, metadata: CommitMetadata, outcome: Outcome) -> None:
         """Run under the lock, directly before the completed file is created. An error stops the commit."""
 
     def after_publish(self, published: PublishedCommit) -> None:
@@ -79,16 +81,17 @@ class MetadataTableWriter(CommitListener):
 
     context: TableContext
 
-    def before_publish(self, commit: OpenCommit, metadata: CommitMetadata) -> None:
+    def before_publish(self, commit: OpenCommit, metadata: CommitMetadata, outcome: Outcome) -> None:
         """Write the deltacommit of the commit."""
-        written = [file for stat in metadata.all_stats() for file in _files_of(stat)]
-        add_files(self.context.store, self.context.clock, commit.time, rows_of_files(written))
-
-
-def _files_of(stat: WriteStat) -> Iterator[tuple[str, str, int]]:
-    """Yield partition path, name and size of the files that a write stat names: change data files, too."""
-    for path, size in ((stat.path, stat.size_bytes), *stat.cdc_stats):
-        yield stat.partition_path, path.rpartition("/")[2], size
+        store = self.context.store
+        make_changes = partial(
+            changes_of_commit,
+            config=store.known_config,
+            instant_time=commit.time,
+            metadata=metadata,
+            outcome=outcome,
+        )
+        add_changes(store, self.context.clock, commit.time, make_changes)
 
 
 @dataclass(frozen=True)

@@ -9,17 +9,16 @@ maintained is dropped before the action becomes visible: one partition of the me
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from typing import Final
-
-import pyarrow as pa
 
 from lakeformat.errors import CorruptTableError, UnsupportedTableError
 from lakeformat.metadata_table.compaction import compact, is_compaction_due, last_compaction, remove_old_slices
 from lakeformat.metadata_table.deltacommit import (
     MetadataChanges,
     remove_deltacommit,
+    rows_of_files,
     write_deltacommit,
 )
 from lakeformat.metadata_table.metadata_table import MetadataTable, open_metadata_table
@@ -30,11 +29,9 @@ from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.transaction.properties_file import write_properties
 
-__all__ = ["add_files", "drop_metadata_table", "find_archive_limit", "take_back", "take_back_late"]
+__all__ = ["add_changes", "add_files", "drop_metadata_table", "find_archive_limit", "take_back", "take_back_late"]
 
 _LOG: Final = logging.getLogger("lakeformat.write")
-#: The partitions that writes maintain.
-_MAINTAINED: Final = frozenset({MetadataPartition.FILES.value})
 #: Most log files of a file group before a compaction (Hudi: ``hoodie.metadata.compact.max.delta.commits``).
 _MOST_LOGS: Final = 10
 _COST: Final = "Hudi reads without them until a Hudi writer whose options ask for them builds them again from all files"
@@ -57,14 +54,19 @@ def drop_metadata_table(store: TimelineStore, clock: Clock) -> bool:
     return config.has_metadata_table
 
 
-def add_files(store: TimelineStore, clock: Clock, instant_time: str, rows: pa.Table) -> None:
-    """Write what a pending action does to the table's files into the metadata table, if there is one.
+def add_changes(
+    store: TimelineStore,
+    clock: Clock,
+    instant_time: str,
+    make_changes: Callable[[MetadataTable], tuple[MetadataChanges, Collection[str]]],
+) -> None:
+    """Write what a pending action changes into the metadata table, if there is one.
 
-    Drop partitions that are not maintained; drop the metadata table if it cannot be read. A warning says so. Under a
-    lock, call it while the lock is held.
+    Drop partitions that cannot follow; drop the metadata table if it cannot be read. A warning says so. Under a lock,
+    call it while the lock is held.
 
     Args:
-        rows: the result of `rows_of_files`.
+        make_changes: called with the metadata table. It returns the changes, and the partitions that cannot follow.
     """
     config = _config(store)
     if not config.has_metadata_table:
@@ -76,15 +78,16 @@ def add_files(store: TimelineStore, clock: Clock, instant_time: str, rows: pa.Ta
         table = open_metadata_table(store.storage, config, timeline)
         if table is None:
             raise CorruptTableError("its partition files is missing or not complete")
-        names = {*table.names, *_names(config, METADATA_INFLIGHT)}
-        if lost := names - _MAINTAINED:
+        changes, lost = make_changes(table)
+        if lost := {*lost, *_names(config, METADATA_INFLIGHT)}:
             _drop_partitions(store, clock, lost)
+            table = table.without(lost)
         if is_compaction_due(table, _MOST_LOGS):
-            table = _compact(table, config, timeline, instant_time)
+            table = _compact(table, store.known_config, timeline, instant_time)
         if instant_time not in table.instants.completions:
             if instant_time in table.instants.times:
                 remove_deltacommit(table, instant_time)  # An earlier try has died.
-            write_deltacommit(table, instant_time, MetadataChanges({MetadataPartition.FILES: rows}, {}), clock)
+            write_deltacommit(table, instant_time, changes, clock)
     except (CorruptTableError, UnsupportedTableError) as error:
         drop_metadata_table(store, clock)
         _LOG.warning(
@@ -94,6 +97,16 @@ def add_files(store: TimelineStore, clock: Clock, instant_time: str, rows: pa.Ta
             instant_time,
             error,
         )
+
+
+def add_files(store: TimelineStore, clock: Clock, instant_time: str, written: Sequence[tuple[str, str, int]]) -> None:
+    """Write that a pending action has written files of which there are no statistics.
+
+    Args:
+        written: partition path, name and size in bytes of each file.
+    """
+    changes = MetadataChanges({MetadataPartition.FILES: rows_of_files(written)}, {})
+    add_changes(store, clock, instant_time, lambda _: (changes, ()))
 
 
 def _compact(table: MetadataTable, config: TableConfig, timeline: Timeline, instant_time: str) -> MetadataTable:
@@ -129,7 +142,7 @@ def _drop_partitions(store: TimelineStore, clock: Clock, lost: Collection[str]) 
     for name in sorted(lost):
         storage.delete_folder(f"{FOLDER}/{name}")
     _LOG.warning(
-        "dropped %s from the metadata table of %s, because writes do not maintain them: %s",
+        "dropped %s from the metadata table of %s, because lakeformat cannot keep them up to date: %s",
         ", ".join(sorted(lost)),
         storage.location,
         _COST,

@@ -26,7 +26,6 @@ from lakeformat.codec.timeline_files.recovery import (
 from lakeformat.concurrency import run_all, run_both
 from lakeformat.errors import CorruptTableError, WriteConflictError
 from lakeformat.file_system_view.file_groups import list_files
-from lakeformat.metadata_table.deltacommit import rows_of_files
 from lakeformat.model.files import join_path
 from lakeformat.model.instant import COMMIT_ACTIONS, REPLACE_ACTIONS, Action, Instant, State
 from lakeformat.model.table_config import TableConfig
@@ -526,7 +525,7 @@ def _finish_rollback(store: TimelineStore, rollback: Instant, clock: Clock, *, d
         done = (_carry_out(store, request, plan.instant_time, rollback.time) for request in plan.requests)
         partitions = _join_by_partition(done)
         if logs := [entry for part in partitions for entry in logs_that_stay(part)]:
-            add_files(store, clock, rollback.time, rows_of_files(logs))
+            add_files(store, clock, rollback.time, logs)
         remove_markers(storage, plan.instant_time)
     action = plan.action
     metadata = RollbackMetadata(

@@ -528,7 +528,7 @@ class Transaction:
 
         def call_before_publish() -> None:
             for listener in self.listeners:
-                listener.before_publish(commit, metadata)
+                listener.before_publish(commit, metadata, outcome)
 
         instant = put_completed(
             self.store,

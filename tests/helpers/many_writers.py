@@ -301,6 +301,7 @@ class _Writers:
             if process.poll() is not None:
                 assert process.returncode == 0, f"writer {number} has failed with {process.returncode}"
                 del self._running[number]
+                self._stopped.pop(number, None)  # It had ended before it was stopped.
 
     def close(self) -> None:
         """Kill the writers that still run."""

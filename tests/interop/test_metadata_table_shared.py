@@ -18,11 +18,13 @@ pytestmark = pytest.mark.interop
 
 SCHEMA = a_schema(id="int64", name="string", ts="int64", p="string")
 Rows = dict[int, dict[str, object]]
-#: Hudi's options: only the partition ``files``, and the metadata table on for reads, too.
+#: Hudi's options for its writes.
 THEIRS = {
     "hoodie.metadata.enable": "true",
-    "hoodie.metadata.index.column.stats.enable": "false",
+    "hoodie.metadata.index.column.stats.enable": "true",
     "hoodie.metadata.index.partition.stats.enable": "false",
+    "hoodie.metadata.index.bloom.filter.enable": "true",
+    "hoodie.metadata.record.index.enable": "true",
     "hoodie.write.auto.upgrade": "false",
     "hoodie.clean.automatic": "false",
     "hoodie.datasource.write.recordkey.field": "id",
@@ -90,11 +92,28 @@ def test_both_keep_the_metadata_table(version: int, kind: str, hudi: Hudi, tmp_p
         assert by_id(ours.to_arrow()) == model
         if number % 5 in {0, 4}:
             assert by_id(hudi.read(path, options={"hoodie.metadata.enable": "true"})) == model
+            assert_skipping_is_right(hudi, path, model, number)
     table = open_table(path)
     assert table is not None
-    assert table.names == ("files",)
+    assert {"files", "column_stats", "bloom_filters", "record_index"} <= set(table.names)
     assert first_instants(path) == born or table.instants.oldest > min(born)
     hudi_rs.assert_same_rows(ours)
+
+
+def assert_skipping_is_right(hudi: Hudi, path: Path, model: Rows, newest: int) -> None:
+    """Check conditions by which Hudi skips files and partitions with the statistics of the metadata table."""
+    options = "'hoodie.metadata.enable' 'true', 'hoodie.enable.data.skipping' 'true'"
+    hudi.run(f"CREATE OR REPLACE TEMPORARY VIEW shared USING hudi OPTIONS (path '{path}', {options})")
+    conditions = {
+        f"ts = {newest}": lambda row: row["ts"] == newest,
+        f"ts < {newest - 4}": lambda row: row["ts"] < newest - 4,
+        "id between 11 and 13": lambda row: 11 <= row["id"] <= 13,
+        f"name = 'n{newest}' and p = 'x'": lambda row: row["name"] == f"n{newest}" and row["p"] == "x",
+        "id > 100000": lambda row: row["id"] > 100000,
+    }
+    for condition, holds in conditions.items():
+        found = hudi.sql(f"SELECT * FROM shared WHERE {condition}")  # noqa: S608  Conditions of this test.
+        assert by_id(found) == {key: row for key, row in model.items() if holds(row)}, condition
 
 
 def first_instants(path: Path) -> list[str]:

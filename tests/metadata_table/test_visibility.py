@@ -10,9 +10,12 @@ import pytest
 
 from lakeformat.codec.log_blocks import BlockKind, HeaderKey, encode_block
 from lakeformat.errors import CorruptTableError, LakeformatError, UnsupportedTableError
+from lakeformat.metadata_table.instants import MetadataInstants
 from lakeformat.metadata_table.metadata_table import MetadataTable, open_metadata_table
+from lakeformat.metadata_table.names import BaseName, LogName
 from lakeformat.storage import open_storage
 from lakeformat.timeline.store import TimelineStore
+from lakeformat.timeline.timeline import Timeline
 from tests.helpers.fixture_tables import unpack
 
 V9 = "hudi_metadata/v9_cow_delete_partition"
@@ -182,3 +185,16 @@ def test_index_of_another_kind_is_refused(tmp_path: Path) -> None:
     path.write_text(path.read_text().replace("record_index", "secondary_index_idx"))
     with pytest.raises(CorruptTableError, match="has no partition record_index"):
         open_table(folder).record_index()
+
+
+def test_names_after_a_partition_was_added_are_read() -> None:
+    """Version 6 adds 010 to the time of an instant that fills a new partition, and 001 to that of a compaction."""
+    base = BaseName.match("files-0000-0_16-417-1063_20261126071619147010001.hfile")
+    log = LogName.match(".files-0000-0_20261126071619147010001.log.1_4-446-1155")
+    assert base is not None
+    assert log is not None
+    assert base.instant_time == log.instant_time == "20261126071619147010001"
+    names = ["20261126071619147010.deltacommit", "20261126071619147010001.commit", "20261126071619147.deltacommit"]
+    found = MetadataInstants.of_file_names(names, Timeline(()), 6)
+    assert found.has_base("20261126071619147010001")
+    assert (found.filled, found.applied) == ({"20261126071619147010"}, {"20261126071619147"})

@@ -16,6 +16,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final, TypeAlias
 
 from lakeformat.codec.timeline_files.clean import CleanMetadata, CleanPartition, CleanPlan, encode_clean_plan
@@ -26,7 +27,6 @@ from lakeformat.display import FILES, progress
 from lakeformat.errors import LakeformatError, StorageError, WriteConflictError
 from lakeformat.file_system_view.context import TableContext
 from lakeformat.locks import lock_table
-from lakeformat.metadata_table.deltacommit import rows_of_files
 from lakeformat.model.files import PARTITION_MARKER, BaseFileName, FileGroupId, LogFileName, join_path
 from lakeformat.model.instant import Action, Instant, State
 from lakeformat.model.table_config import TableConfig
@@ -56,7 +56,8 @@ from lakeformat.transaction import claims
 from lakeformat.transaction.claims import keep_alive
 from lakeformat.transaction.conflict import conflict_of
 from lakeformat.transaction.decisions import Decision, DecisionState, Kind, decide, settle
-from lakeformat.transaction.metadata_commits import add_files
+from lakeformat.transaction.metadata_changes import changes_of_clean
+from lakeformat.transaction.metadata_commits import add_changes
 
 __all__ = ["CleanResult", "CleanSession", "Deleter", "delete_in_process", "read_last_clean"]
 
@@ -513,9 +514,8 @@ class CleanSession:
             partitions=(*partitions, *bare),
             extra=work.plan.extra,
         )
-        deleted = [(path, name) for path, names in names_of.items() for name in names]
-        rows = rows_of_files((), deleted, removed=sorted(gone))
-        add_files(self.store, self.context.clock, work.instant.time, rows)
+        make_changes = partial(changes_of_clean, deleted=names_of, removed=sorted(gone))
+        add_changes(self.store, self.context.clock, work.instant.time, make_changes)
         self._decide_completion(work.instant, metadata)
         claims.release(self.storage, work.instant.time)
 

@@ -1,0 +1,152 @@
+"""Records about new base files, from their footers: column statistics and bloom filters.
+
+Hudi reads a file that has no statistics. If a file has statistics of some columns, Hudi takes the other indexed columns
+to have no value, and skips the file. So a file gets statistics of all indexed columns or of none. Hudi:
+``HoodieTableMetadataUtil``, ``ColumnStatsIndexSupport.transpose``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from lakeformat.files.footer_bounds import fold_files, row_group_bounds
+from lakeformat.files.footers import BLOOM, BLOOM_TYPE
+from lakeformat.metadata_table.bounds import wrapped_bounds
+from lakeformat.metadata_table.names import bloom_key, statistics_prefix
+from lakeformat.model.files import BaseFile
+from lakeformat.model.record import COMMIT_SEQNO
+from lakeformat.predicate import ColumnBounds
+
+__all__ = ["NewFile", "filter_rows", "statistics_keys", "statistics_rows"]
+
+
+@dataclass(frozen=True, slots=True)
+class NewFile:
+    """A base file that a commit has written.
+
+    Attributes:
+        footer: Its Parquet footer.
+        nan_free: Paths of its float columns that have no NaN, because footers do not count NaN.
+    """
+
+    file: BaseFile
+    footer: pq.FileMetaData
+    nan_free: frozenset[str] = frozenset()
+
+    @property
+    def name(self) -> str:
+        """Return the bare name of the file."""
+        return str(self.file.name)
+
+
+def filter_rows(files: Sequence[NewFile], instant_time: str) -> pa.Table | None:
+    """Return the records of `MetadataPartition.BLOOMS`; None if a file has no bloom filter.
+
+    Args:
+        instant_time: The time of the commit.
+    """
+    entries = [each.footer.metadata or {} for each in files]
+    if not all(BLOOM in each and BLOOM_TYPE in each for each in entries):
+        return None
+    keys = [bloom_key(each.file.partition_path, each.name) for each in files]
+    return pa.table(
+        {
+            "key": pa.array(keys, pa.string()),
+            "type": pa.array([each[BLOOM_TYPE].decode() for each in entries], pa.string()),
+            "instant_time": pa.repeat(instant_time, len(files)),
+            "filter": pa.array([each[BLOOM] for each in entries], pa.binary()),
+            "is_deleted": pa.repeat(False, len(files)),
+        }
+    )
+
+
+def statistics_rows(
+    files: Sequence[NewFile], columns: Sequence[str], schema: pa.Schema, *, stores_types: bool
+) -> pa.Table | None:
+    """Return the records of `MetadataPartition.COLUMN_STATS` of the files whose bounds are all known; None if none is.
+
+    Args:
+        columns: Names of the indexed columns. Those that the schema lacks, or that have another type than an indexed
+            column can have, are skipped.
+        schema: The table's columns, with the meta columns.
+        stores_types: Whether the type of a column is stored beside its bounds (from table version 9 on).
+    """
+    there = [column for column in columns if column.partition(".")[0] in frozenset(schema.names)]
+    footers = [each.footer for each in files]
+    bounds, counts, owners = row_group_bounds(footers, there, schema, [each.nan_free for each in files])
+    folded, counts = fold_files(bounds, counts, owners, len(files))
+    bounds = {column: _sequence_bounds(known) if column == COMMIT_SEQNO else known for column, known in folded.items()}
+    wrapped = {
+        column: columns_of
+        for column, known in bounds.items()
+        if (columns_of := wrapped_bounds(known.minimum, known.maximum, stores_types=stores_types)) is not None
+    }
+    is_known = pa.array(np.logical_and.reduce([_is_known(bounds[column], counts) for column in wrapped]))
+    ends = pa.array([bloom_key(each.file.partition_path, each.name) for each in files], pa.string())
+    names = pa.array([each.name for each in files], pa.string())
+    tables = []
+    for column, stored in wrapped.items():
+        sizes, unpacked = _chunk_bytes(footers, column)
+        rows = {
+            "key": pc.binary_join_element_wise(statistics_prefix(column), ends, ""),
+            "file_name": names,
+            "column_name": pa.repeat(column, len(files)),
+            "values": counts,
+            "nulls": bounds[column].null_count,
+            "size_bytes": sizes,
+            "unpacked_bytes": unpacked,
+            "is_deleted": pa.repeat(False, len(files)),
+            "is_tight": pa.repeat(False, len(files)),
+            **stored,
+        }
+        tables.append(pa.table(rows).filter(is_known))
+    return pa.concat_tables(tables, promote_options="default") if tables else None
+
+
+def _sequence_bounds(known: ColumnBounds) -> ColumnBounds:
+    """Return bounds of sequence numbers, which begin with a digit: lakeformat's files have no statistics of them."""
+    low, high = (pc.fill_null(bound, end) for bound, end in ((known.minimum, "0"), (known.maximum, ":")))
+    return ColumnBounds(low, high, pc.fill_null(known.null_count, 0), known.nan_count)
+
+
+def _is_known(bounds: ColumnBounds, counts: pa.Array) -> npt.NDArray[np.bool_]:
+    """Return for each file whether both bounds are known, or that the column has no value."""
+    has_bounds = pc.and_(bounds.minimum.is_valid(), bounds.maximum.is_valid())
+    if bounds.nan_count is not None:
+        has_bounds = pc.and_(has_bounds, pc.equal(bounds.nan_count, 0).fill_null(False))
+    is_empty = pc.equal(bounds.null_count, counts).fill_null(False)
+    return np.asarray(pc.and_(bounds.null_count.is_valid(), pc.or_(has_bounds, is_empty)))
+
+
+def _chunk_bytes(footers: Sequence[pq.FileMetaData], column: str) -> tuple[pa.Array, pa.Array]:
+    """Return the size of a column in each file, as stored and unpacked, in bytes."""
+    sizes = np.zeros((2, len(footers)), np.int64)
+    for at, footer in enumerate(footers):
+        place = _leaf_of(footer, column)
+        for number in range(footer.num_row_groups if place is not None else 0):
+            chunk = footer.row_group(number).column(place)
+            sizes[:, at] += (chunk.total_compressed_size, chunk.total_uncompressed_size)
+    return pa.array(sizes[0]), pa.array(sizes[1])
+
+
+def _leaf_of(footer: pq.FileMetaData, column: str) -> int | None:
+    schema = footer.schema
+    found = (at for at in range(len(schema)) if schema.column(at).path == column)
+    return next(found, None)
+
+
+def statistics_keys(files: Iterable[tuple[str, str]], columns: Sequence[str]) -> pa.Array:
+    """Return the keys of all records of `MetadataPartition.COLUMN_STATS` about these files.
+
+    Args:
+        files: Partition path and name of each file.
+    """
+    ends = [bloom_key(*file) for file in files]
+    return pa.array([statistics_prefix(column) + end for column in columns for end in ends], pa.string())
