@@ -77,6 +77,11 @@ PROMISES: Final[Sequence[Promise]] = (
         "test-slow",
     ),
     Promise(
+        "A writer that dies at any call for Hudi's metadata table leaves one that lists what the folders have",
+        ("tests/metadata_table/test_kept.py",),
+        "test-slow",
+    ),
+    Promise(
         "Converting a folder of Parquet may die at any call: its files are untouched until the table is there",
         ("tests/write/test_adopt.py",),
         "test-slow",
@@ -107,6 +112,11 @@ PROMISES: Final[Sequence[Promise]] = (
     ),
     Promise("Tables that Apache Hudi made raise no alarm", ("tests/services/test_doctor_fixtures.py",), "test"),
     Promise("Any order of verbs gives what a dict gives", (f"{_R}/test_stateful.py",), "test-slow"),
+    Promise(
+        "Apache Hudi and we write in turn, and both keep the metadata table: Hudi skips files and finds keys by it",
+        ("tests/interop/test_metadata_table_shared.py",),
+        "interop",
+    ),
     Promise(
         "After every operation under every index on every kind of table Apache Hudi, hudi-rs and we read the same rows",
         ("tests/interop/test_matrix.py",),

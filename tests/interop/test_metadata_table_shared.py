@@ -18,13 +18,14 @@ pytestmark = pytest.mark.interop
 
 SCHEMA = a_schema(id="int64", name="string", ts="int64", p="string")
 Rows = dict[int, dict[str, object]]
-#: Hudi's options for its writes.
+#: Hudi's options for its writes. It looks keys up in the record index alone, so it must find keys of ours there.
 THEIRS = {
     "hoodie.metadata.enable": "true",
     "hoodie.metadata.index.column.stats.enable": "true",
     "hoodie.metadata.index.partition.stats.enable": "false",
     "hoodie.metadata.index.bloom.filter.enable": "true",
     "hoodie.metadata.record.index.enable": "true",
+    "hoodie.index.type": "RECORD_INDEX",
     "hoodie.write.auto.upgrade": "false",
     "hoodie.clean.automatic": "false",
     "hoodie.datasource.write.recordkey.field": "id",
