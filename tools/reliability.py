@@ -98,6 +98,11 @@ PROMISES: Final[Sequence[Promise]] = (
         "test-slow",
     ),
     Promise(
+        "Executors and drivers are killed while they merge, cluster and compact: rows are those before or after",
+        (f"{_R}/test_killed_executors.py",),
+        "nightly",
+    ),
+    Promise(
         "A request that the network delivers after its writer gave up changes nothing that was decided",
         ("tests/many_writers/test_late_commit.py",),
         "test",
