@@ -34,11 +34,11 @@ THEIRS = {
     "hoodie.table.name": "shared",
 }
 KINDS = [
-    pytest.param(6, "COPY_ON_WRITE", id="v6-cow"),
+    pytest.param(6, "COPY_ON_WRITE", id="v6-cow", marks=pytest.mark.nightly),
     pytest.param(6, "MERGE_ON_READ", id="v6-mor"),
     pytest.param(8, "COPY_ON_WRITE", id="v8-cow", marks=pytest.mark.nightly),
     pytest.param(8, "MERGE_ON_READ", id="v8-mor", marks=pytest.mark.nightly),
-    pytest.param(9, "COPY_ON_WRITE", id="v9-cow"),
+    pytest.param(9, "COPY_ON_WRITE", id="v9-cow", marks=pytest.mark.nightly),
     pytest.param(9, "MERGE_ON_READ", id="v9-mor"),
 ]
 

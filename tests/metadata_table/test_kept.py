@@ -26,8 +26,11 @@ from tests.helpers.fixture_tables import names, unpack
 from tests.helpers.flights import grow_old, open_at
 from tests.metadata_table.test_fixtures import open_table
 
-TABLES = names("hudi_metadata")
 LAYOUTS = ["v6_mor_compacted", "v8_cow_clustered", "v9_mor_compacted"]
+TABLES = [
+    pytest.param(name, marks=() if name.rpartition("/")[2] in LAYOUTS else pytest.mark.slow)
+    for name in names("hudi_metadata")
+]
 Rows = dict[str, dict[str, Any]]
 
 
