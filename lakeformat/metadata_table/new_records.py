@@ -1,8 +1,7 @@
 """Records about new base files, from their footers: column statistics and bloom filters.
 
-Hudi reads a file that has no statistics. If a file has statistics of some columns, Hudi takes the other indexed columns
-to have no value, and skips the file. So a file gets statistics of all indexed columns or of none. Hudi:
-``HoodieTableMetadataUtil``, ``ColumnStatsIndexSupport.transpose``.
+Hudi reads a file that has no statistics. It is not known what Hudi does if a file has statistics of some indexed columns
+only. So a file gets statistics of all indexed columns or of none. Hudi: ``HoodieTableMetadataUtil``.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ _FILES: Final = MetadataPartition.FILES
 _COLUMNS: Final = MetadataPartition.COLUMN_STATS
 _FILTERS: Final = MetadataPartition.BLOOM_FILTERS
 _KEYS: Final = MetadataPartition.RECORD_INDEX
-#: Not the statistics of partitions: Hudi takes a partition without a record for one without a match.
+#: Not the statistics of partitions: Hudi 1.2.0 lost rows when the records of written partitions were deleted.
 _MAINTAINED: Final = frozenset(partition.value for partition in (_FILES, _COLUMNS, _FILTERS, _KEYS))
 #: Most bytes of a cell of the record index, without its key.
 _RECORD_BYTES: Final = 400
