@@ -1,7 +1,7 @@
 """Records about new base files, from their footers: column statistics and bloom filters.
 
-Hudi reads a file that has no statistics. It is not known what Hudi does if a file has statistics of some indexed columns
-only. So a file gets statistics of all indexed columns or of none. Hudi: ``HoodieTableMetadataUtil``.
+Hudi reads a file that has no statistics. It is not known what Hudi does if a file has statistics of some indexed
+columns only. So a file gets statistics of all indexed columns or of none. Hudi: ``HoodieTableMetadataUtil``.
 """
 
 from __future__ import annotations
