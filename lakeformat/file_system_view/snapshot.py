@@ -297,7 +297,7 @@ def list_snapshot(
 
 @dataclass(frozen=True, slots=True)
 class _SnapshotRequest:
-    """The arguments of `list_snapshot`, for the listing of which a snapshot is made."""
+    """The arguments of `list_snapshot`. Its methods make the snapshot from a listing."""
 
     store: TimelineStore
     config: TableConfig

@@ -19,7 +19,7 @@ from lakeformat.metadata_table.metadata_table import MetadataTable, open_metadat
 from lakeformat.metadata_table.names import MetadataPartition
 from lakeformat.model.files import FileGroupId
 from lakeformat.model.instant import Action
-from lakeformat.model.table_config import METADATA_PARTITIONS, TableConfig
+from lakeformat.model.table_config import TableConfig
 from lakeformat.storage.port import Storage
 from lakeformat.timeline.timeline import Timeline
 
@@ -67,8 +67,7 @@ NOT_USED: Final = FileSource(FOLDERS.name, "the metadata table is switched off, 
 
 def names_metadata_table(config: TableConfig) -> bool:
     """Tell whether the table's properties say that its metadata table lists the files."""
-    names = (name.strip() for name in config.get(METADATA_PARTITIONS).split(","))
-    return MetadataPartition.FILES.value in names
+    return MetadataPartition.FILES.value in config.metadata_partitions
 
 
 @dataclass(frozen=True, slots=True)

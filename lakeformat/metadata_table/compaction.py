@@ -23,7 +23,7 @@ from lakeformat.errors import CorruptTableError
 from lakeformat.metadata_table.encode import encode_parts
 from lakeformat.metadata_table.file_groups import MetadataSlice, list_logs, list_versions
 from lakeformat.metadata_table.metadata_table import MetadataTable
-from lakeformat.metadata_table.names import FOLDER, MetadataPartition, file_id, group_number
+from lakeformat.metadata_table.names import FOLDER, MetadataPartition, base_name, file_id, group_number
 from lakeformat.metadata_table.record_schema import without_meta_columns
 from lakeformat.model.commit import CommitMetadata, WriteStat
 from lakeformat.model.instant import Action, Instant, State, instant_time_before, next_instant_time
@@ -35,7 +35,6 @@ __all__ = ["compact", "is_compaction_due", "last_compaction", "remove_old_slices
 
 _FILTER_KEYS: Final = 10_000
 _FILTER_RATE: Final = 1e-9
-_TOKEN: Final = "0-0-0"
 #: What the time of a compaction in layout 1 has behind that of a deltacommit.
 _SUFFIX: Final = "001"
 #: Slices of a file group that stay (Hudi: ``hoodie.metadata.clean…``, two versions).
@@ -95,9 +94,8 @@ def compact(table: MetadataTable, timeline: Timeline, instant_time: str) -> bool
 
 def _planned(table: MetadataTable) -> Instant | None:
     """Return the oldest compaction that is planned and not completed; None if there is none."""
-    names = (entry.name for entry in table.storage.list(f"{FOLDER}/{table.layout.folder}") if not entry.is_folder)
-    found = (name.partition(".") for name in names if name.endswith(_REQUESTED))
-    times = sorted(time for time, _, _ in found if time not in table.instants.completions)
+    names = (name for name in table.list_timeline() if name.endswith(_REQUESTED))
+    times = sorted({name.removesuffix(_REQUESTED) for name in names} - table.instants.completions.keys())
     return Instant(times[0], Action.COMPACTION, State.REQUESTED) if times else None
 
 
@@ -144,7 +142,7 @@ def _merge(table: MetadataTable, operation: CompactionOperation, instant_time: s
     }
     metas = {"bloomFilter": bloom.encode().encode()}
     data = encode_hfile(keys, cells["value"].combine_chunks(), info=info, metas=metas)
-    name = f"{operation.file_id}_{_TOKEN}_{instant_time}.hfile"
+    name = base_name(operation.file_id, instant_time)
     with suppress(FileExistsError):  # Another process carries out the same plan. What it has merged is right, too.
         put_once(table.storage, f"{partition.folder}/{name}", data)
     return WriteStat(
@@ -193,9 +191,8 @@ def remove_old_slices(table: MetadataTable, oldest: str) -> None:
             old += [log.path for log in files.logs if (instants.latest_base(log.name.instant_time) or first) < first]
             storage.delete_all(old)
     limit = min((*kept_from, oldest))
-    names = [entry.name for entry in storage.list(f"{FOLDER}/{table.layout.folder}") if not entry.is_folder]
     done = {time for time, end in instants.completions.items() if max(time, end) < limit}
-    old = [name for name in names if name.partition(".")[0].partition("_")[0] in done]
+    old = [name for name in table.list_timeline() if name.partition(".")[0].partition("_")[0] in done]
     pending_first = sorted(old, key=lambda name: not name.endswith((".requested", ".inflight")))
     for name in pending_first:
         storage.delete(f"{FOLDER}/{table.layout.folder}/{name}")

@@ -23,10 +23,10 @@ from lakeformat.metadata_table.file_groups import MetadataSlice, list_logs
 from lakeformat.metadata_table.metadata_table import MetadataTable
 from lakeformat.metadata_table.names import (
     ALL_PARTITIONS,
-    FOLDER,
     MetadataPartition,
     file_groups_of,
     file_id,
+    log_name,
     stored_partition,
 )
 from lakeformat.metadata_table.record_schema import without_meta_columns
@@ -35,15 +35,9 @@ from lakeformat.model.instant import Action, Instant, State, next_instant_time
 from lakeformat.storage.port import Clock
 from lakeformat.timeline.store import put_once
 
-__all__ = [
-    "MetadataChanges",
-    "remove_deltacommit",
-    "rows_of_files",
-    "write_deltacommit",
-]
+__all__ = ["MetadataChanges", "remove_deltacommit", "rows_of_files", "write_deltacommit"]
 
 _OPERATION: Final = "UPSERT_PREPPED"
-_TOKEN: Final = "0-0-0"
 _NO_KEYS: Final = pa.nulls(0, pa.string())
 
 
@@ -128,7 +122,7 @@ def remove_deltacommit(table: MetadataTable, instant_time: str) -> None:
 
 
 def _list_deltacommits(table: MetadataTable) -> list[Instant]:
-    parsed = [table.layout.parse(entry.name) for entry in table.storage.list(f"{FOLDER}/{table.layout.folder}")]
+    parsed = map(table.layout.parse, table.list_timeline())
     return [instant for instant in parsed if instant is not None and instant.action is Action.DELTA_COMMIT]
 
 
@@ -189,7 +183,7 @@ def _write_log(
     first = instant_time if has_times else piece.instant_time
     version = 1 if has_times else 1 + max((log.name.version for log in piece.logs), default=0)
     while True:
-        name = f".{group}_{first}.log.{version}_{_TOKEN}"
+        name = log_name(group, first, version)
         try:
             table.storage.create(f"{partition.folder}/{name}", data)
             break

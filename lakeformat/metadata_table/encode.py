@@ -25,8 +25,6 @@ __all__ = ["encode_parts"]
 
 Fields: TypeAlias = Mapping[str, pa.Array | None]
 
-#: Type of a bloom filter that base files have, too.
-_FILTER_TYPE: Final = "DYNAMIC_V0"
 _UUID_LENGTH: Final = 36
 
 
@@ -50,7 +48,7 @@ def encode_parts(partition: MetadataPartition, rows: pa.Table, schema: str) -> p
             kinds = pc.if_else(pc.equal(keys, ALL_PARTITIONS), first, others[0] if others else first)
             pieces.append(encode_integers(kinds.cast(pa.int64())))
         elif name == PART[partition]:
-            pieces.append(encoder.part(part, field["type"], len(keys)))
+            pieces.append(encoder.part(part, field["type"]))
         else:  # In a stored value the key is empty: the key of the cell is the record's.
             pieces.append(_null(field["type"]) if isinstance(field["type"], list) else b"\0")
     return pa.table({"key": keys, "value": join_bytes(*pieces)})
@@ -59,16 +57,16 @@ def encode_parts(partition: MetadataPartition, rows: pa.Table, schema: str) -> p
 class _RecordEncoder(AvroEncoder):
     """An encoder that knows the unions of wrappers, which bounds are: a struct with a field for each wrapper."""
 
-    def part(self, fields: Fields | pa.Array, avro: list[Any], rows: int) -> pa.Array:
+    def part(self, fields: Fields | pa.Array, avro: list[Any]) -> pa.Array:
         """Encode the part of each record, which is a union with null."""
-        branch = next(each for each in avro if each != "null")
         if isinstance(fields, pa.Array):
             return self.encode(fields, avro)
+        branch = next(each for each in avro if each != "null")
         pieces: list[pa.Array | bytes] = [_index(avro, branch)]
         for field in branch["fields"]:
             column = fields.get(field["name"])
             pieces.append(_null(field["type"]) if column is None else self.encode(column, field["type"]))
-        return join_bytes(*pieces) if len(pieces) > 1 and rows else pa.nulls(0, pa.binary())
+        return join_bytes(*pieces)
 
     def _union(self, column: pa.Array, branches: list[Any]) -> pa.Array:
         if len(branches) == 2:
@@ -139,12 +137,6 @@ def _statistics_part(partition: MetadataPartition, rows: pa.Table) -> tuple[pa.A
     return keys, fields
 
 
-def _filters_part(partition: MetadataPartition, rows: pa.Table) -> tuple[pa.Array, Fields]:
-    keys, fields = _plain_part(partition, rows)
-    fields["type"] = pa.repeat(_FILTER_TYPE, len(rows)) if fields.get("type") is None else fields["type"]
-    return keys, fields
-
-
 def _locations_part(partition: MetadataPartition, rows: pa.Table) -> tuple[pa.Array, Fields]:
     """Return the keys, and the fields of each place: the numbers of the UUID in a file id, or the file id as text."""
     keys, fields = _plain_part(partition, rows)
@@ -186,6 +178,6 @@ _PARTS: Final[Mapping[MetadataPartition, Callable[[MetadataPartition, pa.Table],
     MetadataPartition.FILES: _files_part,
     MetadataPartition.COLUMN_STATS: _statistics_part,
     MetadataPartition.PARTITION_STATS: _statistics_part,
-    MetadataPartition.BLOOM_FILTERS: _filters_part,
+    MetadataPartition.BLOOM_FILTERS: _plain_part,
     MetadataPartition.RECORD_INDEX: _locations_part,
 }

@@ -33,7 +33,7 @@ from lakeformat.metadata_table.names import (
 )
 from lakeformat.metadata_table.parts import decode_parts, no_rows
 from lakeformat.model.instant import Instant
-from lakeformat.model.table_config import METADATA_PARTITIONS, TableConfig
+from lakeformat.model.table_config import TableConfig
 from lakeformat.storage.port import Storage
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.timeline.timeline_layout import TimelineLayout, layout_of
@@ -72,6 +72,10 @@ class MetadataTable:
                 "which is not supported; run repair(), which drops it"
             )
         return layout
+
+    def list_timeline(self) -> list[str]:
+        """Return the names of the files in the timeline's folder now."""
+        return _list_timeline(self.storage, self.config)
 
     def path(self, instant: Instant) -> str:
         """Return the path of an instant's file, relative to the table."""
@@ -316,6 +320,10 @@ def _without_deleted(rows: pa.Table) -> pa.Table:
     return rows.filter(pc.invert(rows["is_deleted"].fill_null(False))).drop_columns(["is_deleted"])
 
 
+def _list_timeline(storage: Storage, config: TableConfig) -> list[str]:
+    return [entry.name for entry in storage.list(f"{FOLDER}/{config.timeline_folder}") if not entry.is_folder]
+
+
 def open_metadata_table(storage: Storage, config: TableConfig, timeline: Timeline) -> MetadataTable | None:
     """Open a table's metadata table. Return None if the table's properties name no partition ``files`` of it.
 
@@ -328,8 +336,7 @@ def open_metadata_table(storage: Storage, config: TableConfig, timeline: Timelin
         CorruptTableError: The metadata table is not there, or its properties cannot be read.
         UnsupportedTableError: The metadata table has a version that is not supported.
     """
-    names = tuple(name.strip() for name in config.get(METADATA_PARTITIONS).split(",") if name.strip())
-    if MetadataPartition.FILES.value not in names:
+    if MetadataPartition.FILES.value not in config.metadata_partitions:
         return None
     where = f"{storage.location}/{_PROPERTIES}"
     try:
@@ -341,11 +348,10 @@ def open_metadata_table(storage: Storage, config: TableConfig, timeline: Timelin
         ) from None
     if own.version not in _VERSIONS:
         raise UnsupportedTableError(f"{where}: version {own.version} of a metadata table is not supported")
-    listed = [entry.name for entry in storage.list(f"{FOLDER}/{own.timeline_folder}") if not entry.is_folder]
-    instants = MetadataInstants.of_file_names(listed, timeline, own.version)
+    instants = MetadataInstants.of_file_names(_list_timeline(storage, own), timeline, own.version)
     if not instants.completions:
         raise CorruptTableError(
             f"the metadata table of {storage.location} has no completed instant; run repair(), which drops it, and "
             "Hudi makes it again"
         )
-    return MetadataTable(storage, own, names, instants)
+    return MetadataTable(storage, own, config.metadata_partitions, instants)

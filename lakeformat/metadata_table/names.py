@@ -25,10 +25,12 @@ __all__ = [
     "BaseName",
     "LogName",
     "MetadataPartition",
+    "base_name",
     "bloom_key",
     "file_groups_of",
     "file_id",
     "group_number",
+    "log_name",
     "partition_of_key",
     "partition_prefix",
     "statistics_prefix",
@@ -70,6 +72,8 @@ _PREFIXES: Final = {
 }
 _BASE: Final = re.compile(r"(?P<id>[^_]+)_(?P<token>\d+-\d+-\d+)_(?P<time>\d{14,23})\.hfile")
 _LOG: Final = re.compile(r"\.(?P<id>[^._]+)_(?P<time>\d{14,23})\.log\.(?P<version>\d+)(?:_(?P<token>\d+-\d+-\d+))?")
+#: Write token of files that lakeformat writes.
+_TOKEN: Final = "0-0-0"
 _ID: Final = re.compile(r"(?P<prefix>.+)-(?P<number>\d{4,9})-0")
 
 
@@ -112,6 +116,16 @@ def group_number(partition: MetadataPartition, file_id: str) -> int | None:
 def file_id(partition: MetadataPartition, number: int) -> str:
     """Return the id of a file group of a partition."""
     return f"{_PREFIXES[partition]}-{number:04d}-0"
+
+
+def base_name(group: str, instant_time: str) -> str:
+    """Return the name of a base file of a file group, whose id is given."""
+    return f"{group}_{_TOKEN}_{instant_time}.hfile"
+
+
+def log_name(group: str, instant_time: str, version: int) -> str:
+    """Return the name of a log file of a file group, whose id is given."""
+    return f".{group}_{instant_time}.log.{version}_{_TOKEN}"
 
 
 def file_groups_of(keys: pa.Array, groups: int) -> npt.NDArray[np.int64]:

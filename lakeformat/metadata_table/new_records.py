@@ -46,7 +46,7 @@ class NewFile:
 
 
 def filter_rows(files: Sequence[NewFile], instant_time: str) -> pa.Table | None:
-    """Return the records of `MetadataPartition.BLOOMS`; None if a file has no bloom filter.
+    """Return the records of `MetadataPartition.BLOOM_FILTERS`; None if a file has no bloom filter.
 
     Args:
         instant_time: The time of the commit.

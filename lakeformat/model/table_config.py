@@ -296,7 +296,17 @@ class TableConfig:
     @property
     def has_metadata_table(self) -> bool:
         """Tell whether the table has a metadata table, according to its properties. It may be incomplete (inflight)."""
-        return bool(self.get(METADATA_PARTITIONS).strip() or self.get(METADATA_INFLIGHT).strip())
+        return bool(self.metadata_partitions or self.pending_metadata_partitions)
+
+    @property
+    def metadata_partitions(self) -> tuple[str, ...]:
+        """Return the names of the metadata table's partitions that may be read."""
+        return self._fields(METADATA_PARTITIONS)
+
+    @property
+    def pending_metadata_partitions(self) -> tuple[str, ...]:
+        """Return the names of the metadata table's partitions that are being built, and may not be read yet."""
+        return self._fields(METADATA_INFLIGHT)
 
     @property
     def merge_mode(self) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -98,7 +99,7 @@ def _places(found: Sequence[tuple[WriteStat, pa.Array]]) -> pa.Table:
     ]
     names = {"key": pa.string(), "partition_path": pa.string(), "file_id": pa.string()}
     rows = pa.concat_tables([pa.schema(names).empty_table(), *tables]).combine_chunks()
-    numbered = rows.append_column("row", pa.array(range(len(rows)), pa.int64()))
+    numbered = rows.append_column("row", pa.array(np.arange(len(rows))))
     last = numbered.group_by("key").aggregate([("row", "max")])["row_max"]
     return rows if len(last) == len(rows) else rows.take(last)
 

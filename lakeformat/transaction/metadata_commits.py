@@ -15,12 +15,7 @@ from typing import Final
 
 from lakeformat.errors import CorruptTableError, UnsupportedTableError
 from lakeformat.metadata_table.compaction import compact, is_compaction_due, last_compaction, remove_old_slices
-from lakeformat.metadata_table.deltacommit import (
-    MetadataChanges,
-    remove_deltacommit,
-    rows_of_files,
-    write_deltacommit,
-)
+from lakeformat.metadata_table.deltacommit import MetadataChanges, remove_deltacommit, rows_of_files, write_deltacommit
 from lakeformat.metadata_table.metadata_table import MetadataTable, open_metadata_table
 from lakeformat.metadata_table.names import FOLDER, MetadataPartition
 from lakeformat.model.table_config import METADATA_INFLIGHT, METADATA_PARTITIONS, PROPERTIES_PATH, TableConfig
@@ -44,10 +39,7 @@ def drop_metadata_table(store: TimelineStore, clock: Clock) -> bool:
     if not storage.has_lock and not config.has_metadata_table:
         return False  # A folder without the property is one that readers ignore; repair() removes it.
     if config.has_metadata_table:
-        version = None if storage.has_lock else storage.read_versioned(PROPERTIES_PATH)[1]
-        config = store.config()
-        kept = {k: v for k, v in config.values.items() if k not in {METADATA_PARTITIONS, METADATA_INFLIGHT}}
-        write_properties(store, kept, clock, version)
+        _forget(store, clock)
     if storage.info(FOLDER) is not None:
         storage.delete_folder(FOLDER)
         return True
@@ -79,7 +71,7 @@ def add_changes(
         if table is None:
             raise CorruptTableError("its partition files is missing or not complete")
         changes, lost = make_changes(table)
-        if lost := {*lost, *_names(config, METADATA_INFLIGHT)}:
+        if lost := {*lost, *config.pending_metadata_partitions}:
             _drop_partitions(store, clock, lost)
             table = table.without(lost)
         if is_compaction_due(table, _MOST_LOGS):
@@ -100,7 +92,7 @@ def add_changes(
 
 
 def add_files(store: TimelineStore, clock: Clock, instant_time: str, written: Sequence[tuple[str, str, int]]) -> None:
-    """Write that a pending action has written files of which there are no statistics.
+    """Add files without statistics, which a pending action has written, to the list of files.
 
     Args:
         written: partition path, name and size in bytes of each file.
@@ -123,22 +115,23 @@ def _config(store: TimelineStore) -> TableConfig:
     return store.config() if store.storage.has_lock else store.known_config
 
 
-def _names(config: TableConfig, key: str) -> list[str]:
-    return [name.strip() for name in config.get(key).split(",") if name.strip()]
+def _forget(store: TimelineStore, clock: Clock, lost: Collection[str] | None = None) -> None:
+    """Remove the names of partitions of the metadata table from the properties: these, or by default all."""
+    version = None if store.storage.has_lock else store.storage.read_versioned(PROPERTIES_PATH)[1]
+    config = store.config()
+    values = {key: text for key, text in config.values.items() if key not in {METADATA_PARTITIONS, METADATA_INFLIGHT}}
+    named = {METADATA_PARTITIONS: config.metadata_partitions, METADATA_INFLIGHT: config.pending_metadata_partitions}
+    for key, names in named.items():
+        if lost is not None and (kept := [name for name in names if name not in lost]):
+            values[key] = ",".join(kept)
+    write_properties(store, values, clock, version)
+    store.config()  # So that the next write of this process knows it.
 
 
 def _drop_partitions(store: TimelineStore, clock: Clock, lost: Collection[str]) -> None:
     """Remove partitions of the metadata table: from the properties, so that no reader uses them, then their folders."""
     storage = store.storage
-    version = None if storage.has_lock else storage.read_versioned(PROPERTIES_PATH)[1]
-    values = dict(store.config().values)
-    for key in (METADATA_PARTITIONS, METADATA_INFLIGHT):
-        if kept := [name for name in _names(TableConfig(values), key) if name not in lost]:
-            values[key] = ",".join(kept)
-        else:
-            values.pop(key, None)
-    write_properties(store, values, clock, version)
-    store.config()  # So that the next write of this process knows it.
+    _forget(store, clock, lost)
     for name in sorted(lost):
         storage.delete_folder(f"{FOLDER}/{name}")
     _LOG.warning(
