@@ -27,6 +27,8 @@ from lakeformat.transaction.properties_file import write_properties
 __all__ = ["add_changes", "add_files", "drop_metadata_table", "find_archive_limit", "take_back", "take_back_late"]
 
 _LOG: Final = logging.getLogger("lakeformat.write")
+#: Errors of a metadata table that cannot be used: the next commit drops it.
+_DAMAGE: Final = (CorruptTableError, UnsupportedTableError)
 #: Most log files of a file group before a compaction (Hudi: ``hoodie.metadata.compact.max.delta.commits``).
 _MOST_LOGS: Final = 10
 _COST: Final = "Hudi reads without them until a Hudi writer whose options ask for them builds them again from all files"
@@ -80,7 +82,7 @@ def add_changes(
             if instant_time in table.instants.times:
                 remove_deltacommit(table, instant_time)  # An earlier try has died.
             write_deltacommit(table, instant_time, changes, clock)
-    except (CorruptTableError, UnsupportedTableError) as error:
+    except _DAMAGE as error:
         drop_metadata_table(store, clock)
         _LOG.warning(
             "dropped the metadata table of %s, which could not be maintained by %s (%s): Hudi lists folders, and reads "
@@ -144,9 +146,9 @@ def _drop_partitions(store: TimelineStore, clock: Clock, lost: Collection[str]) 
 
 def take_back(store: TimelineStore, instant_time: str) -> None:
     """Remove what an action that is undone has added. Call it before the action's pending files are removed."""
-    table = _open(store)
-    if table is not None:
-        remove_deltacommit(table, instant_time)
+    with suppress(*_DAMAGE):
+        if (table := _open(store)) is not None:
+            remove_deltacommit(table, instant_time)
 
 
 def take_back_late(store: TimelineStore, undone: Collection[str]) -> None:
@@ -155,10 +157,10 @@ def take_back_late(store: TimelineStore, undone: Collection[str]) -> None:
     Args:
         undone: times of the instants that were undone for good.
     """
-    table = _open(store) if undone else None
-    if table is not None:
-        for instant_time in sorted(table.instants.times & frozenset(undone)):
-            remove_deltacommit(table, instant_time)
+    with suppress(*_DAMAGE):
+        if undone and (table := _open(store)) is not None:
+            for instant_time in sorted(table.instants.times & frozenset(undone)):
+                remove_deltacommit(table, instant_time)
 
 
 def find_archive_limit(store: TimelineStore) -> str:
@@ -167,15 +169,12 @@ def find_archive_limit(store: TimelineStore) -> str:
     In version 6 readers count a log block of the metadata table only if its instant is on the table's timeline. Its
     last compaction has merged all blocks before. Hudi: ``TimelineArchiverV2.getInstantsToArchive``.
     """
-    table = _open(store)
-    return "" if table is None else last_compaction(table)
+    with suppress(*_DAMAGE):
+        if (table := _open(store)) is not None:
+            return last_compaction(table)
+    return ""
 
 
 def _open(store: TimelineStore) -> MetadataTable | None:
-    """Open the metadata table. Return None if there is none or it is damaged: then the next commit drops it."""
     config = _config(store)
-    if not config.has_metadata_table:
-        return None
-    with suppress(CorruptTableError, UnsupportedTableError):
-        return open_metadata_table(store.storage, config, store.load())
-    return None
+    return open_metadata_table(store.storage, config, store.load()) if config.has_metadata_table else None

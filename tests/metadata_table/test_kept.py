@@ -289,3 +289,25 @@ def test_a_rollback_removes_the_deltacommit_of_a_dead_writer(tmp_path: Path) -> 
     open_at(storage, "next").upsert(rows.slice(5, 1))
     assert not list((path / FOLDER).rglob(f"{dead.time}*"))
     assert_kept(path)
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_damage_does_not_stop_archiving_or_recovery(name: str, tmp_path: Path) -> None:
+    path = unpack(f"hudi_metadata/{name}", tmp_path)
+    rows = lakeformat.open(path).to_arrow()
+    storage = LocalStorage(str(path))
+    number = next(at for at, call in enumerate(recorded(path, rows)) if call.path.endswith(".inflight"))
+    with pytest.raises(Crash):
+        open_at(FaultyStorage(storage, Fault(at(number), Mode.AFTER)), "writer").upsert(rows.slice(0, 2))
+    for file in (path / FOLDER / "files").iterdir():
+        file.unlink()
+    assert lakeformat.open(path).archive(min_commits=2, max_commits=3).instants == ()
+    open_at(storage, "next").upsert(changed(rows))
+    assert rows_of(lakeformat.open(path)) == {row["id"]: row for row in changed(rows).to_pylist()}
+
+
+def recorded(path: Path, rows: pa.Table) -> list[Call]:
+    """Return the calls of an upsert into a copy of the table."""
+    recording = FaultyStorage(LocalStorage(str(shutil.copytree(path, f"{path}-recorded"))))
+    open_at(recording, "writer").upsert(rows.slice(0, 2))
+    return recording.calls
