@@ -19,7 +19,8 @@ from lakeformat.concurrency import run_all
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.files.block_content import decode_deletes
 from lakeformat.files.footers import open_base, open_parquet
-from lakeformat.files.log_reader import read_blocks, read_contents
+from lakeformat.files.log_reader import decode_blocks, read_blocks, read_contents
+from lakeformat.merge.versions import LogDeletes, LogRows
 from lakeformat.model.commit import CommitMetadata, WriteStat
 from lakeformat.model.files import BaseFile, FileGroupId, FileSlice, LogFile, LogFileName
 from lakeformat.model.operation import Operation
@@ -31,6 +32,7 @@ __all__ = ["KeyChanges", "find_key_changes"]
 #: Maximum number of files whose keys are read at once.
 _THREADS: Final = 8
 _NO_KEYS: Final = pa.nulls(0, pa.string())
+_DATA_KINDS: Final = frozenset({BlockKind.AVRO_DATA, BlockKind.PARQUET_DATA})
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,18 +40,58 @@ class KeyChanges:
     """Record keys that a commit adds or removes.
 
     Attributes:
-        added: a row for each new key: ``key``, ``partition_path``, ``file_id``. No key occurs twice.
+        added: a row for each key that is new in its file group: ``key``, ``partition_path``, ``file_id``. No key occurs
+            twice. Keys that the record index has already, with the same place, may be among them.
         removed: keys that are in no file group any more.
+        doubtful: keys that were deleted in a log file of a touched file group, or perhaps never committed there. They
+            are in no file group any more if the record index still names one of `touched`.
+        touched: ids of the file groups that the commit has written or replaced.
     """
 
     added: pa.Table
     removed: pa.Array
+    doubtful: pa.Array
+    touched: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Compared:
+    """What one file group gets and loses, in the terms of `KeyChanges`."""
+
+    added: pa.Array
+    removed: pa.Array
+    doubtful: pa.Array
+
+
+@dataclass(frozen=True, slots=True)
+class _SliceKeys:
+    """The keys of a file slice: in its base file, in data blocks and in delete blocks of its log files.
+
+    Blocks that were rolled back are included.
+    """
+
+    base: pa.Array
+    logged: pa.Array
+    deleted: pa.Array
+
+    @property
+    def sure(self) -> pa.Array:
+        """Return the keys that are in this file group and in no other."""
+        return _minus(self.base, self.deleted)
+
+    @property
+    def doubtful(self) -> pa.Array:
+        """Return the keys that may be in another file group now."""
+        return pa.concat_arrays([self.logged, self.deleted])
+
+
+_NOTHING: Final = _Compared(_NO_KEYS, _NO_KEYS, _NO_KEYS)
 
 
 def find_key_changes(
     storage: Storage, snapshot: Snapshot, metadata: CommitMetadata, replaced: Mapping[str, Sequence[str]]
-) -> KeyChanges | None:
-    """Compare the files that a commit has written with the ones before. Return None if the keys are not known.
+) -> KeyChanges:
+    """Compare the files that a commit has written with the ones before.
 
     A delete in a log file counts only if it is unconditional: the record index may name the place of a key that is not
     there, but must not lack one that is.
@@ -57,31 +99,32 @@ def find_key_changes(
     Args:
         snapshot: the table before the commit.
         metadata: the metadata of the commit, with the write stats.
-        replaced: maps partition path to the ids of the file groups that the commit replaces. Log files add no key
-            to them, because a commit that adds keys in log files has no known keys.
+        replaced: maps partition path to the ids of the file groups that the commit replaces.
     """
+    stats = list(metadata.all_stats())
+    touched = frozenset({stat.file_id for stat in stats}.union(*replaced.values()))
     if metadata.operation == Operation.COMPACT.name:
-        return KeyChanges(_places([]), _NO_KEYS)
+        return KeyChanges(_places([]), _NO_KEYS, _NO_KEYS, touched)
     before = {piece.group: piece for path in {*metadata.stats, *replaced} for piece in snapshot.slices.get(path, ())}
 
-    def compare(stat: WriteStat) -> tuple[pa.Array, pa.Array] | None:
+    def compare(stat: WriteStat) -> _Compared:
         old = before.get(FileGroupId(stat.partition_path, stat.file_id))
-        return _compare_base(storage, stat, old) if stat.is_base else _read_log(storage, stat)
+        return _compare_base(storage, stat, old) if stat.is_base else _compare_log(storage, stat, old)
 
-    stats = list(metadata.all_stats())
     found = list(run_all(compare, stats, threads=_THREADS))
+    added = _places([(stat, keys.added) for stat, keys in zip(stats, found, strict=True)])
     gone = [piece for group, piece in before.items() if group.file_id in replaced.get(group.partition_path, ())]
-    if any(each is None for each in found):
-        return None
-    pairs = [each for each in found if each is not None]
-    added = _places([(stat, keys) for stat, (keys, _) in zip(stats, pairs, strict=True)])
-    removed = [keys for _, keys in pairs]
     # A clustering writes all keys that live, but log files may have deleted others.
     if metadata.operation != Operation.CLUSTER.name or any(piece.logs for piece in gone):
-        bases = [piece.base for piece in gone if piece.base is not None]
-        removed += list(run_all(lambda base: _read_keys(storage, base), bases, threads=_THREADS))
-    lost = pc.unique(pa.concat_arrays([_NO_KEYS, *removed]))
-    return KeyChanges(added, lost.filter(pc.invert(pc.is_in(lost, value_set=added["key"]))))
+        lost = run_all(lambda piece: _read_slice(storage, piece), gone, threads=_THREADS)
+        found += [_Compared(_NO_KEYS, keys.sure, keys.doubtful) for keys in lost]
+    removed = _minus(pc.unique(pa.concat_arrays([_NO_KEYS, *(keys.removed for keys in found)])), added["key"])
+    doubtful = _minus(pc.unique(pa.concat_arrays([_NO_KEYS, *(keys.doubtful for keys in found)])), added["key"])
+    return KeyChanges(added, removed, _minus(doubtful, removed), touched)
+
+
+def _minus(keys: pa.Array, others: pa.Array | pa.ChunkedArray) -> pa.Array:
+    return keys.filter(pc.invert(pc.is_in(keys, value_set=others)))
 
 
 def _places(found: Sequence[tuple[WriteStat, pa.Array]]) -> pa.Table:
@@ -104,44 +147,71 @@ def _places(found: Sequence[tuple[WriteStat, pa.Array]]) -> pa.Table:
     return rows if len(last) == len(rows) else rows.take(last)
 
 
-def _compare_base(storage: Storage, stat: WriteStat, old: FileSlice | None) -> tuple[pa.Array, pa.Array] | None:
-    """Return the keys that a base file has and the slice before it has not, and the reverse."""
-    if old is not None and not stat.num_inserts and not stat.num_deletes:
-        return _NO_KEYS, _NO_KEYS
-    if old is not None and old.logs:
-        return None
-    new_keys = _read_keys(storage, stat.base_file)
-    if old is None or old.base is None:
-        return new_keys, _NO_KEYS
-    old_keys = _read_keys(storage, old.base)
-    added = new_keys.filter(pc.invert(pc.is_in(new_keys, value_set=old_keys)))
-    return added, old_keys.filter(pc.invert(pc.is_in(old_keys, value_set=new_keys)))
+def _compare_base(storage: Storage, stat: WriteStat, old: FileSlice | None) -> _Compared:
+    """Compare a base file with the slice before it."""
+    if old is not None and not stat.num_inserts and not stat.num_deletes and not old.logs:
+        return _NOTHING
+    new_keys = _read_base(storage, stat.base_file)
+    if old is None:
+        return _Compared(new_keys, _NO_KEYS, _NO_KEYS)
+    keys = _read_slice(storage, old)
+    return _Compared(_minus(new_keys, keys.sure), _minus(keys.sure, new_keys), _minus(keys.doubtful, new_keys))
 
 
-def _read_keys(storage: Storage, base: BaseFile) -> pa.Array:
+def _compare_log(storage: Storage, stat: WriteStat, old: FileSlice | None) -> _Compared:
+    """Compare a log file with the slice that it is appended to. If it inserts rows, all its rows count as new."""
+    log = _log_file(stat)
+    before = _read_deletes(storage, old.logs) if old is not None else _NO_KEYS
+    deleted = pa.concat_arrays([_NO_KEYS, *_sure_deletes(storage, log)]) if stat.num_deletes else _NO_KEYS
+    added = _NO_KEYS
+    if stat.num_inserts or len(before):
+        added = _read_logged(storage, [log])
+        if not stat.num_inserts:
+            added = added.filter(pc.is_in(added, value_set=before))
+    return _Compared(added, _minus(deleted, before), deleted)
+
+
+def _read_slice(storage: Storage, piece: FileSlice) -> _SliceKeys:
+    base = _NO_KEYS if piece.base is None else _read_base(storage, piece.base)
+    return _SliceKeys(base, _read_logged(storage, piece.logs), _read_deletes(storage, piece.logs))
+
+
+def _read_base(storage: Storage, base: BaseFile) -> pa.Array:
     with open_base(storage, base) as source:
         column = open_parquet(source, base.path).read([RECORD_KEY])[RECORD_KEY]
     keys: pa.Array = column.cast(pa.string()).combine_chunks()
     return keys
 
 
-def _read_log(storage: Storage, stat: WriteStat) -> tuple[pa.Array, pa.Array] | None:
-    """Return the keys that a log file adds (none, or the keys are not known) and those that it surely deletes."""
-    if stat.num_inserts:
-        return None
-    if not stat.num_deletes:
-        return _NO_KEYS, _NO_KEYS
-    return _NO_KEYS, pa.concat_arrays([_NO_KEYS, *_sure_deletes(storage, stat)])
+def _read_logged(storage: Storage, logs: Sequence[LogFile]) -> pa.Array:
+    """Return the keys of the data blocks."""
+    blocks = [block for log in logs for block in read_blocks(storage, log) if block.kind in _DATA_KINDS]
+    parts = decode_blocks(storage, blocks, columns=[RECORD_KEY])
+    found = [part.rows[RECORD_KEY].cast(pa.string()) for part in parts if isinstance(part, LogRows)]
+    return pa.concat_arrays([_NO_KEYS, *(chunk for column in found for chunk in column.chunks)])
 
 
-def _sure_deletes(storage: Storage, stat: WriteStat) -> Iterator[pa.Array]:
-    name = LogFileName.match(stat.path.rpartition("/")[2])
-    assert name is not None  # noqa: S101  Files are base files or log files.
-    log = LogFile(stat.partition_path, name, stat.size_bytes)
-    blocks = [block for block in read_blocks(storage, log) if block.kind is BlockKind.DELETE]
-    for block, content in read_contents(storage, blocks):
-        deletes = decode_deletes(block, content)
+def _read_deletes(storage: Storage, logs: Sequence[LogFile]) -> pa.Array:
+    """Return the keys of the delete blocks."""
+    return pa.concat_arrays([_NO_KEYS, *(deletes.keys for log in logs for deletes in _each_deletes(storage, log))])
+
+
+def _sure_deletes(storage: Storage, log: LogFile) -> Iterator[pa.Array]:
+    """Yield the keys of unconditional deletes."""
+    for deletes in _each_deletes(storage, log):
         is_sure = pa.repeat(True, len(deletes.keys))
         for values in deletes.ordering:
             is_sure = pc.and_(is_sure, values.is_null())
         yield deletes.keys.filter(is_sure)
+
+
+def _each_deletes(storage: Storage, log: LogFile) -> Iterator[LogDeletes]:
+    blocks = [block for block in read_blocks(storage, log) if block.kind is BlockKind.DELETE]
+    for block, content in read_contents(storage, blocks):
+        yield decode_deletes(block, content)
+
+
+def _log_file(stat: WriteStat) -> LogFile:
+    name = LogFileName.match(stat.path.rpartition("/")[2])
+    assert name is not None  # noqa: S101  Files are base files or log files.
+    return LogFile(stat.partition_path, name, stat.size_bytes)

@@ -97,10 +97,15 @@ def _find_key_changes(
     if config.has_virtual_keys or is_partitioned_index(table):
         return None
     found = find_key_changes(table.storage, outcome.snapshot, metadata, outcome.replaced_ids)
-    if found is None or not _fits_index(table, found.added["key"]):
+    if not _fits_index(table, found.added["key"]):
         return None
+    removed = found.removed
+    if len(found.doubtful):
+        places = table.record_index(found.doubtful)
+        is_gone = pc.is_in(places["file_id"], value_set=pa.array(sorted(found.touched), pa.string()))
+        removed = pa.concat_arrays([removed, places["key"].filter(is_gone).combine_chunks()])
     began = pa.repeat(parse_instant_time(instant_time, config.zone), len(found.added))
-    return found.added.append_column("instant_ms", began), found.removed
+    return found.added.append_column("instant_ms", began), removed
 
 
 def _fits_index(table: MetadataTable, keys: pa.ChunkedArray) -> bool:

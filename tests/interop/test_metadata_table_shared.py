@@ -89,7 +89,7 @@ def test_both_keep_the_metadata_table(version: int, kind: str, hudi: Hudi, tmp_p
             model |= by_id(rows(number))
         if number % 3 == 0:
             services[number // 3 % len(services)][1]()
-        assert ours.check().findings == ()
+        assert ours.check().findings == (), number
         assert by_id(ours.to_arrow()) == model
         if number % 5 in {0, 4}:
             assert by_id(hudi.read(path, options={"hoodie.metadata.enable": "true"})) == model
@@ -99,6 +99,32 @@ def test_both_keep_the_metadata_table(version: int, kind: str, hudi: Hudi, tmp_p
     assert {"files", "column_stats", "bloom_filters", "record_index"} <= set(table.names)
     assert first_instants(path) == born or table.instants.oldest > min(born)
     hudi_rs.assert_same_rows(ours)
+
+
+@pytest.mark.parametrize("version", [6, pytest.param(9, marks=pytest.mark.nightly)])
+def test_a_key_that_hudi_deleted_and_wrote_to_another_file_group(version: int, hudi: Hudi, tmp_path: Path) -> None:
+    if version > 6 and hudi.version == "0.15.0":
+        pytest.skip("0.15.0 knows version 6 alone")
+    path = tmp_path / "t"
+    kind = {"hoodie.datasource.write.table.type": "MERGE_ON_READ", "hoodie.write.table.version": str(version)}
+    theirs = {**THEIRS, **kind, "hoodie.parquet.small.file.limit": "0"}
+    hudi.write(path, rows(0), "upsert", **theirs)
+    hudi.write(path, rows(1).slice(0, 1), "delete", **theirs)
+    hudi.write(path, rows(2).slice(0, 1), "upsert", **theirs)
+    model = by_id(rows(0)) | by_id(rows(2).slice(0, 1))
+    ours = lakeformat.open(path)
+    assert by_id(ours.to_arrow()) == model
+    ours.upsert(rows(3))
+    model |= by_id(rows(3))
+    assert by_id(ours.to_arrow()) == model
+    assert by_id(hudi.read(path, options={"hoodie.metadata.enable": "true"})) == model
+    hudi.write(path, rows(4), "upsert", **theirs)
+    model |= by_id(rows(4))
+    assert by_id(ours.to_arrow()) == model
+    ours.delete(rows(5).slice(0, 2))
+    model = {key: row for key, row in model.items() if key > 2}
+    assert by_id(ours.to_arrow()) == model
+    assert by_id(hudi.read(path, options={"hoodie.metadata.enable": "true"})) == model
 
 
 def assert_skipping_is_right(hudi: Hudi, path: Path, model: Rows, newest: int) -> None:

@@ -80,22 +80,22 @@ def assert_statistics(path: Path, metadata: MetadataTable, table: lakeformat.Tab
 
 
 def assert_places(metadata: MetadataTable, table: lakeformat.Table) -> None:
-    """Check the record index against the keys in the base files of the live slices.
+    """Check that the record index has each live key, with one of its places, and names live file groups alone.
 
     It may name keys that log files have deleted, and one of the places of a key that is in several partitions.
     """
     index = metadata.record_index()
     found = {row["key"]: (row["partition_path"], row["file_id"]) for row in index.to_pylist()}
     assert len(found) == len(index)
-    live = set(table.to_arrow(["_hoodie_record_key"])["_hoodie_record_key"].to_pylist())
     places: dict[str, set[tuple[str, str]]] = {}
-    for piece in table.snapshot().each_slice():
-        assert piece.base is not None
-        file = Path(table.context.storage.location, piece.base.path)
-        for key in pq.read_table(file, columns=["_hoodie_record_key"])["_hoodie_record_key"].to_pylist():
-            places.setdefault(key, set()).add((piece.group.partition_path, piece.group.file_id))
-    assert live <= found.keys() <= places.keys()
-    assert all(place in places[key] for key, place in found.items())
+    for row in table.to_arrow(["_hoodie_record_key", "_hoodie_partition_path", "_hoodie_file_name"]).to_pylist():
+        key, path, name = row.values()
+        file_id = name.removeprefix(".").partition("_")[0]
+        places.setdefault(key, set()).add((path, file_id))
+    assert places.keys() <= found.keys()
+    assert all(found[key] in known for key, known in places.items())
+    groups = {(piece.group.partition_path, piece.group.file_id) for piece in table.snapshot().each_slice()}
+    assert set(found.values()) <= groups
 
 
 def actions(table: lakeformat.Table, rows: pa.Table) -> Mapping[str, Callable[[], object]]:
@@ -136,6 +136,33 @@ def test_every_action_keeps_the_list_of_files(name: str, tmp_path: Path) -> None
     assert "record_index" in metadata.names
     assert rows_of(table) == {row["id"]: row for row in rows.to_pylist()}
     hudi_rs.assert_same_rows(table)
+
+
+@pytest.mark.parametrize("name", [name for name in names("hudi_metadata") if "mor" in name])
+def test_keys_that_were_deleted_in_log_files_are_found_when_they_come_back(name: str, tmp_path: Path) -> None:
+    path = unpack(name, tmp_path)
+    table = lakeformat.open(path)
+    rows = table.to_arrow().slice(0, 3)
+    for _ in range(2):
+        table.delete(rows)
+        assert_kept(path)
+        table.upsert(rows)
+        assert_kept(path)
+    table.delete(rows)
+    table.compact()
+    table.cluster(by=["qty"])
+    assert_kept(path)
+    assert not places_of(path, rows)
+    table.upsert(rows)
+    assert_kept(path)
+    assert places_of(path, rows) == set(rows["id"].to_pylist())
+
+
+def places_of(path: Path, rows: pa.Table) -> set[str]:
+    """Return the keys of these rows that the record index has."""
+    metadata = open_table(path)
+    assert metadata is not None
+    return set(metadata.record_index(rows["id"].combine_chunks())["key"].to_pylist())
 
 
 def test_a_partition_that_cannot_follow_is_dropped_by_name(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
