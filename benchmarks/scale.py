@@ -5,7 +5,8 @@ master is ``local-cluster[2,1,2048]``: two executors of one core, each a process
 partitions there is one session and one table. Each step prints its seconds and the peak memory of the driver's JVM, the
 driver's Python, the executors and their Python workers, above those of the session before the first step.
 
-``--columns`` adds columns of 8 bytes, and ``--files`` cuts the table into about so many files.
+``--columns`` adds columns of 8 bytes, ``--files`` cuts the table into about so many files, and ``--merge`` says where
+merges run, which is otherwise chosen by size.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -50,12 +51,14 @@ class Case:
     partitions: int
     columns: int
     files: int
+    merge: str = "auto"
 
     @property
     def name(self) -> str:
         """Return the case in words."""
         more = f", {self.columns} columns" if self.columns else ""
-        return f"{self.rows:,} rows, {self.partitions:,} partitions{more}"
+        merge = "" if self.merge == "auto" else f", merges on {self.merge}"
+        return f"{self.rows:,} rows, {self.partitions:,} partitions{more}{merge}"
 
     def frame(self, spark: Any, version: int, percent: int) -> Any:
         """Return the rows of a percentage of the keys, spread over all partitions."""
@@ -139,6 +142,7 @@ def _steps(spark: Any, case: Case, path: str) -> dict[str, Callable[[], object]]
     from lakeformat.spark import LakehouseTable
 
     options = {"recordkey": "key", "partitionpath": "part", "ordering": "version", "hoodie.clean.automatic": "false"}
+    options["lakeformat.write.merge"] = case.merge
     if case.files:
         options["hoodie.parquet.max.file.size"] = str(max(case.rows * 70 // case.files, 1 << 14))
 
@@ -209,6 +213,7 @@ def main() -> None:
     parser.add_argument("--columns", type=int, default=0, help="further columns of 8 bytes")
     parser.add_argument("--files", type=int, default=0, help="about so many files; 0 for the default file size")
     parser.add_argument("--steps", default=",".join(_NAMES), help=f"comma-separated, of: {', '.join(_NAMES)}")
+    parser.add_argument("--merge", default="auto", help="lakeformat.write.merge: auto, executors or driver")
     parser.add_argument("--case", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     names = [name.strip() for name in arguments.steps.split(",")]
@@ -219,14 +224,13 @@ def main() -> None:
     print(f"{machine()}; {MASTER}, executors of 1 GB, a driver of 1 GB")
     for rows in map(int, arguments.rows.split(",")):
         for partitions in map(int, arguments.partitions.split(",")):
-            case = Case(rows, partitions, arguments.columns, arguments.files)
+            case = Case(rows, partitions, arguments.columns, arguments.files, arguments.merge)
             _print_case(case, arguments.steps)
     return None
 
 
 def _print_case(case: Case, steps: str) -> None:
-    fields = {"rows": case.rows, "partitions": case.partitions, "columns": case.columns, "files": case.files}
-    command = [sys.executable, "-m", "benchmarks.scale", "--steps", steps, "--case", json.dumps(fields)]
+    command = [sys.executable, "-m", "benchmarks.scale", "--steps", steps, "--case", json.dumps(asdict(case))]
     head = "".join(f" {part}, MB |" for part in PARTS)
     print(f"\n{case.name}\n\n| step | seconds |{head}\n|---|---:|{'---:|' * len(PARTS)}", flush=True)
     LOG.parent.mkdir(parents=True, exist_ok=True)
