@@ -31,7 +31,14 @@ from lakeformat.model.service_plans import CompactionOperation, CompactionPlan
 from lakeformat.timeline.store import put_once
 from lakeformat.timeline.timeline import Timeline
 
-__all__ = ["compact", "is_compaction_due", "last_compaction", "remove_old_slices"]
+__all__ = [
+    "compact",
+    "find_planned",
+    "is_compaction_due",
+    "last_compaction",
+    "may_have_merged",
+    "remove_old_slices",
+]
 
 _FILTER_KEYS: Final = 10_000
 _FILTER_RATE: Final = 1e-9
@@ -53,6 +60,18 @@ def last_compaction(table: MetadataTable) -> str:
     return max((piece.instant_time for piece in slices if piece.base is not None), default="")
 
 
+def may_have_merged(table: MetadataTable, instant_time: str) -> bool:
+    """Tell whether base files may have the records of a deltacommit, so that removing it does not take them back.
+
+    Also true if its instant is not on the timeline: it may be archived, or the table was filled from a listing later.
+    """
+    instants, has_lock = table.instants, table.storage.has_lock
+    end = instants.completions.get(instant_time)
+    if end is None or not has_lock:  # Without a lock, another process may compact at any moment.
+        return True
+    return last_compaction(table) > end or any(instants.completions[time] > end for time in instants.filled)
+
+
 def compact(table: MetadataTable, timeline: Timeline, instant_time: str) -> bool:
     """Merge all file groups of the partitions that can be read here. Return False if that is not possible now.
 
@@ -65,7 +84,7 @@ def compact(table: MetadataTable, timeline: Timeline, instant_time: str) -> bool
         instant_time: The time of the caller's own pending instant.
     """
     storage, layout = table.storage, table.layout
-    planned = _planned(table)
+    planned = find_planned(table)
     if planned is None:
         chosen = _choose_time(table, timeline, instant_time)
         if chosen is None:
@@ -92,7 +111,7 @@ def compact(table: MetadataTable, timeline: Timeline, instant_time: str) -> bool
     return True
 
 
-def _planned(table: MetadataTable) -> Instant | None:
+def find_planned(table: MetadataTable) -> Instant | None:
     """Return the oldest compaction that is planned and not completed; None if there is none."""
     names = (name for name in table.list_timeline() if name.endswith(_REQUESTED))
     times = sorted({name.removesuffix(_REQUESTED) for name in names} - table.instants.completions.keys())

@@ -13,8 +13,9 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from lakeformat.codec.hfile_writer import encode_hfile
+from lakeformat.codec.hfile_writer import MAX_KEY, encode_hfile
 from lakeformat.codec.log_blocks import BlockKind, HeaderKey, encode_block
 from lakeformat.files.log_reader import read_blocks
 from lakeformat.files.log_writer import encode_delete_block
@@ -35,10 +36,14 @@ from lakeformat.model.instant import Action, Instant, State, next_instant_time
 from lakeformat.storage.port import Clock
 from lakeformat.timeline.store import put_once
 
-__all__ = ["MetadataChanges", "remove_deltacommit", "rows_of_files", "write_deltacommit"]
+__all__ = ["MetadataChanges", "fits_log_files", "remove_deltacommit", "rows_of_files", "write_deltacommit"]
 
 _OPERATION: Final = "UPSERT_PREPPED"
 _NO_KEYS: Final = pa.nulls(0, pa.string())
+#: Most bytes of a cell of the record index, without its key.
+_RECORD_BYTES: Final = 400
+#: Bytes of records that surely fit into an HFile, which may have 2 GiB, if the keys of the groups are not quite even.
+_FILE_BYTES: Final = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +78,13 @@ def rows_of_files(
     types = {"key": pa.string(), "file_name": pa.string(), "size_bytes": pa.int64(), "is_deleted": pa.bool_()}
     columns = zip(zip(*entries, strict=True), types.items(), strict=True)
     return pa.table({name: pa.array(values, data_type) for values, (name, data_type) in columns})
+
+
+def fits_log_files(table: MetadataTable, partition: MetadataPartition, keys: pa.ChunkedArray) -> bool:
+    """Tell whether new keys of the record index fit into one log file for each of its file groups."""
+    sizes = pc.binary_length(keys)
+    most_bytes = (pc.sum(sizes).as_py() or 0) + _RECORD_BYTES * len(keys)
+    return (pc.max(sizes).as_py() or 0) <= MAX_KEY and most_bytes <= len(table.list_slices(partition)) * _FILE_BYTES
 
 
 def write_deltacommit(table: MetadataTable, instant_time: str, changes: MetadataChanges, clock: Clock) -> None:

@@ -38,9 +38,10 @@ from lakeformat.storage.port import Storage
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.timeline.timeline_layout import TimelineLayout, layout_of
 
-__all__ = ["MetadataTable", "open_metadata_table"]
+__all__ = ["PROPERTIES", "MetadataTable", "open_metadata_table"]
 
-_PROPERTIES: Final = f"{FOLDER}/.hoodie/hoodie.properties"
+#: Path of the properties of the metadata table, relative to the table.
+PROPERTIES: Final = f"{FOLDER}/.hoodie/hoodie.properties"
 _VERSIONS: Final = frozenset({6, 8, 9})
 
 
@@ -338,9 +339,9 @@ def open_metadata_table(storage: Storage, config: TableConfig, timeline: Timelin
     """
     if MetadataPartition.FILES.value not in config.metadata_partitions:
         return None
-    where = f"{storage.location}/{_PROPERTIES}"
+    where = f"{storage.location}/{PROPERTIES}"
     try:
-        own = TableConfig(properties.decode(storage.read(_PROPERTIES), name=where))
+        own = TableConfig(properties.decode(storage.read(PROPERTIES), name=where))
     except FileNotFoundError:
         raise CorruptTableError(
             f"{where} is missing, though hoodie.properties names a metadata table; run repair(), which drops it, and "

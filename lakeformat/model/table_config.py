@@ -27,6 +27,7 @@ __all__ = [
     "PARTITION_FIELDS",
     "PROPERTIES_PATH",
     "TIMELINE_PATH",
+    "VERSION",
     "ChangeLogging",
     "MergeMode",
     "TableConfig",

@@ -1,50 +1,42 @@
-"""What a commit or a clean changes in each partition of the metadata table.
+"""What a commit changes in each partition of the metadata table.
 
 A partition of the metadata table that cannot follow is named, so that the caller drops it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeformat.codec.hfile_writer import MAX_KEY
 from lakeformat.concurrency import run_all
 from lakeformat.files.footers import open_base, open_parquet
-from lakeformat.metadata_table.deltacommit import MetadataChanges, rows_of_files
+from lakeformat.metadata_table.deltacommit import MetadataChanges, fits_log_files, rows_of_files
 from lakeformat.metadata_table.index_definitions import is_partitioned_index, read_statistics_form
 from lakeformat.metadata_table.metadata_table import MetadataTable
-from lakeformat.metadata_table.names import MetadataPartition, bloom_key
+from lakeformat.metadata_table.names import MetadataPartition
 from lakeformat.metadata_table.new_records import (
     NewFile,
     filter_rows,
-    statistics_keys,
     statistics_rows,
 )
 from lakeformat.model.commit import CommitMetadata, WriteStat
-from lakeformat.model.files import BaseFileName
 from lakeformat.model.instant import parse_instant_time
 from lakeformat.model.record import META_COLUMNS
 from lakeformat.model.table_config import TableConfig
 from lakeformat.transaction.key_changes import find_key_changes
+from lakeformat.transaction.metadata_deletions import find_unmaintained
 from lakeformat.transaction.publish import Outcome
 from lakeformat.transaction.written_file import WrittenFile
 
-__all__ = ["changes_of_clean", "changes_of_commit"]
+__all__ = ["changes_of_commit"]
 
 _FILES: Final = MetadataPartition.FILES
 _COLUMNS: Final = MetadataPartition.COLUMN_STATS
 _FILTERS: Final = MetadataPartition.BLOOM_FILTERS
 _KEYS: Final = MetadataPartition.RECORD_INDEX
-#: Not the statistics of partitions: Hudi 1.2.0 lost rows when the records of written partitions were deleted.
-_MAINTAINED: Final = frozenset(partition.value for partition in (_FILES, _COLUMNS, _FILTERS, _KEYS))
-#: Most bytes of a cell of the record index, without its key.
-_RECORD_BYTES: Final = 400
-#: Bytes of records that surely fit into an HFile, which may have 2 GiB, if the keys of the groups are not quite even.
-_FILE_BYTES: Final = 1 << 30
 #: Maximum number of footers that are read at once.
 _THREADS: Final = 8
 
@@ -61,7 +53,7 @@ def changes_of_commit(
         instant_time: the time of the commit.
         metadata: its metadata, with the write stats.
     """
-    lost = set(table.names) - _MAINTAINED
+    lost = set(find_unmaintained(table))
     written = [file for stat in metadata.all_stats() for file in _files_of(stat)]
     rows: dict[MetadataPartition, pa.Table] = {_FILES: rows_of_files(written)}
     deleted: dict[MetadataPartition, pa.Array] = {}
@@ -97,7 +89,7 @@ def _find_key_changes(
     if config.has_virtual_keys or is_partitioned_index(table):
         return None
     found = find_key_changes(table.storage, outcome.snapshot, metadata, outcome.replaced_ids)
-    if not _fits_index(table, found.added["key"]):
+    if not fits_log_files(table, _KEYS, found.added["key"]):
         return None
     removed = found.removed
     if len(found.doubtful):
@@ -106,13 +98,6 @@ def _find_key_changes(
         removed = pa.concat_arrays([removed, places["key"].filter(is_gone).combine_chunks()])
     began = pa.repeat(parse_instant_time(instant_time, config.zone), len(found.added))
     return found.added.append_column("instant_ms", began), removed
-
-
-def _fits_index(table: MetadataTable, keys: pa.ChunkedArray) -> bool:
-    """Tell whether new keys fit into one log file for each file group of the record index."""
-    sizes = pc.binary_length(keys)
-    most_bytes = (pc.sum(sizes).as_py() or 0) + _RECORD_BYTES * len(keys)
-    return (pc.max(sizes).as_py() or 0) <= MAX_KEY and most_bytes <= len(table.list_slices(_KEYS)) * _FILE_BYTES
 
 
 def _files_of(stat: WriteStat) -> Iterator[tuple[str, str, int]]:
@@ -136,23 +121,3 @@ def _read_footers(table: MetadataTable, written: Sequence[WrittenFile], floats: 
         return NewFile(base, parquet.metadata, frozenset(name for name, count in counts.items() if not count))
 
     return list(run_all(read, [file for file in written if file.stat.is_base], threads=_THREADS))
-
-
-def changes_of_clean(
-    table: MetadataTable, deleted: Mapping[str, Iterable[str]], removed: Sequence[str]
-) -> tuple[MetadataChanges, frozenset[str]]:
-    """Return what a clean changes, and the names of the partitions that cannot follow.
-
-    Args:
-        deleted: maps partition path to the names of the files that the clean has deleted.
-        removed: paths of partitions that do not exist any more.
-    """
-    lost = set(table.names) - _MAINTAINED
-    files = [(path, name) for path, names in deleted.items() for name in names]
-    keys: dict[MetadataPartition, pa.Array] = {}
-    if table.has(_COLUMNS):
-        keys[_COLUMNS] = statistics_keys(files, read_statistics_form(table).columns)
-    if table.has(_FILTERS):
-        bases = [bloom_key(*file) for file in files if BaseFileName.match(file[1])]
-        keys[_FILTERS] = pa.array(bases, pa.string())
-    return MetadataChanges({_FILES: rows_of_files((), files, removed=removed)}, keys), frozenset(lost)

@@ -13,18 +13,35 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from typing import Final
 
+from lakeformat.codec import properties
 from lakeformat.errors import CorruptTableError, UnsupportedTableError
-from lakeformat.metadata_table.compaction import compact, is_compaction_due, last_compaction, remove_old_slices
+from lakeformat.metadata_table.compaction import (
+    compact,
+    find_planned,
+    is_compaction_due,
+    last_compaction,
+    remove_old_slices,
+)
 from lakeformat.metadata_table.deltacommit import MetadataChanges, remove_deltacommit, rows_of_files, write_deltacommit
-from lakeformat.metadata_table.metadata_table import MetadataTable, open_metadata_table
+from lakeformat.metadata_table.metadata_table import PROPERTIES, MetadataTable, open_metadata_table
 from lakeformat.metadata_table.names import FOLDER, MetadataPartition
-from lakeformat.model.table_config import METADATA_INFLIGHT, METADATA_PARTITIONS, PROPERTIES_PATH, TableConfig
+from lakeformat.model.table_config import METADATA_INFLIGHT, METADATA_PARTITIONS, PROPERTIES_PATH, VERSION, TableConfig
 from lakeformat.storage.port import Clock
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.transaction.properties_file import write_properties
 
-__all__ = ["add_changes", "add_files", "drop_metadata_table", "find_archive_limit", "take_back", "take_back_late"]
+__all__ = [
+    "add_changes",
+    "add_files",
+    "add_undo",
+    "drop_metadata_table",
+    "drop_partitions",
+    "find_archive_limit",
+    "take_back",
+    "take_back_late",
+    "write_version",
+]
 
 _LOG: Final = logging.getLogger("lakeformat.write")
 #: Errors of a metadata table that cannot be used: the next commit drops it.
@@ -69,28 +86,84 @@ def add_changes(
         return
     timeline = store.load()  # Before the metadata table is opened: see `compact`.
     try:
-        table = open_metadata_table(store.storage, config, timeline)
-        if table is None:
-            raise CorruptTableError("its partition files is missing or not complete")
+        table = _open_whole(store, config, timeline)
         changes, lost = make_changes(table)
-        if lost := {*lost, *config.pending_metadata_partitions}:
-            _drop_partitions(store, clock, lost)
-            table = table.without(lost)
+        table = _without_lost(store, clock, table, lost)
         if is_compaction_due(table, _MOST_LOGS):
             table = _compact(table, store.known_config, timeline, instant_time)
-        if instant_time not in table.instants.completions:
-            if instant_time in table.instants.times:
-                remove_deltacommit(table, instant_time)  # An earlier try has died.
-            write_deltacommit(table, instant_time, changes, clock)
+        _write(table, instant_time, changes, clock)
     except _DAMAGE as error:
-        drop_metadata_table(store, clock)
-        _LOG.warning(
-            "dropped the metadata table of %s, which could not be maintained by %s (%s): Hudi lists folders, and reads "
-            "without statistics and indexes, until a Hudi writer with hoodie.metadata.enable=true builds it again",
-            store.storage.location,
-            instant_time,
-            error,
-        )
+        _drop_damaged(store, clock, instant_time, error)
+
+
+def add_undo(
+    store: TimelineStore,
+    clock: Clock,
+    instant_time: str,
+    undone: Collection[str],
+    make_changes: Callable[[MetadataTable, Timeline], tuple[MetadataChanges, Collection[str]]],
+) -> None:
+    """Write what the undo of completed commits changes into the metadata table, if there is one.
+
+    Call it when the undo is pending, before any commit is hidden and before any file is deleted. It may be called
+    again at any time. It does not compact, because a compaction would merge what is undone.
+
+    Args:
+        instant_time: the time of the rollback or restore.
+        undone: times of the commits.
+        make_changes: called with the metadata table and the table's timeline as they are without the commits. It
+            returns the changes, and the partitions that cannot follow.
+    """
+    config = _config(store)
+    if not config.has_metadata_table:
+        return
+    stored = store.load(as_stored=True)
+    try:
+        table = _open_whole(store, config, stored)
+        if instant_time in table.instants.completions:
+            return
+        if find_planned(table) is not None:  # Its plan names log files that go.
+            compact(table, stored, instant_time)
+        without = stored.with_pending(frozenset(undone))
+        table = _open_whole(store, config, without)
+        changes, lost = make_changes(table, without)
+        _write(_without_lost(store, clock, table, lost), instant_time, changes, clock)
+    except _DAMAGE as error:
+        _drop_damaged(store, clock, instant_time, error)
+
+
+def _open_whole(store: TimelineStore, config: TableConfig, timeline: Timeline) -> MetadataTable:
+    """Open the metadata table. Raise `CorruptTableError` if it does not list files."""
+    table = open_metadata_table(store.storage, config, timeline)
+    if table is None:
+        raise CorruptTableError("its partition files is missing or not complete")
+    return table
+
+
+def _without_lost(store: TimelineStore, clock: Clock, table: MetadataTable, lost: Collection[str]) -> MetadataTable:
+    """Drop the partitions that cannot follow, and those that another program is building. Return what is left."""
+    if lost := {*lost, *store.known_config.pending_metadata_partitions}:
+        drop_partitions(store, clock, lost)
+    return table.without(lost)
+
+
+def _write(table: MetadataTable, instant_time: str, changes: MetadataChanges, clock: Clock) -> None:
+    """Write a deltacommit, unless it is there already."""
+    if instant_time not in table.instants.completions:
+        if instant_time in table.instants.times:
+            remove_deltacommit(table, instant_time)  # An earlier try has died.
+        write_deltacommit(table, instant_time, changes, clock)
+
+
+def _drop_damaged(store: TimelineStore, clock: Clock, instant_time: str, error: Exception) -> None:
+    drop_metadata_table(store, clock)
+    _LOG.warning(
+        "dropped the metadata table of %s, which could not be maintained by %s (%s): Hudi lists folders, and reads "
+        "without statistics and indexes, until a Hudi writer with hoodie.metadata.enable=true builds it again",
+        store.storage.location,
+        instant_time,
+        error,
+    )
 
 
 def add_files(store: TimelineStore, clock: Clock, instant_time: str, written: Sequence[tuple[str, str, int]]) -> None:
@@ -130,16 +203,19 @@ def _forget(store: TimelineStore, clock: Clock, lost: Collection[str] | None = N
     store.config()  # So that the next write of this process knows it.
 
 
-def _drop_partitions(store: TimelineStore, clock: Clock, lost: Collection[str]) -> None:
+def drop_partitions(
+    store: TimelineStore, clock: Clock, lost: Collection[str], reason: str = "lakeformat cannot keep them up to date"
+) -> None:
     """Remove partitions of the metadata table: from the properties, so that no reader uses them, then their folders."""
     storage = store.storage
     _forget(store, clock, lost)
     for name in sorted(lost):
         storage.delete_folder(f"{FOLDER}/{name}")
     _LOG.warning(
-        "dropped %s from the metadata table of %s, because lakeformat cannot keep them up to date: %s",
+        "dropped %s from the metadata table of %s, because %s: %s",
         ", ".join(sorted(lost)),
         storage.location,
+        reason,
         _COST,
     )
 
@@ -161,6 +237,16 @@ def take_back_late(store: TimelineStore, undone: Collection[str]) -> None:
         if undone and (table := _open(store)) is not None:
             for instant_time in sorted(table.instants.times & frozenset(undone)):
                 remove_deltacommit(table, instant_time)
+
+
+def write_version(store: TimelineStore, version: int) -> None:
+    """Give the metadata table the version of its table, if it has one. The layouts of both versions must be equal."""
+    storage = store.storage
+    if not _config(store).has_metadata_table or storage.info(PROPERTIES) is None:
+        return
+    values = dict(properties.decode(storage.read(PROPERTIES), name=f"{storage.location}/{PROPERTIES}"))
+    values[VERSION] = str(version)
+    storage.replace(PROPERTIES, properties.encode(values, comments=["Properties of the metadata table"]))
 
 
 def find_archive_limit(store: TimelineStore) -> str:

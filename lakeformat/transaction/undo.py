@@ -3,12 +3,13 @@
 Call these functions under the table's lock. The steps of an undo are:
 
 1. Store the plan on the timeline.
-2. Delete the completed file of the commit, or replace it by a void commit. After that no reader sees the commit's
-   rows.
-3. Delete the commit's data files.
-4. Delete the commit's other files on the timeline.
+2. Write a deltacommit of the undo's time into the metadata table. No reader counts it while the undo is pending.
+3. Delete the completed file of the commit, or replace it by a void commit. After that no reader sees the commit's
+   rows. Remove the commit's deltacommit from the metadata table.
+4. Delete the commit's data files.
+5. Delete the commit's other files on the timeline.
 
-If the process of a rollback dies before step 2, the next writer gives the rollback up; if it dies later, the next
+If the process of a rollback dies before step 3, the next writer gives the rollback up; if it dies later, the next
 writer finishes it. On storage without locks a rollback is finished once it is inflight. If the process of a restore
 dies while the restore is requested, the next writer gives it up; if it is inflight, the next writer finishes it. While
 a restore is inflight, lakeformat's readers already see the table as it will be after the restore
@@ -60,6 +61,8 @@ from lakeformat.transaction.decisions import (
     prepare_removal,
 )
 from lakeformat.transaction.markers import remove_markers
+from lakeformat.transaction.metadata_commits import take_back
+from lakeformat.transaction.metadata_undo import record_undo
 
 __all__ = ["CommitUndo", "files_to_undo", "finish_restores", "give_up_or_finish", "list_remaining_logs"]
 
@@ -166,8 +169,11 @@ class CommitUndo:
         claims.decide_claimed(self.store, rollback, check_and_decide)
         return rollback
 
-    def roll_back(self, rollback: Instant) -> RollbackMetadata:
+    def roll_back(self, rollback: Instant, *, is_recorded: bool = False) -> RollbackMetadata:
         """Carry out a planned rollback. If an earlier run died, do only the steps that are left.
+
+        Args:
+            is_recorded: whether a restore has noted in the metadata table what goes.
 
         Raises:
             CorruptTableError: the plan is missing.
@@ -177,9 +183,14 @@ class CommitUndo:
         plan = self._plan(rollback)
         if rollback.state is State.REQUESTED:
             rollback = self._start(rollback)
-        for victim in self._instants_at(plan.instant_time):
+        victims = self._instants_at(plan.instant_time)
+        if victims and not is_recorded:
+            files = {each.partition_path: _bare_names(each) for each in plan.requests}
+            record_undo(store, self.config, self.clock, rollback.time, dict.fromkeys(victims, files))
+        for victim in victims:
             if self._is_visible(victim):
                 self._hide(victim, rollback)
+        take_back(store, plan.instant_time)
         deleted = self._delete(plan)
         remove_markers(store.storage, plan.instant_time)
         metadata = RollbackMetadata(
@@ -239,6 +250,7 @@ class CommitUndo:
             WriteConflictError: its process lives and has moved it to inflight.
         """
         prepare_removal(self.store, rollback.time, partial(_check_requested, self.store, rollback))
+        take_back(self.store, rollback.time)
         self.store.erase(rollback)
         claims.release(self.store.storage, rollback.time)
 
@@ -282,8 +294,7 @@ class CommitUndo:
         paths: list[str] = []
         for request in plan.requests:
             deleted[request.partition_path] = request.files_to_delete
-            names = (name.rpartition("/")[2] for name in request.files_to_delete)
-            paths += [check_path(join_path(request.partition_path, name)) for name in names]
+            paths += [check_path(join_path(request.partition_path, name)) for name in _bare_names(request)]
         with thread_pool(max(1, pa.cpu_count())) as pool:
             for _ in pool.map(self.store.storage.delete, paths):
                 pass
@@ -311,18 +322,18 @@ class CommitUndo:
         started, store = self.clock.now_ms(), self.store
         if restore.state is State.REQUESTED:
             restore = self._start(restore)
-        listing: Listing | None = None
         done: dict[str, RollbackMetadata] = {}
         known = self._rollbacks_since(restore)
+        victims = [each for time, _ in plan.instants if time not in known for each in self._instants_at(time)[:1]]
+        files_of = self._choose_files(victims, plan)
+        if not known:  # Else the run before has done it.
+            record_undo(store, self.config, self.clock, restore.time, files_of)
+        found = {victim.time: victim for victim in victims}
         for time, _ in plan.instants:
-            rollback = known.get(time)
-            if rollback is None:
-                victim = next(iter(self._instants_at(time)), None)
-                if victim is None:
-                    continue
-                listing = listing or list_files(store.storage)
-                rollback = self.begin(victim, self._choose_files(victim, plan, listing))
-            done[time] = self._finish_rollback(rollback)
+            if time in known:
+                done[time] = self._finish_rollback(known[time])
+            elif time in found:
+                done[time] = self._finish_rollback(self.begin(found[time], files_of[found[time]]))
         metadata = CompletedRestore(restore.time, self.clock.now_ms() - started, plan, done)
         with suppress(FileExistsError):
             store.complete(restore, metadata, self.clock)
@@ -331,15 +342,24 @@ class CommitUndo:
             store.remove(rollback)
         claims.release(store.storage, restore.time)
 
-    def _choose_files(self, victim: Instant, plan: RestorePlan, listing: Listing) -> Mapping[str, tuple[str, ...]]:
-        metadata = self.store.read_commit(victim) if victim.state is State.COMPLETED else None
-        return files_to_undo(
-            victim, metadata, listing, list_remaining_logs(self.store, self.store.load(as_stored=True), plan.times)
-        )
+    def _choose_files(
+        self, victims: Sequence[Instant], plan: RestorePlan
+    ) -> Mapping[Instant, Mapping[str, tuple[str, ...]]]:
+        """Return the files that go with each of the instants: a mapping of partition path to bare names."""
+        if not victims:
+            return {}
+        store = self.store
+        listing, kept = list_files(store.storage), list_remaining_logs(store, store.load(as_stored=True), plan.times)
+        return {
+            victim: files_to_undo(
+                victim, store.read_commit(victim) if victim.state is State.COMPLETED else None, listing, kept
+            )
+            for victim in victims
+        }
 
     def _finish_rollback(self, rollback: Instant) -> RollbackMetadata:
         if rollback.state is not State.COMPLETED:
-            return self.roll_back(rollback)
+            return self.roll_back(rollback, is_recorded=True)
         claims.release(self.store.storage, rollback.time)
         return decode_rollback(self.store.read(rollback), name=self.store.path(rollback))
 
@@ -351,6 +371,10 @@ class CommitUndo:
             if plan is not None:
                 found[plan.instant_time] = rollback
         return found
+
+
+def _bare_names(request: RollbackRequest) -> tuple[str, ...]:
+    return tuple(name.rpartition("/")[2] for name in request.files_to_delete)
 
 
 def give_up_or_finish(undoing: CommitUndo, rollback: Instant) -> None:

@@ -56,8 +56,8 @@ from lakeformat.transaction import claims
 from lakeformat.transaction.claims import keep_alive
 from lakeformat.transaction.conflict import conflict_of
 from lakeformat.transaction.decisions import Decision, DecisionState, Kind, decide, settle
-from lakeformat.transaction.metadata_changes import changes_of_clean
 from lakeformat.transaction.metadata_commits import add_changes
+from lakeformat.transaction.metadata_deletions import changes_of_deletion
 
 __all__ = ["CleanResult", "CleanSession", "Deleter", "delete_in_process", "read_last_clean"]
 
@@ -514,7 +514,7 @@ class CleanSession:
             partitions=(*partitions, *bare),
             extra=work.plan.extra,
         )
-        make_changes = partial(changes_of_clean, deleted=names_of, removed=sorted(gone))
+        make_changes = partial(changes_of_deletion, deleted=names_of, removed=sorted(gone))
         add_changes(self.store, self.context.clock, work.instant.time, make_changes)
         self._decide_completion(work.instant, metadata)
         claims.release(self.storage, work.instant.time)

@@ -31,7 +31,6 @@ from lakeformat.transaction import claims
 from lakeformat.transaction.claims import keep_alive
 from lakeformat.transaction.conflict import conflict_of
 from lakeformat.transaction.decisions import Decision, DecisionState, Kind
-from lakeformat.transaction.metadata_commits import drop_metadata_table
 from lakeformat.transaction.rollback import recover
 from lakeformat.transaction.undo import CommitUndo, files_to_undo, list_remaining_logs
 
@@ -163,7 +162,6 @@ class RestoreSession:
             snapshot_at(self.context, config, timeline, target, activity="restore")
             self._check_savepoint(timeline, target)
             self._check_logs(timeline, undone)
-            self._drop_metadata_table()
             plan = RestorePlan(tuple((i.time, i.action.value) for i in undone), to)
             restore = claims.claim_instant(
                 self.store, config, self.context.clock, Action.RESTORE,
@@ -188,7 +186,6 @@ class RestoreSession:
                 list_files(self.storage),
                 self._list_remaining_logs(timeline, (commit,)),
             )
-            self._drop_metadata_table()
             undoing = CommitUndo(self.store, config, self.context.clock)
 
             def check(state: DecisionState, now: Timeline) -> None:
@@ -354,10 +351,6 @@ class RestoreSession:
             )
 
     # --- effects --------------------------------------------------------------------------------------
-
-    def _drop_metadata_table(self) -> None:
-        if drop_metadata_table(self.store, self.context.clock):
-            _LOG.warning("dropped the metadata table of %s: it would list files that go", self.storage.location)
 
     def _log_result(self, result: RestoreResult) -> RestoreResult:
         _LOG.info("%s: %s", self.storage.location, result)

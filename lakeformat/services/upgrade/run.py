@@ -24,11 +24,20 @@ from typing import Final
 from lakeformat.codec.timeline_files.archive import InstantToArchive
 from lakeformat.codec.timeline_files.commit import commit_to_avro, commit_to_json, decode_commit
 from lakeformat.config.resolve import Options
-from lakeformat.errors import InvalidInputError, LakeformatError, UnsupportedTableError, WriteConflictError
+from lakeformat.errors import (
+    CorruptTableError,
+    InvalidInputError,
+    LakeformatError,
+    UnsupportedTableError,
+    WriteConflictError,
+)
 from lakeformat.file_system_view.context import TableContext
 from lakeformat.file_system_view.live_files import ListedSlices
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.locks import lock_table
+from lakeformat.metadata_table.index_definitions import read_statistics_form
+from lakeformat.metadata_table.metadata_table import open_metadata_table
+from lakeformat.metadata_table.names import MetadataPartition
 from lakeformat.model.commit import CommitMetadata
 from lakeformat.model.instant import COMMIT_ACTIONS, Action, Instant, State, format_instant_time
 from lakeformat.model.table_config import PROPERTIES_PATH, TIMELINE_PATH, TableConfig
@@ -43,7 +52,7 @@ from lakeformat.timeline.timeline_layout import LAYOUT_1, LAYOUT_2, TimelineLayo
 from lakeformat.timeline.void_commits import encode_void, is_void
 from lakeformat.transaction import claims
 from lakeformat.transaction.decisions import Decision, DecisionState, Kind, decide, prepare_removal, read_state
-from lakeformat.transaction.metadata_commits import drop_metadata_table
+from lakeformat.transaction.metadata_commits import drop_metadata_table, drop_partitions, write_version
 from lakeformat.transaction.properties_file import write_properties
 from lakeformat.transaction.rollback import delete_files_of, recover
 from lakeformat.write.plan.table_settings import key_settings
@@ -53,6 +62,10 @@ __all__ = ["VERSIONS", "VersionChange", "VersionSession"]
 _LOG: Final = logging.getLogger("lakeformat.services")
 #: Table versions that a table can be moved to.
 VERSIONS: Final = (6, 8, 9)
+#: Partitions of the metadata table that are alike in versions 8 and 9.
+_IN_VERSION_8: Final = frozenset(
+    each.value for each in (MetadataPartition.FILES, MetadataPartition.BLOOM_FILTERS, MetadataPartition.RECORD_INDEX)
+)
 #: Maximum number of archived commits in memory.
 _AT_A_TIME: Final = 500
 #: Number of commits in one block of an archive of layout 1.
@@ -146,6 +159,8 @@ class VersionSession:
         self._prepare(config, to)
         version = self._decide_begin(before)
         try:
+            if not _changes_layout(before, to):
+                write_version(self.store, to)
             values = convert_properties(self.store.config(), to, key_settings(config, self.options))
             files = self._copy(config, TableConfig(values)) if _changes_layout(before, to) else 0
             write_properties(self.store, values, self.context.clock, version)
@@ -214,7 +229,7 @@ class VersionSession:
     # --- before ---------------------------------------------------------------------------------------
 
     def _prepare(self, config: TableConfig, to: int) -> None:
-        """Undo the work of dead writers, check that the table can be moved, and drop the metadata table."""
+        """Undo the work of dead writers, check that the table can be moved, and fit or drop the metadata table."""
         recover(self.store, config, self.context.clock)
         # Sort compactions last: only if nothing else is pending, `move` runs the compactions and tries again.
         pending = sorted(self.store.load().pending, key=lambda one: (one.action is Action.COMPACTION, one.time))
@@ -227,6 +242,31 @@ class VersionSession:
             )
         if _changes_layout(config.version, to):
             self._check_slices(self.context.snapshot(config=config))
+        if _changes_layout(config.version, to) or not self._fit_metadata_table(config, to):
+            self._drop_metadata_table()
+
+    def _fit_metadata_table(self, config: TableConfig, to: int) -> bool:
+        """Drop the partitions of the metadata table that the new version does not know. Return False if it is damaged.
+
+        Version 9 stores types beside bounds, which version 8 does not read.
+        Hudi: ``UpgradeDowngradeUtils.dropNonV1IndexPartitions``.
+        """
+        if to > config.version:
+            return True
+        try:
+            table = open_metadata_table(self.storage, config, self.store.load())
+            if table is None:
+                return not config.has_metadata_table
+            has_types = table.has(MetadataPartition.COLUMN_STATS) and read_statistics_form(table).stores_types
+        except (CorruptTableError, UnsupportedTableError):
+            return False
+        known = _IN_VERSION_8 | (frozenset() if has_types else {MetadataPartition.COLUMN_STATS.value})
+        lost = {*config.metadata_partitions, *config.pending_metadata_partitions} - known
+        if lost:
+            drop_partitions(self.store, self.context.clock, lost, f"version {to} does not read their form")
+        return True
+
+    def _drop_metadata_table(self) -> None:
         if drop_metadata_table(self.store, self.context.clock):
             _LOG.warning(
                 "dropped the metadata table of %s, because it does not fit the new version; Hudi builds it again "

@@ -1,0 +1,52 @@
+"""What the deletion of files changes in each partition of the metadata table.
+
+A partition of the metadata table that cannot follow is named, so that the caller drops it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+import pyarrow as pa
+
+from lakeformat.metadata_table.deltacommit import MetadataChanges, rows_of_files
+from lakeformat.metadata_table.index_definitions import read_statistics_form
+from lakeformat.metadata_table.metadata_table import MetadataTable
+from lakeformat.metadata_table.names import MetadataPartition, bloom_key
+from lakeformat.metadata_table.new_records import statistics_keys
+from lakeformat.model.files import BaseFileName
+
+__all__ = ["changes_of_deletion", "find_unmaintained"]
+
+_FILES: Final = MetadataPartition.FILES
+_COLUMNS: Final = MetadataPartition.COLUMN_STATS
+_FILTERS: Final = MetadataPartition.BLOOM_FILTERS
+_KEYS: Final = MetadataPartition.RECORD_INDEX
+#: Not the statistics of partitions: Hudi 1.2.0 lost rows when the records of written partitions were deleted.
+_MAINTAINED: Final = frozenset(partition.value for partition in (_FILES, _COLUMNS, _FILTERS, _KEYS))
+
+
+def find_unmaintained(table: MetadataTable) -> frozenset[str]:
+    """Return the names of the partitions that lakeformat does not keep up to date."""
+    return frozenset(table.names) - _MAINTAINED
+
+
+def changes_of_deletion(
+    table: MetadataTable, deleted: Mapping[str, Iterable[str]], removed: Sequence[str] = ()
+) -> tuple[MetadataChanges, frozenset[str]]:
+    """Return what changes if files go, and the names of the partitions that cannot follow.
+
+    Args:
+        deleted: maps partition path to the names of the files.
+        removed: paths of partitions that do not exist any more.
+    """
+    lost = find_unmaintained(table)
+    files = [(path, name) for path, names in deleted.items() for name in names]
+    keys: dict[MetadataPartition, pa.Array] = {}
+    if table.has(_COLUMNS):
+        keys[_COLUMNS] = statistics_keys(files, read_statistics_form(table).columns)
+    if table.has(_FILTERS):
+        bases = [bloom_key(*file) for file in files if BaseFileName.match(file[1])]
+        keys[_FILTERS] = pa.array(bases, pa.string())
+    return MetadataChanges({_FILES: rows_of_files((), files, removed=removed)}, keys), lost

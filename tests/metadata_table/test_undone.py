@@ -1,0 +1,145 @@
+"""Rollbacks and restores keep the metadata tables that Hudi made, whether or not they were compacted since."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+import lakeformat
+from lakeformat.metadata_table.compaction import last_compaction
+from lakeformat.metadata_table.names import MetadataPartition
+from tests.helpers import hudi_rs
+from tests.helpers.fixture_tables import unpack
+from tests.metadata_table.test_fixtures import open_table
+from tests.metadata_table.test_kept import LAYOUTS, TABLES, assert_kept, changed, rows_of
+
+
+def keys_of(path: Path) -> dict[str, tuple[str, str]]:
+    """Return what the record index says of all keys."""
+    metadata = open_table(path)
+    assert metadata is not None
+    found = metadata.record_index().to_pylist()
+    return {row["key"]: (row["partition_path"], row["file_id"]) for row in found}
+
+
+def names_of(path: Path) -> set[str]:
+    metadata = open_table(path)
+    assert metadata is not None
+    return set(metadata.names)
+
+
+def compactions(path: Path) -> str:
+    metadata = open_table(path)
+    assert metadata is not None
+    return last_compaction(metadata)
+
+
+def new_rows(rows: pa.Table, name: str) -> pa.Table:
+    return rows.set_column(0, "id", pa.array([f"{name}{number}" for number in range(len(rows))]))
+
+
+def write_all(table: lakeformat.Table, rows: pa.Table, name: str) -> None:
+    """Update, insert, move rows to other file groups, and delete."""
+    table.upsert(changed(rows.slice(0, 3)))
+    table.insert(new_rows(rows.slice(0, 3), name))
+    table.delete(rows.slice(4, 2))
+    table.cluster(by=["qty", "ts"])
+    table.insert_overwrite(rows.slice(1, 2))
+    table.upsert(new_rows(rows.slice(0, 2), f"{name}-more"))
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_rollback_of_each_kind_of_commit_takes_back_what_it_recorded(name: str, tmp_path: Path) -> None:
+    path = unpack(name, tmp_path)
+    table = lakeformat.open(path)
+    rows = table.to_arrow(where="region <> 'mars'")  # Hudi has left a row of this region in the partition of another.
+    table.overwrite(rows)
+    actions = {
+        "upsert": lambda: table.upsert(changed(rows.slice(0, 3))),
+        "insert": lambda: table.insert(new_rows(rows.slice(0, 3), "new")),
+        "delete": lambda: table.delete(rows.slice(0, 2)),
+        "cluster": lambda: table.cluster(by=["qty", "ts"]),
+        "insert_overwrite": lambda: table.insert_overwrite(rows.slice(0, 2)),
+    }
+    for action in actions.values():
+        before, keys, partitions = rows_of(table), keys_of(path), names_of(path)
+        action()
+        table.rollback()
+        assert_kept(path)
+        assert rows_of(table) == before
+        assert keys_of(path) == keys
+        assert names_of(path) == partitions
+        table.upsert(rows.slice(0, 1))
+        assert_kept(path)
+    hudi_rs.assert_same_rows(table)
+
+
+@pytest.mark.parametrize("compacts", [False, True], ids=["logs", "compacted"])
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_restore_takes_back_what_was_recorded_since(name: str, compacts: bool, tmp_path: Path) -> None:
+    path = unpack(f"hudi_metadata/{name}", tmp_path)
+    table = lakeformat.open(path)
+    rows = table.to_arrow(where="region <> 'mars'")
+    table.overwrite(rows)
+    while compacts and table_logs(path) < 8:
+        table.upsert(rows.slice(0, 1))
+    target, before, keys, partitions = table.history()[0].instant_time, rows_of(table), keys_of(path), names_of(path)
+    compacted = compactions(path)
+    write_all(table, rows, "new")
+    if compacts:
+        write_all(table, rows, "newer")
+        assert compactions(path) > max(compacted, target)
+    table.restore(target)
+    assert_kept(path)
+    assert rows_of(table) == before
+    assert keys_of(path) == keys
+    assert names_of(path) == partitions
+    write_all(table, rows, "again")
+    assert_kept(path)
+    hudi_rs.assert_same_rows(table)
+
+
+def table_logs(path: Path) -> int:
+    metadata = open_table(path)
+    assert metadata is not None
+    return len(metadata.list_slices(MetadataPartition.FILES)[0].logs)
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_rollback_of_a_commit_that_a_clean_has_merged(name: str, tmp_path: Path) -> None:
+    path = unpack(f"hudi_metadata/{name}", tmp_path)
+    table = lakeformat.open(path)
+    rows = table.to_arrow(where="region <> 'mars'")
+    table.overwrite(rows)
+    while table_logs(path) < 10:
+        table.upsert(rows.slice(0, 1))
+    before, keys = rows_of(table), keys_of(path)
+    big = lakeformat.open(path, **{"hoodie.parquet.small.file.limit": "0"})
+    commit = big.insert(new_rows(rows.slice(0, 3), "new")).instant_time
+    table.clean(commits=2)
+    assert compactions(path) > commit
+    table.rollback()
+    assert_kept(path)
+    assert rows_of(table) == before
+    assert keys_of(path) == keys
+
+
+def test_nothing_is_dropped_by_a_restore_or_rollback(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = unpack("hudi_metadata/v9_mor_compacted", tmp_path)
+    table = lakeformat.open(path)
+    rows = table.to_arrow()
+    table.upsert(changed(rows.slice(0, 1)))
+    caplog.clear()
+    with caplog.at_level(logging.WARNING, "lakeformat"):
+        table.upsert(changed(rows.slice(0, 2)))
+        table.upsert(changed(rows.slice(2, 2)))
+        table.rollback()
+        table.restore(table.history()[1].instant_time)
+    assert not [record for record in caplog.records if "metadata table" in record.getMessage()]
+    metadata = open_table(path)
+    assert metadata is not None
+    assert set(pc.unique(metadata.files()["partition_path"]).to_pylist()) == set(table.snapshot().slices)
