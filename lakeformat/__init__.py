@@ -20,7 +20,8 @@ Then use the methods of `Table`:
     ``changes``;
     inspect the table: ``schema``, ``config``, ``files``, ``history``, ``describe``, ``explain``, ``layout_report``;
     maintain the table: ``compact``, ``cluster``, ``clean``, ``archive``, ``expire_partitions``, ``savepoint``,
-    ``restore``, ``rollback``, ``check``, ``repair``, ``dedupe``, ``upgrade``, ``downgrade``.
+    ``restore``, ``rollback``, ``check``, ``repair``, ``dedupe``, ``create_index``, ``drop_index``, ``indexes``,
+    ``upgrade``, ``downgrade``.
 
 A method does its work when it is called; with ``dry_run=True`` it changes nothing and returns what it would do.
 Results name a commit by its ``instant_time``; the argument ``as_of`` selects a past state of the table. Errors are
@@ -70,6 +71,7 @@ if TYPE_CHECKING:
     from lakeformat.services.dedupe import DedupeResult
     from lakeformat.services.doctor.describe import Description
     from lakeformat.services.doctor.findings import Finding, Findings
+    from lakeformat.services.indexes import Index
     from lakeformat.services.restore.run import RestoreResult
     from lakeformat.services.savepoint import Savepoint
     from lakeformat.services.ttl import ExpiredPartition, ExpireResult
@@ -111,6 +113,7 @@ __all__ = [
     "History",
     "HistoryEntry",
     "HookArguments",
+    "Index",
     "InstantNotAvailableError",
     "InvalidInputError",
     "InvalidOptionError",
@@ -180,6 +183,7 @@ _MODULES: Final = {
     "History": "lakeformat.timeline.history",
     "HistoryEntry": "lakeformat.timeline.history",
     "HookArguments": "lakeformat.transaction.hooks",
+    "Index": "lakeformat.services.indexes",
     "LayoutReport": "lakeformat.layout.layout_report",
     "LazyRows": "lakeformat.write.rows.arrow_input",
     "Merge": "lakeformat.write.statements.clauses",

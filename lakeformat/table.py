@@ -26,6 +26,7 @@ from lakeformat.predicate import Where
 from lakeformat.public import public, public_as
 from lakeformat.read.verbs import ArrowReadVerbs
 from lakeformat.services.after_write import check_services, run_services_after_write
+from lakeformat.services.indexes import Indexing
 from lakeformat.services.maintenance import Clustering, Compaction, Maintenance, Versioning
 from lakeformat.statements import delete_where, merge_rows, update
 from lakeformat.storage import Clock, Ids, RandomIds, Storage, SystemClock, open_storage
@@ -186,7 +187,7 @@ def _make(path: str | os.PathLike[str], options: Mapping[str, Any]) -> Table:
 
 
 @public
-class Table(ArrowReadVerbs, WriteVerbs[Rows], Clustering, Compaction, Maintenance, Versioning):
+class Table(ArrowReadVerbs, WriteVerbs[Rows], Clustering, Compaction, Indexing, Maintenance, Versioning):
     """A Hudi table in plain Python. Get one from `lakeformat.open` or `lakeformat.create`.
 
     The object keeps only the table's settings: each call reads the table as it is at that moment. Rows are passed and

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from lakeformat.cli import inspect, recovery, services, write
+from lakeformat.cli import indexes, inspect, recovery, services, write
 from lakeformat.cli import show as showing
 from lakeformat.cli.options import options_group
 from lakeformat.cli.output import exits_text
@@ -73,7 +73,11 @@ def _make_app() -> typer.Typer:
     for into, commands in ((application, _COMMANDS), (show, _SHOWS)):
         for command in commands:
             into.command(command.__name__.replace("_", "-"))(command)
+    index = typer.Typer(help="Make, drop and list indexes of the metadata table.", **_MANUAL)
+    for name, command in (("create", indexes.create), ("drop", indexes.drop), ("list", indexes.show)):
+        index.command(name)(command)
     application.add_typer(show, name="show")
+    application.add_typer(index, name="index")
     application.add_typer(options_group(), name="options")
     return application
 

@@ -53,7 +53,7 @@ WARNED: Final[Mapping[str, str]] = {
 IGNORED: Final[Mapping[str, str]] = {
     "the number of cores, or Spark, decides the parallelism": "hoodie.*parallelism",
     "nothing is cached in Spark's storage": "hoodie.*.storage.level hoodie.*.index.use.caching",
-    "a metadata table of Hudi's is kept by Hudi's defaults; tables of ours have the file index instead": """
+    "the metadata table is kept by Hudi's defaults; the obeyed options say what is made of it": """
         hoodie.metadata.* hoodie.expression.index.* hoodie.index.name hoodie.datasource.write.secondarykey.column
         hoodie.hfile.* hoodie.table.index.defs.path hoodie.table.metadata.* hoodie.table.secondary.indexes.metadata
         hoodie.bloom.index.use.metadata

@@ -31,6 +31,7 @@ __all__ = [
     "parse_execution_strategy",
     "parse_flag",
     "parse_function_name",
+    "parse_growth",
     "parse_index",
     "parse_layout_strategy",
     "parse_merge_strategy",
@@ -108,6 +109,15 @@ def parse_share(text: str) -> float:
         if 0 < value < 1:
             return value
     raise ValueError("write a number between 0 and 1")
+
+
+def parse_growth(text: str) -> float:
+    """Parse a number from 1 up."""
+    with suppress(ValueError):
+        value = float(text)
+        if 1 <= value < 1e6:
+            return value
+    raise ValueError("write a number from 1 up")
 
 
 def parse_zone(text: str) -> str:

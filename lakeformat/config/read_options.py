@@ -130,7 +130,7 @@ READ_OPTIONS: Final[tuple[Option, ...]] = (
     Option(
         METADATA_TABLE,
         "List the files of a read from the table's metadata table if it has one; else, and if that table is damaged, "
-        "from the folders.",
+        "from the folders. If it is given as true, a write makes the metadata table if the table has none.",
         Effect.READ,
         parse_flag,
         True,

@@ -7,6 +7,7 @@ from typing import Final
 from lakeformat.config.clustering_options import CLUSTERING_OPTIONS
 from lakeformat.config.compaction_options import COMPACTION_OPTIONS
 from lakeformat.config.lock_options import LOCK_OPTIONS
+from lakeformat.config.metadata_options import METADATA_OPTIONS
 from lakeformat.config.option import Option
 from lakeformat.config.read_options import READ_OPTIONS
 from lakeformat.config.retention_options import LIFE_OPTIONS, TTL_OPTIONS
@@ -21,6 +22,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
     *WRITE_OPTIONS,
     *LOCK_OPTIONS,
     *FILE_INDEX_OPTIONS,
+    *METADATA_OPTIONS,
     *CLUSTERING_OPTIONS,
     *COMPACTION_OPTIONS,
     *LIFE_OPTIONS,

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 from lakeformat.config.clustering_options import ClusteringOptions
 from lakeformat.config.hudi_support import BY_NAME, TIMESTAMP_PREFIXES
 from lakeformat.config.lock_options import RETRIES, LockSettings, find_lock_errors
+from lakeformat.config.metadata_options import MetadataOptions
 from lakeformat.config.option import Effect
 from lakeformat.config.read_options import ReadOptions
 from lakeformat.config.table_options import MergeOptions
@@ -74,6 +75,11 @@ class Options:
     def clustering(self) -> ClusteringOptions:
         """Return the options of clustering as a typed value."""
         return ClusteringOptions.of(self.__getitem__, self.is_set)
+
+    @cached_property
+    def metadata(self) -> MetadataOptions:
+        """Return the options of the metadata table as a typed value."""
+        return MetadataOptions.of(self.__getitem__, self.is_set)
 
     @property
     def lock_seconds(self) -> float:

@@ -56,13 +56,14 @@ FILE_INDEX_OPTIONS: Final[tuple[Option, ...]] = (
     ),
     Option(
         INDEX_COLUMNS,
-        "Columns, or leaves of structs, whose statistics the file index keeps; by default all columns up to a limit.",
+        "Columns, or leaves of structs, whose statistics the file index and a new column_stats keep; by default all "
+        "columns up to a limit.",
         Effect.WRITE,
         parse_names,
     ),
     Option(
         INDEX_COLUMNS_LIMIT,
-        "Number of leaf columns whose statistics the file index keeps if no columns are named.",
+        "Number of leaf columns whose statistics the file index and a new column_stats keep if no columns are named.",
         Effect.WRITE,
         parse_count,
         32,

@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeformat.codec.bloom import BloomFilter
@@ -33,6 +34,7 @@ from lakeformat.timeline.timeline import Timeline
 
 __all__ = [
     "compact",
+    "encode_base_file",
     "find_planned",
     "is_compaction_due",
     "last_compaction",
@@ -149,6 +151,27 @@ def _merge(table: MetadataTable, operation: CompactionOperation, instant_time: s
     """Write the base file of one file group. Return its write stat."""
     partition = MetadataPartition(operation.partition_path)
     cells = encode_parts(partition, table.read_slice(partition, _slice_of(table, partition, operation)), schema)
+    data = encode_base_file(cells, schema)
+    name = base_name(operation.file_id, instant_time)
+    with suppress(FileExistsError):  # Another process carries out the same plan. What it has merged is right, too.
+        put_once(table.storage, f"{partition.folder}/{name}", data)
+    return WriteStat(
+        file_id=operation.file_id,
+        path=f"{partition.value}/{name}",
+        partition_path=partition.value,
+        prev_commit=operation.base_instant,
+        num_writes=len(cells),
+        size_bytes=len(data),
+    )
+
+
+def encode_base_file(cells: pa.Table, schema: str) -> bytes:
+    """Encode a base file of a metadata table.
+
+    Args:
+        cells: The columns ``key`` and ``value`` of the records.
+        schema: The Avro schema of the values, as JSON.
+    """
     keys = cells["key"].combine_chunks()
     bloom = BloomFilter.with_capacity(_FILTER_KEYS, _FILTER_RATE)
     bloom.add(keys)
@@ -160,18 +183,7 @@ def _merge(table: MetadataTable, operation: CompactionOperation, instant_time: s
         "bloomFilterTypeCode": bloom.type_code.encode(),
     }
     metas = {"bloomFilter": bloom.encode().encode()}
-    data = encode_hfile(keys, cells["value"].combine_chunks(), info=info, metas=metas)
-    name = base_name(operation.file_id, instant_time)
-    with suppress(FileExistsError):  # Another process carries out the same plan. What it has merged is right, too.
-        put_once(table.storage, f"{partition.folder}/{name}", data)
-    return WriteStat(
-        file_id=operation.file_id,
-        path=f"{partition.value}/{name}",
-        partition_path=partition.value,
-        prev_commit=operation.base_instant,
-        num_writes=len(keys),
-        size_bytes=len(data),
-    )
+    return encode_hfile(keys, cells["value"].combine_chunks(), info=info, metas=metas)
 
 
 def _slice_of(table: MetadataTable, partition: MetadataPartition, operation: CompactionOperation) -> MetadataSlice:
@@ -182,7 +194,7 @@ def _slice_of(table: MetadataTable, partition: MetadataPartition, operation: Com
     if number is None or missing:
         raise CorruptTableError(
             f"{table.storage.location}/{partition.folder} lacks {(missing or [operation.file_id])[0]}, which a planned "
-            "compaction names; run repair(), which drops the metadata table, and Hudi makes it again"
+            "compaction names; run repair(), which makes the metadata table again"
         )
     base = f"{partition.folder}/{operation.base_name}" if operation.base_name else None
     return MetadataSlice(number, operation.base_instant, base, tuple(logs[name] for name in operation.log_names))

@@ -59,7 +59,7 @@ def list_slices(
     if missing:
         raise CorruptTableError(
             f"{storage.location}/{partition.folder} lacks file group {min(missing)} of {max(found, default=0) + 1}; "
-            "run repair(), which drops the metadata table, and Hudi makes it again"
+            "run repair(), which makes the metadata table again"
         )
     return tuple(_newest_slice(number, found[number], instants) for number in sorted(found))
 

@@ -3,22 +3,40 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeformat.errors import CorruptTableError
+from lakeformat.metadata_table.bounds import wrapped_bounds
 from lakeformat.metadata_table.metadata_table import MetadataTable
 from lakeformat.metadata_table.names import MetadataPartition
-from lakeformat.storage.port import HOODIE
+from lakeformat.model.record import COMMIT_TIME, META_COLUMNS, PARTITION_PATH, RECORD_KEY
+from lakeformat.storage.port import HOODIE, Storage
 
-__all__ = ["StatisticsForm", "is_partitioned_index", "read_statistics_form"]
+__all__ = [
+    "INDEX_DEFINITIONS",
+    "StatisticsForm",
+    "add_definitions",
+    "choose_columns",
+    "is_partitioned_index",
+    "read_statistics_form",
+    "remove_definitions",
+]
 
-_PATH: Final = f"{HOODIE}/.index_defs/index.json"
+#: Path of the definitions, relative to the table. Tables of version 6 have none.
+INDEX_DEFINITIONS: Final = f"{HOODIE}/.index_defs/index.json"
+#: Meta columns that have statistics from table version 8 on, whatever columns are named.
+_META: Final = (COMMIT_TIME, PARTITION_PATH, RECORD_KEY)
 #: Encoding of bounds since table version 9 (Hudi: ``HoodieIndexVersion``).
 _WITH_TYPES: Final = "V2"
+_VERSION_WITH_TYPES: Final = 9
+_OLD_VERSION: Final = 6
+#: Number of records for each column that show all columns: each column has a record in each file group then.
+_ENOUGH: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +52,14 @@ class StatisticsForm:
     stores_types: bool
 
 
-def read_statistics_form(table: MetadataTable) -> StatisticsForm:
-    """Read the definition of the index. Version 6 has none: there, take the columns that the first file group has.
+def read_statistics_form(table: MetadataTable, schema: pa.Schema | None = None) -> StatisticsForm:
+    """Read the definition of the index. Version 6 has none: there, take the columns that the first file groups have.
 
     Memory in version 6: the records of one file group.
+
+    Args:
+        table: The metadata table.
+        schema: The table's columns, which have statistics in version 6 if no file has any yet.
 
     Raises:
         CorruptTableError: The definition cannot be read.
@@ -46,9 +68,17 @@ def read_statistics_form(table: MetadataTable) -> StatisticsForm:
     if definition is not None:
         columns = tuple(map(str, definition.get("sourceFields") or ()))
         return StatisticsForm(columns, definition.get("version") == _WITH_TYPES)
-    piece = table.list_slices(MetadataPartition.COLUMN_STATS)[0]
-    names = pc.unique(table.read_slice(MetadataPartition.COLUMN_STATS, piece)["column_name"]).drop_null()
-    return StatisticsForm(tuple(sorted(names.to_pylist())), stores_types=False)
+    names: set[str] = set()
+    records = 0
+    for piece in table.list_slices(MetadataPartition.COLUMN_STATS):
+        rows = table.read_slice(MetadataPartition.COLUMN_STATS, piece)["column_name"].drop_null()
+        names, records = names | set(pc.unique(rows).to_pylist()), records + len(rows)
+        if records > _ENOUGH * len(names):
+            break
+    columns = tuple(sorted(names))
+    if not columns and schema is not None:
+        columns = choose_columns(schema, None, 0, _OLD_VERSION)
+    return StatisticsForm(columns, stores_types=False)
 
 
 def is_partitioned_index(table: MetadataTable) -> bool:
@@ -60,15 +90,82 @@ def is_partitioned_index(table: MetadataTable) -> bool:
 
 def _read_definition(table: MetadataTable, partition: MetadataPartition) -> Mapping[str, Any] | None:
     """Return the definition of a partition of the metadata table; None if there is none."""
+    return _read_definitions(table.storage).get(partition.value)
+
+
+def _read_definitions(storage: Storage) -> Mapping[str, Mapping[str, Any]]:
+    """Return the definitions by name; none if there is no such file."""
     try:
-        definition = json.loads(table.storage.read(_PATH))["indexDefinitions"].get(partition.value)
-        if definition is not None and not isinstance(definition, dict):
+        definitions = json.loads(storage.read(INDEX_DEFINITIONS))["indexDefinitions"]
+        if not all(isinstance(each, dict) for each in definitions.values()):
             raise TypeError("a definition is not an object")
     except FileNotFoundError:
-        return None
+        return {}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CorruptTableError(
-            f"{table.storage.location}/{_PATH} cannot be read ({type(error).__name__}: {error}); run repair(), which "
-            "drops the metadata table"
+            f"{storage.location}/{INDEX_DEFINITIONS} cannot be read ({type(error).__name__}: {error}); run repair(), "
+            "which makes the metadata table again"
         ) from None
-    return definition
+    found: Mapping[str, Mapping[str, Any]] = definitions
+    return found
+
+
+def choose_columns(schema: pa.Schema, columns: Sequence[str] | None, limit: int, version: int) -> tuple[str, ...]:
+    """Return the names of the columns that statistics are stored of, as Hudi chooses them.
+
+    Args:
+        schema: The table's columns, without meta columns.
+        columns: The columns that the user has named; None for the first ones whose type can have statistics.
+        limit: Most columns if none are named. Table version 6 knows no limit.
+        version: The table version.
+    """
+    stores_types = version >= _VERSION_WITH_TYPES
+    if columns is None:
+        columns = [f.name for f in schema if wrapped_bounds(*2 * [pa.nulls(0, f.type)], stores_types=stores_types)]
+        columns = columns if version == _OLD_VERSION else columns[:limit]
+        return tuple(sorted((*META_COLUMNS, *columns))) if version == _OLD_VERSION else (*_META, *columns)
+    return tuple(dict.fromkeys(columns if version == _OLD_VERSION else (*_META, *columns)))
+
+
+def add_definitions(storage: Storage, version: int, columns: Sequence[str] | None, *, has_record_index: bool) -> None:
+    """Store the definitions of new indexes. Call it before the table's properties name them.
+
+    Args:
+        version: The table version, 8 or later.
+        columns: The columns of new column statistics; None if there are none.
+        has_record_index: Whether there is a new record index.
+    """
+    new: dict[str, Any] = {}
+    if has_record_index:
+        new |= _definition(MetadataPartition.RECORD_INDEX, "", (), {"isPartitioned": "false"}, "V1")
+    if columns is not None:
+        form = _WITH_TYPES if version >= _VERSION_WITH_TYPES else "V1"
+        new |= _definition(MetadataPartition.COLUMN_STATS, MetadataPartition.COLUMN_STATS.value, columns, {}, form)
+    if new:
+        _write_definitions(storage, {**_read_definitions(storage), **new})
+
+
+def remove_definitions(storage: Storage, names: Collection[str]) -> None:
+    """Remove the definitions of indexes that the table's properties do not name any more."""
+    known = _read_definitions(storage)
+    if not known.keys().isdisjoint(names):
+        _write_definitions(storage, {name: each for name, each in known.items() if name not in names})
+
+
+def _definition(
+    partition: MetadataPartition, function: str, columns: Sequence[str], options: Mapping[str, str], form: str
+) -> dict[str, Any]:
+    return {
+        partition.value: {
+            "indexName": partition.value,
+            "indexType": partition.value,
+            "indexFunction": function,
+            "sourceFields": list(columns),
+            "indexOptions": dict(options),
+            "version": form,
+        }
+    }
+
+
+def _write_definitions(storage: Storage, definitions: Mapping[str, Any]) -> None:
+    storage.replace(INDEX_DEFINITIONS, json.dumps({"indexDefinitions": definitions}, indent=2).encode())

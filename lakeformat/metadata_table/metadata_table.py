@@ -185,8 +185,8 @@ class MetadataTable:
                 with self._open(piece.base) as source:
                     return HFile(source, piece.base, lambda _: None).info["schema"].decode()
         raise CorruptTableError(
-            f"{self.storage.location}/{MetadataPartition.FILES.folder} has no records; run repair(), which drops the "
-            "metadata table, and Hudi makes it again"
+            f"{self.storage.location}/{MetadataPartition.FILES.folder} has no records; run repair(), which makes the "
+            "metadata table again"
         )
 
     # --- reading --------------------------------------------------------------------------------------
@@ -219,7 +219,7 @@ class MetadataTable:
         if not slices:
             raise CorruptTableError(
                 f"{self.storage.location}/{partition.folder} has no files, though hoodie.properties names it; run "
-                "repair(), which drops the metadata table, and Hudi makes it again"
+                "repair(), which makes the metadata table again"
             )
         return slices
 
@@ -282,7 +282,7 @@ def _check_group(keys: pa.Array, number: int, groups: int, name: str) -> None:
     if (file_groups_of(keys, groups) != number).any():
         raise CorruptTableError(
             f"{name} has keys of another file group than {number} of {groups}, so that look-ups would miss keys; run "
-            "repair(), which drops the metadata table, and Hudi makes it again"
+            "repair(), which makes the metadata table again"
         )
 
 
@@ -344,15 +344,13 @@ def open_metadata_table(storage: Storage, config: TableConfig, timeline: Timelin
         own = TableConfig(properties.decode(storage.read(PROPERTIES), name=where))
     except FileNotFoundError:
         raise CorruptTableError(
-            f"{where} is missing, though hoodie.properties names a metadata table; run repair(), which drops it, and "
-            "Hudi makes it again"
+            f"{where} is missing, though hoodie.properties names a metadata table; run repair(), which makes it again"
         ) from None
     if own.version not in _VERSIONS:
         raise UnsupportedTableError(f"{where}: version {own.version} of a metadata table is not supported")
     instants = MetadataInstants.of_file_names(_list_timeline(storage, own), timeline, own.version)
     if not instants.completions:
         raise CorruptTableError(
-            f"the metadata table of {storage.location} has no completed instant; run repair(), which drops it, and "
-            "Hudi makes it again"
+            f"the metadata table of {storage.location} has no completed instant; run repair(), which makes it again"
         )
     return MetadataTable(storage, own, config.metadata_partitions, instants)

@@ -87,6 +87,8 @@ def statistics_rows(
         for column, known in bounds.items()
         if (columns_of := wrapped_bounds(known.minimum, known.maximum, stores_types=stores_types)) is not None
     }
+    if not wrapped:
+        return None
     is_known = pa.array(np.logical_and.reduce([_is_known(bounds[column], counts) for column in wrapped]))
     ends = pa.array([bloom_key(each.file.partition_path, each.name) for each in files], pa.string())
     names = pa.array([each.name for each in files], pa.string())
@@ -106,7 +108,7 @@ def statistics_rows(
             **stored,
         }
         tables.append(pa.table(rows).filter(is_known))
-    return pa.concat_tables(tables, promote_options="default") if tables else None
+    return pa.concat_tables(tables, promote_options="default")
 
 
 def _sequence_bounds(known: ColumnBounds) -> ColumnBounds:

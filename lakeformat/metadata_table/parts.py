@@ -103,7 +103,7 @@ def decode_parts(partition: MetadataPartition, cells: pa.Table, schema: str, nam
         except (ValueError, pa.ArrowException) as error:
             raise CorruptTableError(
                 f"{name} has records that cannot be read ({str(error)[:200]}); restore it, or run repair(), which "
-                "drops the metadata table"
+                "makes the metadata table again"
             ) from None
     return pa.concat_tables(tables, promote_options="default")
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from functools import lru_cache
+from functools import cache, lru_cache
+from importlib.resources import files
 from typing import Any, Final
 
 import pyarrow as pa
@@ -17,11 +18,12 @@ import pyarrow as pa
 from lakeformat.codec.avro.schema import PRIMITIVES, AvroType
 from lakeformat.errors import CorruptTableError, UnsupportedTableError
 
-__all__ = ["KIND", "part_type", "without_meta_columns"]
+__all__ = ["KIND", "new_schema", "part_type", "without_meta_columns"]
 
 #: Field with the kind of a record, a number.
 KIND: Final = "type"
 _META_COLUMNS: Final = 5
+_OLD_VERSION: Final = 6
 _MAX_SCHEMA: Final = 1 << 20
 _NOTHING: Final = AvroType("null", pa.null())
 _DECIMAL: Final = pa.decimal128(30, 15)
@@ -50,6 +52,13 @@ def part_type(text: str, part: str) -> AvroType:
             f"the schema of a file of the metadata table cannot be read ({reason}); run repair(), which drops that "
             "table"
         ) from None
+
+
+@cache
+def new_schema(version: int) -> str:
+    """Return the schema, as JSON, with which Hudi makes a new metadata table: 0.15 version 6, 1.x version 8 and 9."""
+    name = "records_6.avsc" if version == _OLD_VERSION else "records_8.avsc"
+    return files(__package__).joinpath(name).read_text(encoding="utf-8").strip()
 
 
 def without_meta_columns(text: str) -> str:

@@ -21,6 +21,7 @@ from lakeformat.public import public
 
 __all__ = [
     "CREATE_SCHEMA",
+    "INDEX_DEFS",
     "LAYOUT",
     "METADATA_INFLIGHT",
     "METADATA_PARTITIONS",
@@ -28,6 +29,7 @@ __all__ = [
     "PROPERTIES_PATH",
     "TIMELINE_PATH",
     "VERSION",
+    "ZONE",
     "ChangeLogging",
     "MergeMode",
     "TableConfig",

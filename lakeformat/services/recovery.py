@@ -163,8 +163,8 @@ class Recovery(ForeignNames):
         """Repair damage that has exactly one safe repair. For other damage, the findings of `check` say what to do.
 
         Files that no commit wrote are moved to ``.hoodie/.lakeformat/removed``. Pending instants of dead writers are
-        rolled back or finished, and their markers are deleted. A wrong file index or metadata table is deleted. Missing
-        partition markers are written again. No row changes.
+        rolled back or finished, and their markers are deleted. A wrong file index is deleted, a wrong metadata table is
+        made again. Missing partition markers are written again. No row changes.
 
         Args:
             dry_run: whether to change nothing and only return what would be repaired; false by default.

@@ -31,6 +31,7 @@ from lakeformat.services.after_write import Executors, check_services, run_servi
 from lakeformat.services.clean.run import Deleter
 from lakeformat.services.cluster.run import Rewriter
 from lakeformat.services.compact.rewrite import Compactor
+from lakeformat.services.indexes import Indexing
 from lakeformat.services.maintenance import Clustering, Compaction, Maintenance, Versioning
 from lakeformat.spark.host import storage_secrets
 from lakeformat.spark.register import use_this_python
@@ -71,7 +72,7 @@ _OPERATION: Final = "hoodie.datasource.write.operation"
 
 
 @spark_public
-class LakehouseTable(SparkReading, WriteVerbs["DataFrame"], Clustering, Compaction, Maintenance, Versioning):
+class LakehouseTable(SparkReading, WriteVerbs["DataFrame"], Clustering, Compaction, Indexing, Maintenance, Versioning):
     """A Hudi table in Spark, written by all executors. Get one from `forPath` or `create`.
 
     Each method that writes runs a few Spark jobs and returns when the commit is visible. The driver plans the write and

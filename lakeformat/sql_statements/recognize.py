@@ -15,6 +15,7 @@ from lakeformat.sql_statements.ddl import (
     read_create,
     read_drop,
 )
+from lakeformat.sql_statements.index_statements import IndexStatement, read_index_statement
 from lakeformat.sql_statements.maintenance import (
     READERS,
     DescribeTable,
@@ -32,7 +33,15 @@ __all__ = ["AnyStatement", "TableStatement", "recognize"]
 
 #: Statements on one existing table that describe it, change its columns, delete partitions, or run table services.
 TableStatement: TypeAlias = (
-    AddColumns | DescribeTable | DropPartitions | Optimize | RestoreTable | ShowTable | TruncateTable | Vacuum
+    AddColumns
+    | DescribeTable
+    | DropPartitions
+    | IndexStatement
+    | Optimize
+    | RestoreTable
+    | ShowTable
+    | TruncateTable
+    | Vacuum
 )
 AnyStatement: TypeAlias = Change | Call | Query | TableStatement | CreateTable | DropTable | ShowTables
 
@@ -48,6 +57,8 @@ _DEFINED: Final = re.compile(
 #: Verbs of statements that hosts do not have. lakeformat runs such a statement even if its table is not known, so that
 #: the user gets lakeformat's error about the table, and not the host's error about the syntax.
 _OWN_VERBS: Final = frozenset({"optimize", "vacuum", "restore"})
+#: First words of statements about indexes.
+_INDEX_VERBS: Final = frozenset({"create", "drop", "show"})
 
 
 def recognize(text: str, dialect: Dialect, is_known: Callable[[str], bool]) -> AnyStatement:
@@ -68,6 +79,8 @@ def recognize(text: str, dialect: Dialect, is_known: Callable[[str], bool]) -> A
         return target.path is not None or is_known(target.name)
 
     word, plain = first_word(text), re.sub(rf"^{_COMMENTS}", "", text, flags=re.DOTALL)
+    if word in _INDEX_VERBS and (of_index := read_index_statement(plain, is_lakeformat_table)) is not None:
+        return of_index
     if word == "create":
         found = _CREATE.match(text)
         is_lakeformat = found is not None and (found["path"] or _USING.search(found["rest"]))

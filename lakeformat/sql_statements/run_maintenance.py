@@ -17,6 +17,7 @@ from lakeformat.keys.partition_paths import partition_paths, partition_values
 from lakeformat.model.keys import KeySettings, PartitionField
 from lakeformat.predicate import bind_where, mask
 from lakeformat.sql_statements.ddl import AddColumns, DropPartitions, sql_type
+from lakeformat.sql_statements.index_statements import CreateIndex, DropIndex, ShowIndexes
 from lakeformat.sql_statements.maintenance import (
     DescribeTable,
     Optimize,
@@ -294,6 +295,8 @@ def run_on_table(statement: TableStatement, table: Any) -> pa.Table:
             return _optimize(statement, local_table, table)
         case Vacuum():
             return _vacuum(statement, table)
+        case CreateIndex() | DropIndex() | ShowIndexes():
+            return _run_on_indexes(statement, local_table)
         case RestoreTable():
             snapshot = local_table.snapshot(resolve_as_of(local_table.context.store, statement.kind, statement.point))
             if snapshot.instant_time is None:
@@ -396,6 +399,30 @@ def _partition_values_table(paths: Sequence[str], keys: KeySettings, schema: pa.
         ],
         names=[field.name for field in fields],
     )
+
+
+def _run_on_indexes(statement: CreateIndex | DropIndex | ShowIndexes, table: Table) -> pa.Table:
+    """Make or drop an index, or list the indexes with the columns that Hudi's ``show indexes`` has."""
+    there = table.indexes()
+    names = {index.name for index in there}
+    match statement:
+        case ShowIndexes():
+            return pa.table(
+                {
+                    "index_name": pa.array([index.name for index in there], pa.string()),
+                    "index_type": pa.array([index.name for index in there], pa.string()),
+                    "cols": pa.array([",".join(index.columns) for index in there], pa.string()),
+                    "file_groups": pa.array([index.file_groups for index in there], pa.int64()),
+                    "size_bytes": pa.array([index.size_bytes for index in there], pa.int64()),
+                }
+            )
+        case CreateIndex(index=name) if not (statement.if_not_exists and name in names):
+            keys = table.config.record_fields
+            is_of_key = name != "column_stats" and statement.columns in {(), keys}
+            return result_row(table.create_index(name, None if is_of_key else statement.columns or None))
+        case DropIndex(index=name) if not (statement.if_exists and name not in names):
+            return result_row(f"dropped {', '.join(table.drop_index(name))}")
+    return result_row("there is nothing to do")
 
 
 def _vacuum(statement: Vacuum, table: Any) -> pa.Table:

@@ -57,8 +57,8 @@ def changes_of_commit(
     written = [file for stat in metadata.all_stats() for file in _files_of(stat)]
     rows: dict[MetadataPartition, pa.Table] = {_FILES: rows_of_files(written)}
     deleted: dict[MetadataPartition, pa.Array] = {}
-    form = read_statistics_form(table) if table.has(_COLUMNS) else None
     schema = outcome.files_schema or outcome.schema
+    form = read_statistics_form(table, schema) if table.has(_COLUMNS) else None
     floats = [
         field.name for field in schema if pa.types.is_floating(field.type) and form and field.name in form.columns
     ]

@@ -38,6 +38,7 @@ __all__ = [
     "drop_metadata_table",
     "drop_partitions",
     "find_archive_limit",
+    "forget_partitions",
     "take_back",
     "take_back_late",
     "write_version",
@@ -58,7 +59,7 @@ def drop_metadata_table(store: TimelineStore, clock: Clock) -> bool:
     if not storage.has_lock and not config.has_metadata_table:
         return False  # A folder without the property is one that readers ignore; repair() removes it.
     if config.has_metadata_table:
-        _forget(store, clock)
+        forget_partitions(store, clock)
     if storage.info(FOLDER) is not None:
         storage.delete_folder(FOLDER)
         return True
@@ -87,6 +88,8 @@ def add_changes(
     timeline = store.load()  # Before the metadata table is opened: see `compact`.
     try:
         table = _open_whole(store, config, timeline)
+        if (lacking := table.instants.find_lacking(timeline)) is not None:
+            raise CorruptTableError(f"it lacks instant {lacking} of the table")
         changes, lost = make_changes(table)
         table = _without_lost(store, clock, table, lost)
         if is_compaction_due(table, _MOST_LOGS):
@@ -190,7 +193,7 @@ def _config(store: TimelineStore) -> TableConfig:
     return store.config() if store.storage.has_lock else store.known_config
 
 
-def _forget(store: TimelineStore, clock: Clock, lost: Collection[str] | None = None) -> None:
+def forget_partitions(store: TimelineStore, clock: Clock, lost: Collection[str] | None = None) -> None:
     """Remove the names of partitions of the metadata table from the properties: these, or by default all."""
     version = None if store.storage.has_lock else store.storage.read_versioned(PROPERTIES_PATH)[1]
     config = store.config()
@@ -208,7 +211,7 @@ def drop_partitions(
 ) -> None:
     """Remove partitions of the metadata table: from the properties, so that no reader uses them, then their folders."""
     storage = store.storage
-    _forget(store, clock, lost)
+    forget_partitions(store, clock, lost)
     for name in sorted(lost):
         storage.delete_folder(f"{FOLDER}/{name}")
     _LOG.warning(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from lakeformat.config.lock_options import LockSettings
+from lakeformat.config.metadata_options import MetadataOptions
 from lakeformat.config.resolve import Options
 from lakeformat.config.retention_options import MIN_COMMITS
 from lakeformat.config.write_options import INDEX_COLUMNS, INDEX_COLUMNS_LIMIT, INDEX_COMMITS, INDEX_SHARD_FILES
@@ -61,6 +62,7 @@ class TransactionSettings:
         dead_after_ms: age of the last heartbeat, in milliseconds, at which other writers may undo the write.
         keeps_index: whether the commit is added to the file index; never for a merge-on-read table, whose log files the
             file index does not list.
+        metadata: options of the metadata table, with the partitions that the write makes if they are missing.
     """
 
     operation: Operation
@@ -73,6 +75,7 @@ class TransactionSettings:
     dead_after_ms: int
     keeps_index: bool
     index: FileIndexSettings
+    metadata: MetadataOptions
 
 
 def make_transaction_settings(
@@ -101,4 +104,5 @@ def make_transaction_settings(
             commits=min(options[INDEX_COMMITS], options[MIN_COMMITS]),
             shard_files=options[INDEX_SHARD_FILES],
         ),
+        metadata=options.metadata,
     )

@@ -60,6 +60,7 @@ from lakeformat.transaction.decisions import Decision, DecisionState, Kind, warn
 from lakeformat.transaction.foreign_writes import check_foreign_writes, wait_for_begun_writes
 from lakeformat.transaction.hooks import CommitMessage, Hooks
 from lakeformat.transaction.markers import remove_markers
+from lakeformat.transaction.metadata_creation import make_missing_partitions
 from lakeformat.transaction.publish import (
     Outcome,
     count_rows,
@@ -109,8 +110,7 @@ class Transaction:
         self._published: PublishedCommit | None = None
         self._lease: Lease | None = None
         self._seen: tuple[DecisionState, Timeline] | None = None
-        self._has_begun = False
-        self._is_locked = False
+        self._has_begun = self._is_locked = False
 
     @contextmanager
     def hold_lock(self, *, kept_plan: str | None = None) -> Iterator[None]:
@@ -126,13 +126,13 @@ class Transaction:
             yield
             return
         warn_of_single_writer(self.storage)
-        with lock_table(self.storage, self.settings.lock, clock=self.context.clock) as lease:
+        clock, find = self.context.clock, partial(claims.list_claims, self.storage)
+        with lock_table(self.storage, self.settings.lock, clock=clock) as lease:
             self._lease = lease if self.settings.lock.is_shared or self.storage.has_lock else None
             if not self._has_begun:
-                config, at_once = self.settings.config, not self.storage.has_lock
-                list_claims = partial(claims.list_claims, self.storage)
-                _, claimed = run_both(self._check_version, list_claims, at_once=at_once)
-                self._seen = recover(self.store, config, self.context.clock, kept_plan=kept_plan, claimed=claimed)
+                _, claimed = run_both(self._check_version, find, at_once=not self.storage.has_lock)
+                self._seen = recover(self.store, self.settings.config, clock, kept_plan=kept_plan, claimed=claimed)
+                make_missing_partitions(self.store, clock, self.settings, lease, self._seen[1])
             elif self._lease is not None:
                 self._check_version()  # Without locks, a change of the version is a barrier for writes that have begun.
             self._is_locked = True
@@ -184,8 +184,8 @@ class Transaction:
                 if not tries:
                     raise conflict_of(self.storage.location, error) from None
                 _LOG.warning("%s; trying again, %d tries left", error, tries)
-                share = int(self.context.ids.token()[:8], 16) / (1 << 32)
-                sleep(share * _RETRY_SECONDS * 2 ** (self.settings.retries - tries))
+                longest = _RETRY_SECONDS * 2 ** (self.settings.retries - tries)
+                sleep(longest * int(self.context.ids.token()[:8], 16) / (1 << 32))
                 self.report = Report(self.context.clock, self.settings.operation.value)
 
     def skip_known_batch(self, snapshot: Snapshot) -> WriteResult | None:

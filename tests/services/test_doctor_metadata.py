@@ -1,4 +1,4 @@
-"""What check says about a metadata table that disagrees with the table, and that repair drops it."""
+"""What check says about a metadata table that disagrees with the table, and that repair makes it again."""
 
 from __future__ import annotations
 
@@ -74,13 +74,16 @@ def test_metadata_table_that_disagrees_is_one_finding_that_repair_mends(
     assert metadata_findings(table) == ()
     damage(table)
     found = metadata_findings(table)
-    cure = re.compile(rf"lakeformat repair --yes drops the metadata table, Hudi makes it again {text}")
+    cure = re.compile(rf"lakeformat repair --yes makes the metadata table again {text}")
     assert sum(cure.fullmatch(each.cure) is not None for each in found) == 1
     assert all(each.mends for each in found)
     assert len(found) == 1 or damage is lose_all_logs_of_files  # The logs know of deleted files, too.
     assert lakeformat.open(table).repair().of(Kind.METADATA_TABLE) == found
     assert metadata_findings(table) == ()
-    assert not (table / ".hoodie/metadata").exists()
+    is_made = damage not in {lose_file, lengthen_live_file}  # Else a file that a commit names is damaged.
+    assert (table / ".hoodie/metadata/files").exists() == is_made
+    names = {index.name for index in lakeformat.open(table).indexes()}
+    assert names == ({"bloom_filters", "column_stats", "files", "record_index"} if is_made else set())
 
 
 def test_file_that_a_clean_has_deleted_before_it_died_is_no_finding(tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ def check_metadata_table(store: TimelineStore, config: TableConfig, facts: Facts
 
 
 def _finding(path: str, reason: str) -> Finding:
-    cure = f"lakeformat repair --yes drops the metadata table, Hudi makes it again ({reason})"
+    cure = f"lakeformat repair --yes makes the metadata table again ({reason})"
     return Finding(Kind.METADATA_TABLE, path, cure, mends=True)
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from lakeformat.config.resolve import Options
-from lakeformat.errors import CorruptTableError
+from lakeformat.errors import CorruptTableError, LakeformatError
 from lakeformat.file_system_view.context import TableContext
 from lakeformat.file_system_view.file_groups import Listing, list_files, visible_files
 from lakeformat.file_system_view.file_index.stored import FOLDER
@@ -29,13 +29,14 @@ from lakeformat.services.doctor import file_checks, plan, timeline_checks
 from lakeformat.services.doctor.file_checks import check_partition
 from lakeformat.services.doctor.findings import Finding, Findings, Kind
 from lakeformat.services.doctor.metadata_checks import check_metadata_table
-from lakeformat.storage.port import own_path
+from lakeformat.storage.port import Lease, own_path
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.transaction import claims
 from lakeformat.transaction.decisions import settle
 from lakeformat.transaction.lost_writes import LostWrite
 from lakeformat.transaction.markers import prepare_partition
 from lakeformat.transaction.metadata_commits import drop_metadata_table
+from lakeformat.transaction.metadata_creation import MADE_PARTITIONS, make_partitions
 from lakeformat.transaction.rollback import recover
 
 __all__ = ["REMOVED", "DoctorSession"]
@@ -100,7 +101,7 @@ class DoctorSession:
         """
         if dry_run:
             return Findings(self._list_repairable(), "to repair")
-        with lock_table(self.storage, self.options.lock, service=True, clock=self.context.clock):
+        with lock_table(self.storage, self.options.lock, service=True, clock=self.context.clock) as lease:
             mended = self._list_repairable()
             if any(each.kind is Kind.DEAD_INSTANT for each in mended):
                 recover(self.store, self.store.config(), self.context.clock)
@@ -110,6 +111,8 @@ class DoctorSession:
             aside = f"{REMOVED}/{self.context.clock.now_ms()}"
             for finding in mended:
                 self._repair_finding(finding, aside, keep=keep)
+            if any(each.kind is Kind.METADATA_TABLE for each in mended):
+                self._replace_metadata_table(lease)
             if not keep:
                 self.storage.delete_folder(REMOVED)
             state, _, timeline = settle(self.store)
@@ -136,11 +139,21 @@ class DoctorSession:
                 self.storage.delete_folder(finding.path)
             case Kind.FILE_INDEX:
                 self.storage.delete_folder(FOLDER)
-            case Kind.METADATA_TABLE:
-                drop_metadata_table(self.store, self.context.clock)
             case Kind.NO_PARTITION_FILE:
                 newest = self.store.load().newest_time
                 prepare_partition(self.storage, finding.path, newest or "")
+
+    def _replace_metadata_table(self, lease: Lease) -> None:
+        """Drop the metadata table, and make it again if that is possible now."""
+        names = frozenset(self.store.config().metadata_partitions) & {each.value for each in MADE_PARTITIONS}
+        clock, options = self.context.clock, self.options
+        drop_metadata_table(self.store, clock)
+        if not names:
+            return
+        try:
+            make_partitions(self.store, clock, options.metadata, names, options.lock, lease)
+        except LakeformatError as error:
+            _LOG.warning("the metadata table of %s was dropped, and not made again: %s", self.storage.location, error)
 
     # --- inspecting -----------------------------------------------------------------------------------
 

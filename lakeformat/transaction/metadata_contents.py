@@ -1,0 +1,231 @@
+"""The records with which new partitions of the metadata table begin: what they say about the files that exist.
+
+Hudi: the ``initialize…Partition`` methods of ``HoodieBackedTableMetadataWriter``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property, partial
+from math import ceil
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakeformat.concurrency import run_all
+from lakeformat.config.metadata_options import MetadataOptions
+from lakeformat.errors import UnsupportedTableError
+from lakeformat.file_system_view.file_groups import Listing, list_files
+from lakeformat.file_system_view.snapshot import FileNames, Snapshot, list_snapshot
+from lakeformat.files.footers import open_base, open_parquet
+from lakeformat.files.slice_reader import read_slice
+from lakeformat.index.stored_keys import read_keys
+from lakeformat.metadata_table.creation import split_rows
+from lakeformat.metadata_table.deltacommit import rows_of_files
+from lakeformat.metadata_table.index_definitions import choose_columns
+from lakeformat.metadata_table.names import MetadataPartition, file_groups_of
+from lakeformat.metadata_table.new_records import NewFile, filter_rows, statistics_rows
+from lakeformat.metadata_table.parts import no_rows
+from lakeformat.model.files import BaseFile, FileSlice, LogFile
+from lakeformat.model.instant import parse_instant_time
+from lakeformat.model.record import META_COLUMNS, RECORD_KEY
+from lakeformat.model.table_config import TableConfig
+from lakeformat.timeline.store import TimelineStore
+from lakeformat.timeline.timeline import Timeline
+
+__all__ = ["FirstContents"]
+
+#: Maximum number of files that are read at once.
+_THREADS: Final = 8
+#: Number of footers that are in memory at once.
+_FOOTERS: Final = 256
+#: Bytes of a record of the record index by which Hudi counts file groups.
+_HUDI_RECORD_BYTES: Final = 48
+#: Bytes of a cell of the record index, without its key.
+_RECORD_BYTES: Final = 120
+_BATCH_ROWS: Final = 1 << 18
+_BATCH_BYTES: Final = 64 << 20
+_VERSION_WITH_TYPES: Final = 9
+
+
+class FirstContents:
+    """The first records of each partition of the metadata table of one table.
+
+    Call it while no write of the table is pending. Memory: an object for each file, and all record keys for the record
+    index.
+
+    Args:
+        timeline: the table's active timeline.
+    """
+
+    def __init__(self, store: TimelineStore, config: TableConfig, timeline: Timeline, options: MetadataOptions) -> None:
+        self._store, self._config, self._timeline, self._options = store, config, timeline, options
+        self._storage = store.storage
+
+    def of(self, partition: MetadataPartition) -> Iterable[pa.Table]:
+        """Return the records of each file group of a partition.
+
+        Raises:
+            UnsupportedTableError: the partition cannot be made of these files.
+        """
+        options = self._options
+        match partition:
+            case MetadataPartition.FILES:
+                return [rows_of_files(self._list_files())]
+            case MetadataPartition.COLUMN_STATS:
+                return split_rows(self._read_statistics(), options.statistics_groups)
+            case MetadataPartition.BLOOM_FILTERS:
+                return split_rows(self._read_filters(), options.filter_groups)
+            case MetadataPartition.RECORD_INDEX:
+                return self._read_places()
+        raise UnsupportedTableError(
+            f"{partition.value} of the metadata table of {self._storage.location} is not made by lakeformat; let Hudi "
+            "make it"
+        )
+
+    @cached_property
+    def columns(self) -> tuple[str, ...]:
+        """Return the columns that new column statistics have."""
+        schema = self._snapshot.columns(self._storage.location)
+        return choose_columns(schema, self._options.columns, self._options.most_columns, self._config.version)
+
+    @cached_property
+    def _snapshot(self) -> Snapshot:
+        return list_snapshot(self._store, self._config, self._timeline)
+
+    @cached_property
+    def _listing(self) -> Listing:
+        """Return the files of completed commits, replaced ones included."""
+        timeline, listing = self._timeline, list_files(self._storage)
+        active = FileNames({each.time: self._store.read_commit(each) for each in timeline.commits})
+
+        def is_committed(file: BaseFile) -> bool:
+            time = file.name.instant_time
+            if not timeline.is_committed(time):
+                return False
+            return time not in timeline.commit_times or active(time).get(file.group) == str(file.name)
+
+        logs = [[log for log in each if self._is_committed_log(log)] for each in (listing.logs, listing.change_data)]
+        return Listing(tuple(filter(is_committed, listing.bases)), tuple(logs[0]), tuple(logs[1]))
+
+    def _is_committed_log(self, log: LogFile) -> bool:
+        """Tell whether a log file belongs to a completed instant. Readers look at each of its blocks besides."""
+        return self._timeline.is_committed(log.name.instant_time)
+
+    def _list_files(self) -> Iterator[tuple[str, str, int]]:
+        listing = self._listing
+        for files in (listing.bases, listing.logs, listing.change_data):
+            for file in files:
+                yield file.partition_path, file.path.rpartition("/")[2], file.size_bytes
+
+    # --- column statistics and bloom filters ----------------------------------------------------------
+
+    def _read_footers(self, floats: Sequence[str] = ()) -> Iterator[list[NewFile]]:
+        """Yield the footers of the base files in portions. Look for NaN in the float columns."""
+        bases, read = self._listing.bases, partial(self._read_footer, floats=floats)
+        for start in range(0, len(bases), _FOOTERS):
+            yield list(run_all(read, bases[start : start + _FOOTERS], threads=_THREADS))
+
+    def _read_footer(self, file: BaseFile, floats: Sequence[str]) -> NewFile:
+        with open_base(self._storage, file) as source:
+            parquet = open_parquet(source, file.path)
+            names = set(parquet.schema_arrow.names)
+            there = [name for name in floats if name in names]
+            rows = parquet.read(there) if there else pa.table({})
+            free = [name for name in there if not pc.any(pc.is_nan(rows[name])).as_py()]
+            return NewFile(file, parquet.metadata, frozenset(free))
+
+    def _read_statistics(self) -> pa.Table:
+        schema = self._snapshot.columns(self._storage.location)
+        stored = pa.schema([*((name, pa.string()) for name in META_COLUMNS), *schema])
+        floats = [f.name for f in schema if pa.types.is_floating(f.type) and f.name in self.columns]
+        stores_types = self._config.version >= _VERSION_WITH_TYPES
+        found = [
+            statistics_rows(files, self.columns, stored, stores_types=stores_types)
+            for files in self._read_footers(floats)
+        ]
+        tables = [no_rows(MetadataPartition.COLUMN_STATS), *(each for each in found if each is not None)]
+        return pa.concat_tables(tables, promote_options="default")
+
+    def _read_filters(self) -> pa.Table:
+        newest = self._timeline.newest_time or ""
+        found = [filter_rows(files, newest) for files in self._read_footers()]
+        if any(each is None for each in found):
+            raise UnsupportedTableError(
+                f"{self._storage.location} has base files without a bloom filter, so bloom_filters of the metadata "
+                "table cannot be made; rewrite them by cluster()"
+            )
+        return pa.concat_tables([no_rows(MetadataPartition.BLOOM_FILTERS), *found], promote_options="default")
+
+    # --- the record index -----------------------------------------------------------------------------
+
+    def _read_places(self) -> Iterator[pa.Table]:
+        """Yield the keys of each file group of the record index with their places. If a key has several, one counts."""
+        if self._config.has_virtual_keys:
+            raise UnsupportedTableError(
+                f"{self._storage.location} does not store record keys (hoodie.populate.meta.fields=false), so it "
+                "cannot have a record index"
+            )
+        slices = list(self._snapshot.each_slice())
+        keys = list(run_all(self._read_keys, slices, threads=_THREADS))
+        groups = self._count_groups(keys)
+        sorted_keys = [_sort_by_group(each, groups) for each in keys]
+        del keys
+        for number in range(groups):
+            parts = [(rows.slice(ends[number], ends[number + 1] - ends[number])) for rows, ends in sorted_keys]
+            yield self._locate(slices, parts)
+
+    def _read_keys(self, piece: FileSlice) -> pa.ChunkedArray:
+        """Return the keys of the rows that a slice has."""
+        if not piece.logs and piece.base is not None:
+            return read_keys(self._storage, piece.base).keys
+        meta = [pa.field(name, pa.string()) for name in META_COLUMNS]
+        batches = read_slice(
+            self._storage,
+            piece,
+            self._snapshot.merge_rules(piece),
+            pa.schema([*meta, *self._snapshot.columns(self._storage.location)]),
+            [RECORD_KEY],
+            most_rows=_BATCH_ROWS,
+            most_bytes=_BATCH_BYTES,
+        )
+        return pa.chunked_array([batch.column(RECORD_KEY) for batch in batches], pa.string())
+
+    def _count_groups(self, keys: Sequence[pa.ChunkedArray]) -> int:
+        """Return the number of file groups: Hudi's, or more if the records would be larger than Hudi assumes."""
+        options = self._options
+        if options.least_key_groups == options.most_key_groups:
+            return options.least_key_groups
+        expected = ceil(sum(map(len, keys)) * options.growth)
+        by_rows = expected // max(1, options.group_bytes // _HUDI_RECORD_BYTES)
+        stored: int = sum(each.nbytes + _RECORD_BYTES * len(each) for each in keys)
+        by_bytes = ceil(stored * options.growth / options.group_bytes)
+        return max(options.least_key_groups, min(max(by_rows, by_bytes), options.most_key_groups))
+
+    def _locate(self, slices: Sequence[FileSlice], parts: Sequence[pa.Array]) -> pa.Table:
+        """Return the records of the keys, which are given for each slice."""
+        codes = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
+        keys = pa.concat_arrays([pa.nulls(0, pa.string()), *parts])
+        rows = pa.table({"key": keys, "code": codes})
+        if pc.count_distinct(keys).as_py() < len(keys):
+            rows = rows.group_by("key").aggregate([("code", "max")]).rename_columns(["key", "code"])
+        zone = self._config.zone
+        places = pa.table(
+            {
+                "partition_path": pa.array([each.group.partition_path for each in slices], pa.string()),
+                "file_id": pa.array([each.group.file_id for each in slices], pa.string()),
+                "instant_ms": pa.array([parse_instant_time(each.base_instant, zone) for each in slices], pa.int64()),
+            }
+        )
+        found = places.take(rows["code"])
+        return pa.table({"key": rows["key"], **dict(zip(found.column_names, found.columns, strict=True))})
+
+
+def _sort_by_group(keys: pa.ChunkedArray, groups: int) -> tuple[pa.Array, np.ndarray]:
+    """Return keys in the order of their file groups, and where the keys of each begin; at last their number."""
+    whole = keys.combine_chunks() if keys.num_chunks != 1 else keys.chunk(0)
+    numbers = file_groups_of(whole, groups)
+    order = np.argsort(numbers, kind="stable")
+    return whole.take(pa.array(order)), np.searchsorted(numbers[order], np.arange(groups + 1))

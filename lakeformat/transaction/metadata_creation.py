@@ -1,0 +1,181 @@
+"""Making and dropping of partitions of the metadata table of a table of ours.
+
+A partition is made of the files that exist, while no write is pending and the lock is held. Its files are written
+first, then its definition, and at last its name into the table's properties. So a maker that dies leaves nothing that a
+reader or writer looks at. Every write that publishes later reads the properties under the lock, and keeps the
+partition.
+
+On storage without locks a write that began before may publish without keeping it. The metadata table then lacks its
+commit. Readers see that and list folders, and the next write drops the metadata table.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+from contextlib import ExitStack, suppress
+from typing import Final
+
+from lakeformat.config.lock_options import LockSettings
+from lakeformat.config.metadata_options import MetadataOptions
+from lakeformat.errors import CorruptTableError, LakeformatError, UnsupportedTableError, WriteConflictError
+from lakeformat.locks import lock_table
+from lakeformat.metadata_table.creation import begin_metadata_table, make_partition
+from lakeformat.metadata_table.index_definitions import INDEX_DEFINITIONS, add_definitions, remove_definitions
+from lakeformat.metadata_table.metadata_table import MetadataTable, open_metadata_table
+from lakeformat.metadata_table.names import FOLDER, MetadataPartition
+from lakeformat.model.table_config import INDEX_DEFS, METADATA_PARTITIONS, PROPERTIES_PATH, TableConfig
+from lakeformat.storage.port import Clock, Lease
+from lakeformat.timeline.store import TimelineStore
+from lakeformat.timeline.timeline import Timeline
+from lakeformat.transaction.metadata_commits import drop_metadata_table, forget_partitions
+from lakeformat.transaction.metadata_contents import FirstContents
+from lakeformat.transaction.properties_file import write_properties
+from lakeformat.transaction.settings import TransactionSettings
+
+__all__ = ["MADE_PARTITIONS", "drop_indexes", "make_missing_partitions", "make_partitions"]
+
+_LOG: Final = logging.getLogger("lakeformat.write")
+#: The partitions that can be made, in the order in which they are made.
+MADE_PARTITIONS: Final = (
+    MetadataPartition.FILES,
+    MetadataPartition.COLUMN_STATS,
+    MetadataPartition.BLOOM_FILTERS,
+    MetadataPartition.RECORD_INDEX,
+)
+#: Seconds for which the lease of the lock must still last before the properties are replaced.
+_LEASE_SECONDS: Final = 30.0
+_HAS_TIMES: Final = 8
+
+
+def make_missing_partitions(
+    store: TimelineStore, clock: Clock, settings: TransactionSettings, lease: Lease, timeline: Timeline
+) -> None:
+    """Make the partitions that the options ask for and the table lacks.
+
+    Call it under the lock before a write begins. If another write is pending, the next write makes them. If they cannot
+    be made, log a warning.
+
+    Args:
+        timeline: the newest timeline.
+    """
+    storage, lock = store.storage, settings.lock
+    wanted = frozenset(settings.metadata.names) & {each.value for each in MADE_PARTITIONS}
+    if wanted <= frozenset(store.known_config.metadata_partitions):
+        return
+    if timeline.pending:
+        _LOG.info(
+            "the metadata table of %s is not made now, because %s is pending; the next write tries again",
+            storage.location,
+            timeline.pending[0].time,
+        )
+        return
+    try:
+        with ExitStack() as stack:
+            if not (storage.has_lock or lock.is_shared):
+                lease = stack.enter_context(lock_table(storage, lock, service=True, clock=clock))
+            make_partitions(store, clock, settings.metadata, wanted, lock, lease)
+    except LakeformatError as error:
+        _LOG.warning("could not make the metadata table of %s: %s", storage.location, error)
+
+
+def make_partitions(
+    store: TimelineStore,
+    clock: Clock,
+    options: MetadataOptions,
+    names: Collection[str],
+    lock: LockSettings,
+    lease: Lease,
+) -> tuple[str, ...]:
+    """Make partitions of the metadata table that the table lacks, and ``files`` if it has none. Return their names.
+
+    Call it under the lock. A metadata table that cannot be read, or lacks commits, is replaced.
+
+    Args:
+        names: names of `MADE_PARTITIONS`.
+        lock: the settings of the lock that is held.
+
+    Raises:
+        WriteConflictError: an instant is pending, or the properties have changed meanwhile.
+        UnsupportedTableError: a partition cannot be made.
+    """
+    storage = store.storage
+    version = None if storage.has_lock else storage.read_versioned(PROPERTIES_PATH)[1]
+    config = store.config()
+    timeline = store.load()
+    _check(store, config, timeline, lock)
+    table = _open(store, config, timeline)
+    if table is None and config.has_metadata_table:
+        drop_metadata_table(store, clock)
+        version = None if storage.has_lock else storage.read_versioned(PROPERTIES_PATH)[1]
+        config = store.config()
+    known = () if table is None else table.names
+    missing = [
+        each
+        for each in MADE_PARTITIONS
+        if each.value not in known and (each.value in names or each is MetadataPartition.FILES)
+    ]
+    if not missing:
+        return ()
+    contents = FirstContents(store, config, timeline, options)
+    is_new = table is None
+    table = begin_metadata_table(storage, config, timeline) if table is None else table
+    made = tuple(each.value for each in missing)
+    try:
+        for partition in missing:
+            table = make_partition(table, partition, contents.of(partition), timeline, clock)
+            lease.check(_LEASE_SECONDS)
+    except LakeformatError:
+        for folder in [FOLDER] if is_new else [partition.folder for partition in missing]:
+            storage.delete_folder(folder)
+        raise
+    values = {**config.values, METADATA_PARTITIONS: ",".join(sorted({*known, *made}))}
+    if config.version >= _HAS_TIMES:
+        columns = contents.columns if MetadataPartition.COLUMN_STATS.value in made else None
+        has_record_index = MetadataPartition.RECORD_INDEX.value in made
+        add_definitions(storage, config.version, columns, has_record_index=has_record_index)
+        values[INDEX_DEFS] = config.get(INDEX_DEFS) or INDEX_DEFINITIONS
+    write_properties(store, values, clock, version)
+    store.config()  # So that the next write of this process knows it.
+    _LOG.info("made %s of the metadata table of %s", ", ".join(made), storage.location)
+    return made
+
+
+def _check(store: TimelineStore, config: TableConfig, timeline: Timeline, lock: LockSettings) -> None:
+    location = store.storage.location
+    if timeline.pending:
+        raise WriteConflictError(
+            f"{store.path(timeline.pending[0])} is pending in {location}: its metadata table can be extended only if "
+            "nothing is pending; wait for it, or run or cancel the plan"
+        )
+    if config.version < _HAS_TIMES and not (store.storage.has_lock or lock.is_shared):
+        raise UnsupportedTableError(
+            f"{location} is of table version {config.version} on storage without locks: its metadata table cannot be "
+            "made safely; upgrade the table, or name a lock provider (hoodie.write.lock.provider)"
+        )
+
+
+def _open(store: TimelineStore, config: TableConfig, timeline: Timeline) -> MetadataTable | None:
+    """Open the metadata table. Return None if there is none, or if it cannot be used."""
+    with suppress(CorruptTableError, UnsupportedTableError):
+        table = open_metadata_table(store.storage, config, timeline)
+        if table is not None and table.instants.find_lacking(timeline) is None:
+            table.check_file_groups()
+            return table
+    return None
+
+
+def drop_indexes(store: TimelineStore, clock: Clock, names: Collection[str]) -> tuple[str, ...]:
+    """Drop partitions of the metadata table; all of it with ``files``. Call it under the lock. Return their names."""
+    config = store.config()
+    known = (*config.metadata_partitions, *config.pending_metadata_partitions)
+    dropped = tuple(name for name in known if name in names)
+    if MetadataPartition.FILES.value in dropped:
+        drop_metadata_table(store, clock)
+        dropped = known
+    elif dropped:
+        forget_partitions(store, clock, dropped)
+        for name in dropped:
+            store.storage.delete_folder(f"{FOLDER}/{name}")
+    remove_definitions(store.storage, dropped)
+    return dropped
