@@ -14,7 +14,8 @@ other index  number of entries (4), offset of each entry and of the end (4 each)
 ============ ==========================================================================================================
 
 Only the next cell's position depends on the lengths of the cell before it. So one Python loop per block finds where the
-cells start, at some 0.2 microseconds per cell. All else is done for whole blocks.
+cells start, at some 0.2 microseconds per cell. All else is done for whole blocks. A look-up of keys needs many small
+blocks: it goes through all of them at once, one cell of each block per step.
 
 No input is trusted. A file that is damaged gives a `CorruptTableError` that names it, or its true keys and values. The
 one exception is a file without compression, in which nothing shows that bytes of a value have changed. Memory: the
@@ -29,6 +30,7 @@ import struct
 import zlib
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final, TypeAlias
 
@@ -74,6 +76,12 @@ _MAX_BLOCK: Final = 1 << 30
 _MAX_LEVELS: Final = 8
 #: Bytes that are read at once at most. More than that are read in parts.
 _MAX_KEPT: Final = 64 << 20
+#: Unpacked bytes of the blocks that a look-up decodes together.
+_BATCH_BYTES: Final = 32 << 20
+#: Bytes between two wanted blocks that are read along with them, because that costs less than another request.
+_GAP_BYTES: Final = 8 << 10
+#: Blocks from which on it is faster to go through all of them at once than through one after the other.
+_MANY_BLOCKS: Final = 64
 
 
 class HFile:
@@ -83,6 +91,7 @@ class HFile:
         name: Path of the file, for messages.
         info: Maps the names of the file info to their values.
         entries: Number of cells.
+        bytes_read: Bytes that have been read from the source so far.
     """
 
     def __init__(self, source: Any, name: str, check: Callable[[pa.Array], None] | None = None) -> None:
@@ -92,7 +101,7 @@ class HFile:
             source: A seekable ``pyarrow.NativeFile``, or the bytes of the file.
             name: Path of the file, for messages.
             check: Function that is called with all keys of each block that is read, and raises an error if they do not
-                belong into the file.
+                belong into the file. In a look-up it is called with the first key of each block.
 
         Raises:
             CorruptTableError: The file is damaged.
@@ -104,6 +113,7 @@ class HFile:
         self._check: Final = check
         self._size: Final = int(self._source.size())
         self._kept = (0, b"")
+        self.bytes_read = 0
         try:
             self._open()
         except (ValueError, IndexError, struct.error, OverflowError) as error:
@@ -143,13 +153,9 @@ class HFile:
         """
         wanted = pc.unique(keys.cast(pa.string())).drop_null().cast(pa.binary())
         wanted = wanted.take(pc.sort_indices(wanted))
-        parts = [_NO_CELLS]
-        for number, start, end in self._find_blocks(wanted.to_pylist()):
-            cells = self._read_cells(number)
-            parts.append(
-                cells.filter(pc.is_in(cells["key"], value_set=wanted.slice(start, end - start).cast(pa.string())))
-            )
-        return pa.concat_tables(parts)
+        numbers = [number for number, _, _ in self._find_blocks(wanted.to_pylist())]
+        texts = wanted.cast(pa.string())
+        return pa.concat_tables([_NO_CELLS, *(self._choose(*batch, texts) for batch in self._unpack_all(numbers))])
 
     def prefix(self, text: str) -> pa.Table:
         """Return the cells whose keys start with a text, sorted by key. Only blocks that may hold one are read."""
@@ -185,6 +191,51 @@ class HFile:
             end = bisect_left(wanted, self._keys[number + 1], start) if number + 1 < len(self._keys) else len(wanted)
             yield number, start, end
             start = end
+
+    def _unpack_all(self, numbers: Sequence[int]) -> Iterator[tuple[Sequence[int], list[bytes]]]:
+        """Yield the numbers and contents of some data blocks at a time, of about `_BATCH_BYTES`."""
+        first, contents, size = 0, list[bytes](), 0
+        try:
+            for at, number in enumerate(numbers):
+                self._keep_from(numbers, at)
+                contents.append(self._read_block(self._index[number].offset, DATA)[0])
+                size += len(contents[-1])
+                if size >= _BATCH_BYTES or at == len(numbers) - 1:
+                    yield numbers[first : at + 1], contents
+                    first, contents, size = at + 1, [], 0
+        except (ValueError, IndexError, struct.error) as error:
+            raise self._damaged(error) from None
+
+    def _keep_from(self, numbers: Sequence[int], at: int) -> None:
+        """Read a block and the wanted blocks soon after it with one request, if it has not been read already."""
+        start, kept = self._kept
+        place = self._index[numbers[at]]
+        if start <= place.offset and place.offset + place.size <= start + len(kept):
+            return
+        end = place.offset + place.size
+        for number in numbers[at + 1 :]:
+            following = self._index[number]
+            after = following.offset + following.size
+            if following.offset - end > _GAP_BYTES or after - place.offset > _BATCH_BYTES:
+                break
+            end = after
+        self._keep(place.offset, end - place.offset)
+
+    def _choose(self, numbers: Sequence[int], contents: Sequence[bytes], wanted: pa.Array) -> pa.Table:
+        """Return the cells of these data blocks whose keys are wanted."""
+        try:
+            cells = self._parse_cells(contents)
+            firsts = cells.keys.take(pa.array(cells.firsts))
+            least = pa.array([self._keys[number] for number in numbers], pa.binary())
+            if pc.any(pc.less(firsts.cast(pa.binary()), least)).as_py():
+                raise ValueError("its index does not fit its cells")
+            chosen = np.flatnonzero(np.asarray(pc.is_in(cells.keys, value_set=wanted)))
+            table = pa.table({"key": cells.keys.take(pa.array(chosen)), "value": cells.values(chosen)})
+        except (ValueError, IndexError, struct.error, pa.ArrowException) as error:
+            raise self._damaged(error) from None
+        if self._check is not None:
+            self._check(firsts)
+        return table
 
     # --- blocks ---------------------------------------------------------------------------------------
 
@@ -245,6 +296,7 @@ class HFile:
             return kept[offset - start : offset - start + size]
         self._source.seek(offset)
         data: bytes = self._source.read(size)
+        self.bytes_read += len(data)
         if len(data) != size:
             raise ValueError("it ended while it was read")
         return data
@@ -288,8 +340,13 @@ class HFile:
         return table
 
     def _decode_cells(self, raw: bytes) -> pa.Table:
-        starts = _find_cells(raw, LENGTHS.size + self._mvcc_bytes)
-        data = np.frombuffer(raw, np.uint8)
+        cells = self._parse_cells([raw])
+        return pa.table({"key": cells.keys, "value": cells.values(np.arange(len(cells.keys)))})
+
+    def _parse_cells(self, contents: Sequence[bytes]) -> _Cells:
+        """Find the cells of some blocks, and decode their keys."""
+        data = np.frombuffer(contents[0] if len(contents) == 1 else b"".join(contents), np.uint8)
+        starts, firsts = _find_cells(contents, data, LENGTHS.size + self._mvcc_bytes)
         key_bytes, value_bytes = _big_endian(data, starts, 4), _big_endian(data, starts + 4, 4)
         key_at = starts + LENGTHS.size
         row_bytes = _big_endian(data, key_at, 2)
@@ -300,7 +357,7 @@ class HFile:
         keys = text.texts(key_at + 2, row_bytes).cast(pa.string())
         if not is_ascending(keys):
             raise ValueError("its keys are not sorted")
-        return pa.table({"key": keys, "value": text.texts(key_at + key_bytes, value_bytes)})
+        return _Cells(keys, firsts, text, key_at + key_bytes, value_bytes)
 
     def _damaged(self, error: Exception) -> CorruptTableError:
         reason = (str(error) or type(error).__name__)[:300]
@@ -310,12 +367,66 @@ class HFile:
 _NO_CELLS: Final = pa.table({"key": pa.array([], pa.string()), "value": pa.array([], pa.binary())})
 
 
-def _find_cells(raw: bytes, rest: int) -> Ints:
-    """Return where the cells of a data block start.
+@dataclass(frozen=True, slots=True)
+class _Cells:
+    """The cells of some data blocks.
+
+    Attributes:
+        keys: The keys.
+        firsts: For each block the position of its first cell.
+        text: The bytes of the blocks.
+        value_at, value_bytes: Where the value of each cell is, and its length.
+    """
+
+    keys: pa.Array
+    firsts: Ints
+    text: AvroBytes
+    value_at: Ints
+    value_bytes: Ints
+
+    def values(self, at: Ints) -> pa.Array:
+        """Return the values of these cells."""
+        return self.text.texts(self.value_at[at], self.value_bytes[at]) if len(at) else pa.array([], pa.binary())
+
+
+def _find_cells(contents: Sequence[bytes], data: npt.NDArray[np.uint8], rest: int) -> tuple[Ints, Ints]:
+    """Return where the cells of some data blocks start, and for each block the position of its first cell.
 
     Args:
+        data: The contents joined.
         rest: Bytes of a cell besides key and value.
     """
+    sizes = np.array([len(content) for content in contents], np.int64)
+    ends = np.cumsum(sizes)
+    if len(contents) >= _MANY_BLOCKS:
+        return _find_cells_at_once(data, ends - sizes, ends, rest)
+    found = [_find_cells_of(content, rest) + start for content, start in zip(contents, ends - sizes, strict=True)]
+    return np.concatenate(found), np.cumsum([0, *map(len, found)])[:-1]
+
+
+def _find_cells_at_once(data: npt.NDArray[np.uint8], starts: Ints, ends: Ints, rest: int) -> tuple[Ints, Ints]:
+    """Go through all blocks at once: each step finds the next cell of every block."""
+    places, owners, at, block = list[Ints](), list[Ints](), starts, np.arange(len(starts))
+    if (ends - starts < LENGTHS.size).any():
+        raise ValueError("a block is empty")
+    while len(at):
+        places.append(at)
+        owners.append(block)
+        at = at + _big_endian(data, at, 4) + _big_endian(data, at + 4, 4) + rest
+        if (at > ends).any():
+            raise ValueError("its cells do not fill their block")
+        is_open = at < ends
+        at, ends, block = at[is_open], ends[is_open], block[is_open]
+    counts = np.bincount(np.concatenate(owners), minlength=len(starts))
+    firsts = np.cumsum(counts) - counts
+    found = np.empty(counts.sum(), np.int64)
+    for step, (own, place) in enumerate(zip(owners, places, strict=True)):
+        found[firsts[own] + step] = place
+    return found, firsts
+
+
+def _find_cells_of(raw: bytes, rest: int) -> Ints:
+    """Return where the cells of one data block start."""
     starts: list[int] = []
     add, unpack, at, end = starts.append, LENGTHS.unpack_from, 0, len(raw)
     while at < end:
@@ -328,10 +439,9 @@ def _find_cells(raw: bytes, rest: int) -> Ints:
 
 
 def _big_endian(data: npt.NDArray[np.uint8], at: Ints, size: int) -> Ints:
-    value = np.zeros(len(at), np.int64)
-    for place in range(size):
-        value = value << 8 | data[at + place]
-    return value
+    """Return the number of 2 or 4 bytes at each position."""
+    numbers: npt.NDArray[np.uint32] = np.ndarray(len(data) - size + 1, f">u{size}", data, strides=(1,))
+    return numbers[at].astype(np.int64)
 
 
 def _unpack(packed: bytes, size: int) -> bytes:

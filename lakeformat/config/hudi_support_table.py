@@ -128,7 +128,7 @@ IGNORED: Final[Mapping[str, str]] = {
         hoodie.bucket.index.query.pruning
     """,
     "it matters only with an index that hoodie.index.type or hoodie.index.bucket.engine refuses": """
-        hoodie.hbase.index.* hoodie.index.hbase.* hoodie.record.index.* hoodie.bucket.index.max.num.buckets
+        hoodie.hbase.index.* hoodie.index.hbase.* hoodie.bucket.index.max.num.buckets
         hoodie.bucket.index.min.num.buckets hoodie.bucket.index.merge.threshold hoodie.bucket.index.split.threshold
     """,
     "it matters only with hoodie.bucket.index.partition.expressions, which is refused": (

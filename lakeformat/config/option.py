@@ -56,11 +56,21 @@ _PLAN_STRATEGIES: Final = (
 )
 _EXECUTION_STRATEGIES: Final = ("SortAndSizeExecutionStrategy", "SingleFileSortExecutionStrategy")
 #: Values of ``hoodie.index.type`` that lakeformat supports.
-INDEX_TYPES: Final = ("AUTO", "BLOOM", "SIMPLE", "GLOBAL_BLOOM", "GLOBAL_SIMPLE", "INMEMORY", "BUCKET")
+INDEX_TYPES: Final = (
+    "AUTO",
+    "BLOOM",
+    "SIMPLE",
+    "GLOBAL_BLOOM",
+    "GLOBAL_SIMPLE",
+    "INMEMORY",
+    "BUCKET",
+    "GLOBAL_RECORD_LEVEL_INDEX",
+)
+#: Older names of these values.
+_OLD_INDEX_NAMES: Final = {"RECORD_INDEX": "GLOBAL_RECORD_LEVEL_INDEX"}
 #: Values of ``hoodie.index.type`` that only Hudi supports.
-_UNBUILT_INDEXES: Final = frozenset({
-    "RECORD_INDEX", "GLOBAL_RECORD_LEVEL_INDEX", "RECORD_LEVEL_INDEX", "HBASE", "FLINK_STATE",
-})  # fmt: skip
+_UNBUILT_INDEXES: Final = frozenset({"HBASE", "FLINK_STATE"})
+_PARTITIONED_RECORD_INDEX: Final = "RECORD_LEVEL_INDEX"
 
 
 class Effect(enum.Enum):
@@ -143,9 +153,15 @@ def make_choice_parser(*choices: str) -> Callable[[str], str]:
 
 def parse_index(text: str) -> str:
     """Parse an index type that lakeformat supports."""
-    if text.strip().upper() in _UNBUILT_INDEXES:
+    name = text.strip().upper()
+    if name in _UNBUILT_INDEXES:
         raise ValueError(f"that index is not built; write one of {', '.join(INDEX_TYPES)}")
-    return make_choice_parser(*INDEX_TYPES)(text)
+    if name == _PARTITIONED_RECORD_INDEX:
+        raise ValueError(
+            "a record index for each partition is not supported; write GLOBAL_RECORD_LEVEL_INDEX, whose keys are "
+            "unique in the table, or AUTO"
+        )
+    return make_choice_parser(*INDEX_TYPES)(_OLD_INDEX_NAMES.get(name, text))
 
 
 def parse_partial_columns(text: str) -> tuple[str, ...]:

@@ -23,6 +23,7 @@ from lakeformat.config.option import (
     parse_positive,
     parse_share,
 )
+from lakeformat.config.read_options import METADATA_TABLE
 
 __all__ = [
     "FILE_INDEX",
@@ -175,9 +176,10 @@ WRITE_OPTIONS: Final[tuple[Option, ...]] = (
     Option(
         "hoodie.index.type",
         "How keys are found. AUTO chooses per file between BLOOM (ranges, footer filters) and SIMPLE (key columns); "
-        "the GLOBAL_ types search every partition; INMEMORY keeps all keys in the process; BUCKET hashes them. In a "
-        "table of buckets AUTO is BUCKET if the stored keys determine the number of buckets; else BUCKET must be "
-        "given.",
+        "the GLOBAL_ types search every partition; INMEMORY keeps all keys in the process; BUCKET hashes them; "
+        "GLOBAL_RECORD_LEVEL_INDEX, or RECORD_INDEX, asks the record index of the metadata table, as AUTO does where "
+        "that finds the same rows. In a table of buckets AUTO is BUCKET if the stored keys determine the number of "
+        "buckets; else BUCKET must be given.",
         Effect.WRITE,
         parse_index,
         "AUTO",
@@ -195,6 +197,13 @@ WRITE_OPTIONS: Final[tuple[Option, ...]] = (
         Effect.WRITE,
         parse_flag,
         True,
+    ),
+    Option(
+        "hoodie.record.index.update.partition.path",
+        "The same for GLOBAL_RECORD_LEVEL_INDEX, whose default is another one in Hudi.",
+        Effect.WRITE,
+        parse_flag,
+        False,
     ),
     Option(
         "hoodie.index.bucket.engine",
@@ -430,7 +439,12 @@ WRITE_OPTIONS: Final[tuple[Option, ...]] = (
 )
 
 
-_UPDATE: Final = "hoodie.{}.index.update.partition.path"
+#: Maps each global index to the option that lets its rows move to another partition.
+_UPDATE: Final = {
+    "GLOBAL_BLOOM": "hoodie.bloom.index.update.partition.path",
+    "GLOBAL_SIMPLE": "hoodie.simple.index.update.partition.path",
+    "GLOBAL_RECORD_LEVEL_INDEX": "hoodie.record.index.update.partition.path",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -451,6 +465,7 @@ class WriteOptions:
         update_partition: Whether a global index moves a record to another partition if its new row belongs there.
         buckets: Number of buckets of each partition, with the index BUCKET.
         hash_fields: Record key fields whose values determine the bucket; empty for the whole key.
+        use_metadata_table: Whether keys may be looked up in the record index of the metadata table.
         buffer_bytes: Bytes of memory that each task uses for rows that are being written.
         file_bytes: Maximum size of a base file in bytes.
         small_bytes: Inserts add rows to base files below this size in bytes; 0 for never.
@@ -478,6 +493,7 @@ class WriteOptions:
     update_partition: bool
     buckets: int
     hash_fields: tuple[str, ...]
+    use_metadata_table: bool
     buffer_bytes: int
     file_bytes: int
     small_bytes: int
@@ -505,9 +521,10 @@ class WriteOptions:
             index=index,
             by_ranges=value("hoodie.bloom.index.prune.by.ranges"),
             by_tree=value("hoodie.bloom.index.use.treebased.filter"),
-            update_partition=value(_UPDATE.format("bloom" if index == "GLOBAL_BLOOM" else "simple")),
+            update_partition=value(_UPDATE.get(index, _UPDATE["GLOBAL_SIMPLE"])),
             buckets=value("hoodie.bucket.index.num.buckets"),
             hash_fields=value("hoodie.bucket.index.hash.field"),
+            use_metadata_table=value(METADATA_TABLE) is not False,
             buffer_bytes=value("lakeformat.write.buffer.bytes"),
             file_bytes=value("hoodie.parquet.max.file.size"),
             small_bytes=value("hoodie.parquet.small.file.limit"),

@@ -33,6 +33,7 @@ __all__ = [
     "group_text",
     "list_metadata_table",
     "names_metadata_table",
+    "open_agreeing",
     "visible_table",
 ]
 
@@ -95,20 +96,39 @@ def list_metadata_table(
     """
     if not names_metadata_table(config):
         return None, FOLDERS
-    pending = {instant.action for instant in timeline.pending}
-    if pending & _UNDOING or (is_past and Action.CLEAN in pending):
-        return None, FileSource(FOLDERS.name, "files are being deleted, so the metadata table is not used")
     try:
-        table = open_metadata_table(storage, config, timeline)
-        assert table is not None  # noqa: S101  `names_metadata_table` is true.
-        lacking, unknown = table.instants.find_lacking(timeline), table.instants.find_unknown(timeline)
-        if lacking is not None:
-            return None, _damaged(f"it lacks instant {lacking} of the table")
-        if unknown is not None:
-            return None, _damaged(f"it has instant {unknown}, which the table does not have")
-        return MetadataListing(table, table.files()), METADATA_TABLE
+        table = open_agreeing(storage, config, timeline, is_past=is_past)
+        return (
+            (None, table) if isinstance(table, FileSource) else (MetadataListing(table, table.files()), METADATA_TABLE)
+        )
     except (LakeformatError, OSError) as error:
         return None, _damaged(str(error))
+
+
+def open_agreeing(
+    storage: Storage, config: TableConfig, timeline: Timeline, *, is_past: bool = False
+) -> MetadataTable | FileSource:
+    """Open the metadata table if its timeline agrees with that of the table. If not, return the reason.
+
+    Args:
+        config: properties that name the metadata table.
+        timeline, is_past: as for `list_metadata_table`.
+
+    Raises:
+        LakeformatError, OSError: the metadata table cannot be read.
+    """
+    pending = {instant.action for instant in timeline.pending}
+    if pending & _UNDOING or (is_past and Action.CLEAN in pending):
+        return FileSource(FOLDERS.name, "files are being deleted, so the metadata table is not used")
+    table = open_metadata_table(storage, config, timeline)
+    if table is None:
+        return FOLDERS
+    lacking, unknown = table.instants.find_lacking(timeline), table.instants.find_unknown(timeline)
+    if lacking is not None:
+        return _damaged(f"it lacks instant {lacking} of the table")
+    if unknown is not None:
+        return _damaged(f"it has instant {unknown}, which the table does not have")
+    return table
 
 
 def _damaged(reason: str) -> FileSource:

@@ -29,7 +29,7 @@ _MANY_FILES: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class PartitionIndex:
-    """The indexes AUTO, BLOOM and SIMPLE: a key is looked up in its own partition (Hudi: ``HoodieBloomIndex``)."""
+    """The indexes BLOOM and SIMPLE: a key is looked up in its own partition (Hudi: ``HoodieBloomIndex``)."""
 
     settings: IndexSettings
 
@@ -107,8 +107,7 @@ class GlobalIndex:
 
     def locate(self, storage: Storage, snapshot: Snapshot, keys: Mapping[str, pa.ChunkedArray]) -> Mapping[str, Tagged]:
         """Find the file slices of keys in the whole table, as `Index.locate` describes."""
-        kind = self.settings.kind.removeprefix("GLOBAL_")
-        narrowing = TagSettings(kind, self.settings.use_ranges, self.settings.use_tree, exact=True)
+        narrowing = TagSettings(self.settings.file_search, self.settings.use_ranges, self.settings.use_tree, exact=True)
         slices = tuple(snapshot.each_slice())
         with thread_pool(max(1, pa.cpu_count())) as pool:
 

@@ -8,18 +8,20 @@ from typing import Final
 from lakeformat.index.bloom import GlobalIndex, PartitionIndex
 from lakeformat.index.bucket import BucketIndex
 from lakeformat.index.memory import MemoryIndex
-from lakeformat.index.port import Index, IndexSettings
+from lakeformat.index.port import RECORD_INDEX, Index, IndexSettings
+from lakeformat.index.record_index import AutoIndex, RecordIndex
 
 __all__ = ["INDEXES", "make_index"]
 
 INDEXES: Final[Mapping[str, Callable[[IndexSettings], Index]]] = {
-    "AUTO": PartitionIndex,
+    "AUTO": AutoIndex,
     "BLOOM": PartitionIndex,
     "SIMPLE": PartitionIndex,
     "GLOBAL_BLOOM": GlobalIndex,
     "GLOBAL_SIMPLE": GlobalIndex,
     "INMEMORY": MemoryIndex,
     "BUCKET": BucketIndex,
+    RECORD_INDEX: RecordIndex,
 }
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Protocol
+from typing import Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -18,9 +18,11 @@ from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.model.files import FileSlice
 from lakeformat.storage.port import Storage
 
-__all__ = ["Index", "IndexSettings", "Ints", "TagCounts", "Tagged", "argsort_keys", "tag_as_new"]
+__all__ = ["RECORD_INDEX", "Index", "IndexSettings", "Ints", "TagCounts", "Tagged", "argsort_keys", "tag_as_new"]
 
 Ints = npt.NDArray[np.int64]
+#: The kind of the index that asks the record index of the metadata table. ``RECORD_INDEX`` is its older name.
+RECORD_INDEX: Final = "GLOBAL_RECORD_LEVEL_INDEX"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,8 @@ class IndexSettings:
             old partition.
         buckets: number of buckets of a partition, for the bucket index.
         hash_fields: fields of the record key that the bucket index hashes.
+        use_metadata_table: whether the record index of the metadata table may be used.
+        finds_copies: whether AUTO must find every copy of a key that plain inserts may have stored.
     """
 
     kind: str = "AUTO"
@@ -48,6 +52,8 @@ class IndexSettings:
     update_partition: bool = True
     buckets: int = 256
     hash_fields: tuple[str, ...] = ()
+    use_metadata_table: bool = True
+    finds_copies: bool = False
 
     @property
     def is_global(self) -> bool:
@@ -58,6 +64,18 @@ class IndexSettings:
     def has_buckets(self) -> bool:
         """Tell whether the index is the bucket index, where the key's hash gives the file group."""
         return self.kind == "BUCKET"
+
+    @property
+    def file_search(self) -> str:
+        """Return how files are searched for keys: ``BLOOM``, ``SIMPLE``, or ``AUTO`` for the cheaper one per file."""
+        kind = self.kind.removeprefix("GLOBAL_")
+        # The index INMEMORY keeps keys in one process. A process without these keys searches the key columns.
+        return "AUTO" if self.kind == RECORD_INDEX else "SIMPLE" if kind == "INMEMORY" else kind
+
+    @property
+    def trusts_record_index(self) -> bool:
+        """Tell whether a place may be false, because nothing but the record index names it."""
+        return self.kind == RECORD_INDEX and not self.exact
 
 
 @dataclass(slots=True)
@@ -74,6 +92,9 @@ class TagCounts:
         files_read: number of files whose key column was read.
         bytes_read: compressed size of these key columns, in bytes.
         footer_bytes: size of the footers read, in bytes.
+        index_keys: number of keys looked up in the record index of the metadata table.
+        index_groups: number of file groups of the record index that were read.
+        index_bytes: number of bytes that were read from them.
     """
 
     keys: int = 0
@@ -85,6 +106,9 @@ class TagCounts:
     files_read: int = 0
     bytes_read: int = 0
     footer_bytes: int = 0
+    index_keys: int = 0
+    index_groups: int = 0
+    index_bytes: int = 0
 
     def add(self, other: TagCounts) -> None:
         """Add other counts to these, such as those of another partition."""

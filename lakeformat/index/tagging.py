@@ -41,7 +41,7 @@ from lakeformat.index.stored_keys import KeyColumn, SortedKeys, Wanted, locate_k
 from lakeformat.model.files import BaseFile
 from lakeformat.storage.port import Storage
 
-__all__ = ["TagSettings", "tag_files"]
+__all__ = ["TagSettings", "tag_files", "test_for_any"]
 
 Bools = npt.NDArray[np.bool_]
 #: The keys that may be in a file. If the keys are sorted, this is a range of positions (a Python ``slice``), else a
@@ -276,7 +276,7 @@ class _Narrowing:
         wanted = (
             self._make_candidate_test(self._candidates[file])
             if few is None
-            else _make_test(self.keys.take(pa.array(few)))
+            else test_for_any(self.keys.take(pa.array(few)))
         )
         return read_keys(self.storage, footer.file, footer.metadata, wanted)
 
@@ -299,7 +299,7 @@ class _Narrowing:
         return lambda low, high: bool(low <= greatest and least <= high)
 
 
-def _make_test(keys: pa.ChunkedArray) -> Wanted:
+def test_for_any(keys: pa.ChunkedArray) -> Wanted:
     """Return a function that tells whether any of these keys lies between two bounds."""
     ordered = sorted(key.encode() for key in keys.to_pylist())
 

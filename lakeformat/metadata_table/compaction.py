@@ -151,7 +151,7 @@ def _merge(table: MetadataTable, operation: CompactionOperation, instant_time: s
     """Write the base file of one file group. Return its write stat."""
     partition = MetadataPartition(operation.partition_path)
     cells = encode_parts(partition, table.read_slice(partition, _slice_of(table, partition, operation)), schema)
-    data = encode_base_file(cells, schema)
+    data = encode_base_file(partition, cells, schema)
     name = base_name(operation.file_id, instant_time)
     with suppress(FileExistsError):  # Another process carries out the same plan. What it has merged is right, too.
         put_once(table.storage, f"{partition.folder}/{name}", data)
@@ -165,8 +165,8 @@ def _merge(table: MetadataTable, operation: CompactionOperation, instant_time: s
     )
 
 
-def encode_base_file(cells: pa.Table, schema: str) -> bytes:
-    """Encode a base file of a metadata table.
+def encode_base_file(partition: MetadataPartition, cells: pa.Table, schema: str) -> bytes:
+    """Encode a base file of a partition of a metadata table.
 
     Args:
         cells: The columns ``key`` and ``value`` of the records.
@@ -183,7 +183,8 @@ def encode_base_file(cells: pa.Table, schema: str) -> bytes:
         "bloomFilterTypeCode": bloom.type_code.encode(),
     }
     metas = {"bloomFilter": bloom.encode().encode()}
-    return encode_hfile(keys, cells["value"].combine_chunks(), info=info, metas=metas)
+    values, size = cells["value"].combine_chunks(), partition.block_bytes
+    return encode_hfile(keys, values, info=info, metas=metas, block_bytes=size)
 
 
 def _slice_of(table: MetadataTable, partition: MetadataPartition, operation: CompactionOperation) -> MetadataSlice:

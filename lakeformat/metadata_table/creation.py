@@ -163,7 +163,7 @@ def _make_group(
             log_names=(log,),
         )
     cells = encode_parts(partition, rows, schema)
-    data, name = encode_base_file(cells, schema), base_name(group, time)
+    data, name = encode_base_file(partition, cells, schema), base_name(group, time)
     put_once(storage, f"{partition.folder}/{name}", data)
     return WriteStat(
         file_id=group,

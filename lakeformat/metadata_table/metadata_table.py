@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
@@ -14,6 +15,7 @@ import pyarrow.compute as pc
 from lakeformat.codec import properties
 from lakeformat.codec.hfile import HFile
 from lakeformat.codec.log_blocks import BlockKind, HeaderKey, LogBlock
+from lakeformat.concurrency import run_all
 from lakeformat.errors import CorruptTableError, UnsupportedTableError
 from lakeformat.files.block_content import decode_deletes
 from lakeformat.files.block_order import blocks_to_merge
@@ -38,11 +40,12 @@ from lakeformat.storage.port import Storage
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.timeline.timeline_layout import TimelineLayout, layout_of
 
-__all__ = ["PROPERTIES", "MetadataTable", "open_metadata_table"]
+__all__ = ["PROPERTIES", "KeyPlaces", "MetadataTable", "open_metadata_table"]
 
 #: Path of the properties of the metadata table, relative to the table.
 PROPERTIES: Final = f"{FOLDER}/.hoodie/hoodie.properties"
 _VERSIONS: Final = frozenset({6, 8, 9})
+_PLACE: Final = ["key", "partition_path", "file_id", "instant_ms"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +157,16 @@ class MetadataTable:
                 keys of the table.
         """
         found = self._read(MetadataPartition.RECORD_INDEX, None if keys is None else _Keys(keys), merge_newest)
-        return found.select(["key", "partition_path", "file_id", "instant_ms"])
+        return found.select(_PLACE)
+
+    def look_up(self, keys: pa.Array) -> KeyPlaces:
+        """Return where keys are, as `record_index` does, and what the look-up read. File groups are read in parallel.
+
+        Memory: the blocks of as many file groups as there are cores, 32 MB each, and the result.
+        """
+        counts = _Counts()
+        found = self._read(MetadataPartition.RECORD_INDEX, _Keys(keys), merge_newest, counts)
+        return KeyPlaces(found.select(_PLACE), counts.groups, counts.bytes_read)
 
     def bloom_filters(self, files: Sequence[tuple[str, str]]) -> dict[tuple[str, str], bytes]:
         """Return the text of the bloom filter of each base file, as in its footer. Files without one are left out.
@@ -196,8 +208,13 @@ class MetadataTable:
         partition: MetadataPartition,
         wanted: _Keys | _Prefixes | None,
         merge: Callable[[Sequence[Batch]], pa.Table],
+        counts: _Counts | None = None,
     ) -> pa.Table:
-        """Read and merge the records of a partition, file group by file group."""
+        """Read and merge the records of a partition, file group by file group.
+
+        Args:
+            counts: If given, what is read is added to it, and several file groups are read at once.
+        """
         if not self.has(partition):
             raise CorruptTableError(
                 f"the metadata table of {self.storage.location} has no partition {partition.value}; read without it"
@@ -206,12 +223,15 @@ class MetadataTable:
         parts: Mapping[int, Any] = dict.fromkeys(range(len(slices)), wanted)
         if isinstance(wanted, _Keys):
             parts = wanted.by_group(len(slices))
-        tables = [merge([Batch(no_rows(partition))])]
-        for piece in slices:
-            if piece.number in parts:
-                batches = list(self._read_group(partition, piece, parts[piece.number], len(slices)))
-                tables.append(merge(batches))
-        return pa.concat_tables(tables, promote_options="default")
+        added = counts or _Counts()
+
+        def read(piece: MetadataSlice) -> pa.Table:
+            return merge(list(self._read_group(partition, piece, parts[piece.number], len(slices), added)))
+
+        chosen = [piece for piece in slices if piece.number in parts]
+        added.groups += len(chosen)
+        tables = run_all(read, chosen, threads=1 if counts is None else max(1, pa.cpu_count()))
+        return pa.concat_tables([merge([Batch(no_rows(partition))]), *tables], promote_options="default")
 
     def list_slices(self, partition: MetadataPartition) -> tuple[MetadataSlice, ...]:
         """Return the newest slice of each file group of a partition, by number."""
@@ -236,7 +256,12 @@ class MetadataTable:
         return found.filter(pc.invert(found["is_deleted"].fill_null(False)))
 
     def _read_group(
-        self, partition: MetadataPartition, piece: MetadataSlice, wanted: _Keys | _Prefixes | None, groups: int
+        self,
+        partition: MetadataPartition,
+        piece: MetadataSlice,
+        wanted: _Keys | _Prefixes | None,
+        groups: int,
+        counts: _Counts | None = None,
     ) -> Iterator[Batch]:
         """Yield the records of the base file, then those of each counted block of the log files."""
 
@@ -244,13 +269,17 @@ class MetadataTable:
             name = f"{self.storage.location}/{name}"
             return HFile(source, name, lambda keys: _check_group(keys, piece.number, groups, name))
 
+        counts = counts or _Counts()
         yield Batch(no_rows(partition))
         if piece.base is not None:
             with self._open(piece.base) as source:
-                yield _decode(partition, open_hfile(source, piece.base), wanted, None)
+                file = open_hfile(source, piece.base)
+                yield _decode(partition, file, wanted, None)
+                counts.add(file.bytes_read)
         blocks = [block for log in piece.logs for block in read_blocks(self.storage, log)]
         counted = blocks_to_merge(blocks, self.instants.is_counted, has_hfiles=True)
         for block, content in read_contents(self.storage, counted):
+            counts.add(content.size)
             if block.kind is BlockKind.DELETE:
                 yield Batch(None, decode_deletes(block, content).keys)
             elif block.kind is BlockKind.HFILE_DATA:
@@ -284,6 +313,34 @@ def _check_group(keys: pa.Array, number: int, groups: int, name: str) -> None:
             f"{name} has keys of another file group than {number} of {groups}, so that look-ups would miss keys; run "
             "repair(), which makes the metadata table again"
         )
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPlaces:
+    """The answer of a look-up in the record index.
+
+    Attributes:
+        rows: ``key``, ``partition_path``, ``file_id``, ``instant_ms`` of each key that the index has.
+        groups: Number of file groups that were read.
+        bytes_read: Bytes that were read from them.
+    """
+
+    rows: pa.Table
+    groups: int
+    bytes_read: int
+
+
+@dataclass(slots=True)
+class _Counts:
+    """What a look-up has read. Several threads add to it."""
+
+    groups: int = 0
+    bytes_read: int = 0
+    guard: threading.Lock = field(default_factory=threading.Lock)
+
+    def add(self, size: int) -> None:
+        with self.guard:
+            self.bytes_read += size
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,6 +61,11 @@ class MetadataPartition(Enum):
         """Return the partition's folder, relative to the table."""
         return f"{FOLDER}/{self.value}"
 
+    @property
+    def block_bytes(self) -> int:
+        """Return the size of blocks in base files that lakeformat writes. Keys of the record index come at random."""
+        return 16 << 10 if self is MetadataPartition.RECORD_INDEX else 1 << 20
+
 
 #: Maps each partition to what the ids of its file groups begin with.
 _PREFIXES: Final = {

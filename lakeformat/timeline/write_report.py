@@ -94,8 +94,8 @@ def read_report(extra: Mapping[str, str]) -> dict[str, Any] | None:
     return report if isinstance(report, dict) else None
 
 
-_FACES: Final = ("#9db0c4", "#dfe7ef", "#dfe7ef", "#f2a65a")
-_EDGES: Final = ("#6f859c", "#9db0c4", "#9db0c4", "#c4541c")
+_FACES: Final = ("#9db0c4", "#dfe7ef", "#f2a65a")
+_EDGES: Final = ("#6f859c", "#9db0c4", "#c4541c")
 _TEXT: Final = "#33404d"
 #: Minimum width of a bar of the figure, as a fraction of the widest bar.
 _LEAST: Final = 0.012
@@ -116,7 +116,7 @@ def make_stages(report: Mapping[str, Any]) -> tuple[Stage, ...]:
     Raises:
         InvalidInputError: The write did not look for keys in files.
     """
-    tags = [step for step in report.get("steps", ()) if step["step"] == "tag" and step.get("files")]
+    tags = [step for step in report.get("steps", ()) if step["step"] == "tag" and _looked_up(step)]
     if not tags:
         raise InvalidInputError(
             "this write looked for no keys in files, so there is no figure; upserts and deletes by key have one"
@@ -128,12 +128,18 @@ def make_stages(report: Mapping[str, Any]) -> tuple[Stage, ...]:
         notes.append(f"{tag['false_positives']:,} mistakes of filters")
     changed = {what: rows.get(what, 0) for what in ("updated", "inserted", "deleted")}
     new, merged = files.get("created", 0), files.get("merged", 0)
-    return (
+    asked, size = tag.get("index_keys", 0), tag.get("index_bytes", 0)
+    asked_note = f"keys looked up in {tag.get('index_groups', 0):,} file groups; {size:,} bytes read"
+    searched = (
         Stage(
             "keys and files", keys * found, f"pairs at most, of {keys:,} keys and {found:,} files in their partitions"
         ),
         Stage("left by key ranges", tag["after_ranges"], "each file's least and greatest key"),
         Stage("left by footer filters", tag["after_filters"], "; ".join(notes)),
+    )
+    return (
+        *((Stage("record index", asked, asked_note),) if asked else ()),
+        *(searched if found else ()),
         Stage(
             "files written",
             merged + new,
@@ -141,6 +147,11 @@ def make_stages(report: Mapping[str, Any]) -> tuple[Stage, ...]:
             + (", ".join(f"{count:,} {what}" for what, count in changed.items() if count) or "none"),
         ),
     )
+
+
+def _looked_up(step: Mapping[str, Any]) -> bool:
+    """Tell whether a step has looked up keys, in files or in the record index."""
+    return bool(step.get("files") or step.get("index_keys"))
 
 
 def draw_funnel(title: str, stages: Sequence[Stage]) -> Any:
@@ -158,7 +169,9 @@ def draw_funnel(title: str, stages: Sequence[Stage]) -> Any:
     figure = Figure(figsize=(9.6, 0.62 * len(stages) + 0.9), facecolor="white", layout="constrained")
     panel = figure.subplots()
     most = max(1, *(stage.count for stage in stages))
-    for at, (stage, face, edge) in enumerate(zip(stages, _FACES, _EDGES, strict=True)):
+    places = [0, *[1] * (len(stages) - 2), len(_FACES) - 1]
+    for at, (stage, place) in enumerate(zip(stages, places, strict=True)):
+        face, edge = _FACES[place], _EDGES[place]
         width = max(_LEAST, (stage.count / most) ** 0.5) if stage.count else 0.0
         panel.barh(-at, width, left=-width / 2, height=0.62, facecolor=face, edgecolor=edge, linewidth=0.9)
         panel.text(-0.56, -at, stage.name, ha="right", va="center", fontsize=11, color=_TEXT)

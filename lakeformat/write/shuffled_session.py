@@ -19,7 +19,8 @@ from lakeformat.errors import SchemaMismatchError
 from lakeformat.file_system_view.context import TableContext
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.index.bucket import BucketHash, BucketIndex
-from lakeformat.index.port import TagCounts
+from lakeformat.index.port import RECORD_INDEX, TagCounts
+from lakeformat.index.record_index import decides_partition, open_for_auto, open_record_index, warn_not_used
 from lakeformat.index.stored_keys import find_deleting_slices, logs_with_keys
 from lakeformat.model.files import FileGroupId, FileSlice
 from lakeformat.model.instant import State
@@ -63,6 +64,7 @@ from lakeformat.write.workload.buckets import (
     max_encoded_bytes,
     measure_row_bytes,
 )
+from lakeformat.write.workload.global_units import plan_global_units, plan_index_units
 from lakeformat.write.workload.profile import count_false_positives, make_append_rules, workload_profile
 from lakeformat.write.workload.shuffle_plan import (
     KeyUse,
@@ -70,7 +72,6 @@ from lakeformat.write.workload.shuffle_plan import (
     TagResult,
     TagUnit,
     assign_to_tasks,
-    plan_global_units,
     plan_routes,
     plan_units,
 )
@@ -329,7 +330,7 @@ class ShuffledSession:
             meets = job.prepare.is_global or self._merge is not None
             units: Sequence[TagUnit] = ()
             if job.prepare.is_global:
-                units = self._plan_global_units(job, snapshot)
+                units = self._plan_global_units(job, snapshot, staged)
             elif not (meets and has_buckets):
                 units = plan_units(
                     rows_by_partition(staged),
@@ -341,6 +342,8 @@ class ShuffledSession:
                     append_rules=append_rules,
                     logs_of=partial(logs_with_keys, snapshot),
                     deleting_of=deleting,
+                    index=open_for_auto(self.storage, snapshot, job.index_settings) if keys.looks_up else None,
+                    decides=decides_partition(snapshot),
                 )
             results = self._tag(units, staged, job, counted)
             tags = tag_files_by_stage(len(staged), units, results)
@@ -380,7 +383,22 @@ class ShuffledSession:
             _refuse_stored_keys(units, results)
         return results
 
-    def _plan_global_units(self, job: WriteJob, snapshot: Snapshot) -> tuple[TagUnit, ...]:
+    def _plan_global_units(
+        self, job: WriteJob, snapshot: Snapshot, staged: Sequence[StagedTask]
+    ) -> tuple[TagUnit, ...]:
+        settings = job.index_settings
+        if settings.kind == RECORD_INDEX and job.needs_tagging and snapshot.live.count:
+            index = open_record_index(self.storage, snapshot, settings)
+            if not isinstance(index, str):
+                return plan_index_units(
+                    [*snapshot.each_slice()],
+                    [task.rows for task in staged],
+                    index,
+                    exact=settings.exact or self._merge is not None,
+                    logs_of=partial(logs_with_keys, snapshot),
+                    deleting_of=partial(find_deleting_slices, self.storage, snapshot),
+                )
+            warn_not_used(self.storage, index)
         return plan_global_units(
             [*snapshot.each_slice()] if job.needs_tagging else [],
             unit_bytes=self._unit_bytes,

@@ -60,7 +60,7 @@ class LocalTaskRunner:
         assert len(tasks) == len(units)
         with ThreadPoolExecutor(1) as pool:
             paths = (f"{stage_folder(self.job.write_id)}/tags/{at}-{next(self.attempts)}.arrow" for at in tasks)
-            settings = TagSettings(self.job.index_settings.kind.removeprefix("GLOBAL_"))
+            settings = TagSettings(self.job.index_settings.file_search)
             pairs = zip(units, paths, strict=True)
             return [tag_unit(self.storage, unit, staged, settings, path, pool) for unit, path in pairs]
 

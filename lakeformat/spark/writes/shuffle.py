@@ -189,10 +189,7 @@ class SparkShuffle:
         """
         groups = _groups(tasks)
         storage, index = self._context.storage, self._job.index_settings
-        # The index INMEMORY keeps all keys in one process. Tasks cannot share these keys, so they use the index SIMPLE,
-        # which searches the key columns of the files.
-        kind = "SIMPLE" if index.kind == "INMEMORY" else index.kind.removeprefix("GLOBAL_")
-        settings = TagSettings(kind, index.use_ranges, index.use_tree)
+        settings = TagSettings(index.file_search, index.use_ranges, index.use_tree)
         folder = f"{stage_folder(self._job.write_id)}/tags"
 
         def run(batches: Batches) -> Batches:

@@ -18,7 +18,7 @@ from lakeformat.errors import CorruptTableError, InvalidOptionError, SchemaMisma
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.files.base_file import FileSettings
 from lakeformat.index.factory import make_index
-from lakeformat.index.port import Index, IndexSettings
+from lakeformat.index.port import RECORD_INDEX, Index, IndexSettings
 from lakeformat.merge import MergeRule
 from lakeformat.model.keys import KeyGeneratorKind, KeySettings, PartitionKind
 from lakeformat.model.operation import Operation
@@ -52,8 +52,9 @@ INDEX_TYPE: Final = "hoodie.index.type"
 BUCKETS: Final = "hoodie.bucket.index.num.buckets"
 
 _UPDATE_PARTITION: Final[Mapping[str, str]] = {
-    "BLOOM": "hoodie.bloom.index.update.partition.path",
-    "SIMPLE": "hoodie.simple.index.update.partition.path",
+    "GLOBAL_BLOOM": "hoodie.bloom.index.update.partition.path",
+    "GLOBAL_SIMPLE": "hoodie.simple.index.update.partition.path",
+    RECORD_INDEX: "hoodie.record.index.update.partition.path",
 }
 HASH_FIELD: Final = "hoodie.bucket.index.hash.field"
 
@@ -68,6 +69,7 @@ def index_settings(config: TableConfig, options: Options) -> IndexSettings:
         update_partition=write_options.update_partition,
         buckets=write_options.buckets,
         hash_fields=write_options.hash_fields or config.record_fields,
+        use_metadata_table=write_options.use_metadata_table,
     )
 
 
@@ -81,7 +83,7 @@ def check_index(index: IndexSettings, config: TableConfig, rule: MergeRule) -> N
     if index.is_global and index.update_partition and rule.merger and config.partition_fields:
         raise InvalidOptionError(
             f"a merger cannot say which partition its row belongs to, but hoodie.index.type={index.kind} needs it; set "
-            f"{_UPDATE_PARTITION[index.kind.removeprefix('GLOBAL_')]}=false, or use another index"
+            f"{_UPDATE_PARTITION[index.kind]}=false, or use another index"
         )
     for name in index.hash_fields if index.has_buckets else ():
         if name not in config.record_fields:
@@ -153,7 +155,8 @@ class WriteJob:
         # exact lookup.
         finds_deleted = self.dup_policy != "none"
         exact = finds_deleted or (self.config.takes_logs and not settings.has_buckets)
-        return replace(settings, exact=exact, finds_deleted=finds_deleted)
+        copies = self.operation is Operation.DELETE
+        return replace(settings, exact=exact, finds_deleted=finds_deleted, finds_copies=copies)
 
     @property
     def rule(self) -> MergeRule:

@@ -20,11 +20,13 @@ from lakeformat.arrow.gather import gather
 from lakeformat.concurrency import thread_pool
 from lakeformat.files.base_file import ROW_GROUP_ROWS
 from lakeformat.index.port import Ints, Tagged, argsort_keys
+from lakeformat.index.record_index import confirm_places
 from lakeformat.index.stored_keys import select_one_place
 from lakeformat.keys.record_keys import field_column
 from lakeformat.merge import MergeRule, stored_wins
 from lakeformat.model.files import FileSlice
 from lakeformat.model.record import IS_DELETED, PARTITION_PATH, RECORD_KEY
+from lakeformat.storage.port import Storage
 from lakeformat.timeline.write_report import Report
 from lakeformat.write.plan.job import WriteJob
 from lakeformat.write.rows.incoming import slice_batches
@@ -48,12 +50,15 @@ class RoutingSettings:
         partition_fields: the columns from which the partition path is made.
         follows_input: whether a row goes to its own partition even if its key is stored in another one. If not, it goes
             to the partition where its key is stored.
+        trusts_index: whether a key may be missing in the slice that the index names. If the slice is in the row's own
+            partition, the merge finds out. If not, its base file is read.
     """
 
     schema: pa.Schema
     rule: MergeRule
     partition_fields: tuple[str, ...]
     follows_input: bool
+    trusts_index: bool = False
 
     @classmethod
     def of(cls, job: WriteJob, schema: pa.Schema, *, may_move: bool) -> RoutingSettings:
@@ -63,8 +68,9 @@ class RoutingSettings:
             schema: the table's columns after this write.
             may_move: whether rows may move to another partition, if the options also allow it.
         """
-        moves = may_move and job.index_settings.update_partition
-        return cls(schema, job.rule, job.config.partition_fields, moves)
+        index = job.index_settings
+        moves = may_move and index.update_partition
+        return cls(schema, job.rule, job.config.partition_fields, moves, may_move and index.trusts_record_index)
 
 
 @dataclass(frozen=True)
@@ -92,7 +98,7 @@ class GlobalTagger(PartitionTagger):
             if is_routed:
                 settings = RoutingSettings.of(self.job, self.schema, may_move=self.insert_filter is None)
                 whole, tagged = route_to_partitions(
-                    self._read_slice, rows[ANY_PARTITION], tagged[ANY_PARTITION], settings
+                    self.storage, self._read_slice, rows[ANY_PARTITION], tagged[ANY_PARTITION], settings
                 )
                 rows = dict.fromkeys(tagged, whole)
                 counted["moved"] = sum(len(np.unique(found.keys[found.is_leaving])) for found in tagged.values())
@@ -110,7 +116,7 @@ def split_by_own_partition(rows: pa.Table) -> Mapping[str, pa.Table]:
 
 
 def route_to_partitions(
-    read_slice: SliceReader, rows: pa.Table, tagged: Tagged, settings: RoutingSettings
+    storage: Storage, read_slice: SliceReader, rows: pa.Table, tagged: Tagged, settings: RoutingSettings
 ) -> tuple[pa.Table, Mapping[str, Tagged]]:
     """Assign rows to partitions. Return all rows, and for each partition path a `Tagged` of the rows written there.
 
@@ -120,7 +126,8 @@ def route_to_partitions(
     Args:
         read_slice: function that yields a slice's rows with these columns, in batches of at most so many rows.
         rows: rows of all partitions, one per key. If they have no partition path column (deletes), no row is new.
-        tagged: the file slices that hold the rows' keys, in the whole table, without false positives.
+        tagged: the file slices that hold the rows' keys, in the whole table, without false positives unless the
+            settings trust the index.
     """
     owners = [piece.group.partition_path for piece in tagged.searched]
     has_paths = PARTITION_PATH in rows.schema.names
@@ -136,6 +143,8 @@ def route_to_partitions(
         ]
     file_codes = np.searchsorted(names, owners) if owners else np.empty(0, np.int64)
     tagged = _drop_deleted(tagged, file_codes[tagged.files] == own[tagged.keys], has_paths=has_paths)
+    if settings.trusts_index and has_paths:
+        tagged = _drop_false_places(storage, rows, tagged, file_codes[tagged.files] != own[tagged.keys])
     codes = file_codes[tagged.files]
     is_leaving = np.zeros(len(tagged.keys), bool)
     new = tagged.new if has_paths else tagged.new[:0]
@@ -190,6 +199,17 @@ def _drop_deleted(tagged: Tagged, is_own: Bools, *, has_paths: bool) -> Tagged:
     return replace(
         tagged, keys=tagged.keys[is_kept], files=tagged.files[is_kept], new=new, is_deleted=None, base_rows=None
     )
+
+
+def _drop_false_places(storage: Storage, rows: pa.Table, tagged: Tagged, is_foreign: Bools) -> Tagged:
+    """Remove from ``tagged`` the locations in other partitions whose base file lacks the key. Its row becomes new."""
+    at = np.flatnonzero(is_foreign)
+    if not len(at):
+        return tagged
+    is_kept = np.ones(len(tagged.keys), bool)
+    is_kept[at] = confirm_places(storage, tagged.searched, rows.column(RECORD_KEY), tagged.keys[at], tagged.files[at])
+    new = np.concatenate([tagged.new, tagged.keys[~is_kept]])
+    return replace(tagged, keys=tagged.keys[is_kept], files=tagged.files[is_kept], new=new, base_rows=None)
 
 
 def _merge_moving(

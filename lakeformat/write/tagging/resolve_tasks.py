@@ -352,7 +352,7 @@ def _resolve_globally(storage: Storage, table: pa.Table, settings: ResolveSettin
     def read_slice(piece: FileSlice, columns: pa.Schema, most_rows: int) -> Iterator[pa.RecordBatch]:
         return slice_batches(storage, piece, merging[piece.group], settings.stored, columns, most_rows)
 
-    whole, by_partition = route_to_partitions(read_slice, rows, tagged, settings.routing)
+    whole, by_partition = route_to_partitions(storage, read_slice, rows, tagged, settings.routing)
     parts = {name: (whole, drop_deletes_of_new_keys(job, whole, found)) for name, found in by_partition.items()}
     return replace(_write_resolved(storage, parts, settings, path, is_widened=whole is not rows), dropped=dropped)
 

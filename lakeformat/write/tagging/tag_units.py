@@ -7,7 +7,7 @@ are read once per block.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -20,9 +20,11 @@ import pyarrow.compute as pc
 
 from lakeformat.index.bloom import point_to_slices
 from lakeformat.index.bucket import BucketHash
-from lakeformat.index.port import TagCounts
+from lakeformat.index.port import TagCounts, Tagged
+from lakeformat.index.record_index import SearchedSlices, count_look_up, look_up, tag_by_places, warn_not_used
 from lakeformat.index.stored_keys import add_keys_of_logs, flag_deleted_pairs
 from lakeformat.index.tagging import TagSettings, tag_files
+from lakeformat.metadata_table.metadata_table import MetadataTable
 from lakeformat.storage.port import Storage
 from lakeformat.write.rows.stage import StagedTask, read_staged_batches
 from lakeformat.write.workload.shuffle_plan import TagResult, TagUnit
@@ -114,7 +116,7 @@ def tag_unit(
         return _count_buckets(storage, unit, unit.hashing, staged)
     with ExitStack() as stack:
         collector = _TagCollector(storage, unit, path, stack)
-        for block in _read_blocks(storage, unit.source, staged):
+        for block in _read_blocks(storage, unit.source, staged, unit.stages):
             collector.add(block, settings, pool)
         return collector.finish()
 
@@ -129,10 +131,13 @@ def _count_buckets(storage: Storage, unit: TagUnit, hashing: BucketHash, staged:
     return TagResult("", (), {}, 0, counts=TagCounts(keys=int(rows.sum())), buckets=counted)
 
 
-def _read_blocks(storage: Storage, source: str, staged: Sequence[StagedTask]) -> Iterator[list[_KeyRun]]:
+def _read_blocks(
+    storage: Storage, source: str, staged: Sequence[StagedTask], stages: Collection[int] | None = None
+) -> Iterator[list[_KeyRun]]:
+    """Yield the keys of stage files in blocks; of all stage files if ``stages`` is None."""
     block: list[_KeyRun] = []
     size = 0
-    for stage, task in enumerate(staged):
+    for stage, task in ((stage, task) for stage, task in enumerate(staged) if stages is None or stage in stages):
         first = 0
         for batch in read_staged_batches(storage, task, source, columns=1):
             parts = -(-batch.nbytes // _BLOCK_BYTES) or 1
@@ -256,14 +261,33 @@ def _locate(
     encoded = keys.dictionary_encode()
     distinct = encoded.dictionary
     column = pa.chunked_array([distinct])
-    tagged = tag_files(storage, unit.bases, column, replace(settings, exact=unit.exact), pool)
-    tagged = add_keys_of_logs(storage, unit.logs, column, point_to_slices(tagged, unit.slices), pool)
+    settings = replace(settings, exact=unit.exact)
+    tagged = None if unit.index is None else _ask_index(storage, unit, unit.index, column, settings, pool)
+    if tagged is None:
+        tagged = tag_files(storage, unit.bases, column, settings, pool)
+        tagged = add_keys_of_logs(storage, unit.logs, column, point_to_slices(tagged, unit.slices), pool)
+        is_deleted = flag_deleted_pairs(storage, unit.deleting, column, tagged.keys, tagged.files)
+        tagged = replace(tagged, is_deleted=is_deleted)
     counts.add(tagged.counts)
-    is_deleted = flag_deleted_pairs(storage, unit.deleting, column, tagged.keys, tagged.files)
+    is_deleted = np.zeros(len(tagged.keys), bool) if tagged.is_deleted is None else tagged.is_deleted
     hits = Hits(tagged.keys, tagged.files, is_deleted, np.zeros(len(is_deleted), bool))
     if len(distinct) < len(keys):
         hits = _expand_to_rows(encoded.indices.to_numpy(), len(distinct), hits)
     return hits.take(np.lexsort((hits.files, hits.rows)))
+
+
+def _ask_index(
+    storage: Storage, unit: TagUnit, index: MetadataTable, keys: pa.ChunkedArray, settings: TagSettings, pool: Executor
+) -> Tagged | None:
+    """Look up keys in the record index first; return None if it cannot be read."""
+    places = look_up(index, keys)
+    if isinstance(places, str):
+        warn_not_used(storage, places)
+        return None
+    searched = SearchedSlices(unit.slices, unit.logs, unit.deleting)
+    tagged = tag_by_places(storage, places.rows, searched, keys, settings, pool, decides=unit.decides)
+    count_look_up(tagged, len(keys), places)
+    return tagged
 
 
 def _expand_to_rows(codes: npt.NDArray[np.int32], distinct: int, hits: Hits) -> Hits:

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from lakeformat.arrow.gather import gather
 from lakeformat.errors import DuplicateKeyError
 from lakeformat.file_system_view.snapshot import Snapshot
+from lakeformat.index.factory import make_index
 from lakeformat.index.port import Ints, TagCounts, Tagged
 from lakeformat.model.record import RECORD_KEY
 from lakeformat.storage.port import Storage
@@ -188,7 +189,11 @@ def locate_rows(
     if job.dup_policy == "fail":
         refuse_repeated_keys(keyed)
     keys = {path: table.column(RECORD_KEY) for path, table in keyed.items()}
-    find = job.index.locate if job.needs_tagging else job.index.place
+    settings = job.index_settings
+    if tagger.insert_filter is not None and settings.is_global:  # The filter must see every row that is new.
+        settings = replace(settings, exact=True)
+    index = make_index(settings)
+    find = index.locate if job.needs_tagging else index.place
     tagged: Mapping[str, Tagged] = find(tagger.storage, tagger.snapshot, keys)
     tagged = {path: _restore_positions(found, winners[path]) for path, found in tagged.items()}
     if (insert_filter := tagger.insert_filter) is not None:

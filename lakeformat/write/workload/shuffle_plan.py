@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from lakeformat.index.bucket import BucketHash, bucket_file_id, bucket_of
 from lakeformat.index.port import TagCounts
 from lakeformat.index.stored_keys import DeletingSlice, LogsWithKeys
+from lakeformat.metadata_table.metadata_table import MetadataTable
 from lakeformat.model.files import BaseFile, FileGroupId, FileSlice
 from lakeformat.write.rows.prepare import ANY_PARTITION
 from lakeformat.write.workload.buckets import (
@@ -46,9 +47,9 @@ __all__ = [
     "cut_key_ranges",
     "find_shuffle_values",
     "may_skip_shuffle",
-    "plan_global_units",
     "plan_routes",
     "plan_units",
+    "split_by_bytes",
 ]
 
 _NO_APPENDS: Final = AppendRules()
@@ -98,6 +99,9 @@ class TagUnit:
             duplicate policy then.
         finds_deleted: whether to find out which of the found rows log files have deleted.
         deleting: if so, for positions in ``slices``, the slices whose log files may have deleted rows.
+        index: the metadata table whose record index is asked before any file is searched; None for no index.
+        decides: whether a key that is not in the record index is in none of the slices.
+        stages: numbers of the stage files whose keys are looked up; None for all.
     """
 
     partition_path: str
@@ -110,6 +114,9 @@ class TagUnit:
     hashing: BucketHash | None = None
     finds_deleted: bool = False
     deleting: Mapping[int, DeletingSlice] = field(default_factory=dict)
+    index: MetadataTable | None = None
+    decides: bool = True
+    stages: tuple[int, ...] | None = None
 
     @property
     def bases(self) -> tuple[BaseFile, ...]:
@@ -225,6 +232,8 @@ def plan_units(
     append_rules: AppendRules = _NO_APPENDS,
     logs_of: Callable[[FileSlice], LogsWithKeys | None] = lambda _: None,
     deleting_of: Callable[[Sequence[FileSlice]], Mapping[int, DeletingSlice]] = lambda _: {},
+    index: MetadataTable | None = None,
+    decides: bool = False,
 ) -> tuple[TagUnit, ...]:
     """Divide the key lookup into units of at most ``unit_bytes``, so that several tasks can share it.
 
@@ -239,6 +248,8 @@ def plan_units(
         append_rules: the rules by which rows are appended to slices. If rows are appended, the lookup must be exact.
         logs_of: function that returns the log files of a slice that may hold keys which its base file lacks.
         deleting_of: function that returns, by position, those of the slices whose log files may have deleted rows.
+        index: the metadata table whose record index is asked first, for rows that name their partition.
+        decides: whether a key that is not in the record index is new.
     """
     units: list[TagUnit] = []
     for source, rows in sorted(incoming.items()):
@@ -250,7 +261,7 @@ def plan_units(
                 continue
             small = () if sizing is None else _small_files(own, rows, sizing, closed_groups, append_rules)
             step = 0 if sizing is None else _sample_step(rows, small, sizing)
-            chunks = list(_split_by_bytes(own, unit_bytes)) if keys.looks_up else []
+            chunks = list(split_by_bytes(own, unit_bytes)) if keys.looks_up else []
             if (step or keys.hashing is not None) and not chunks:
                 chunks = [(0, 0)]
             exact = len(chunks) > 1 or append_rules.takes_logs or keys.drops_stored
@@ -258,62 +269,14 @@ def plan_units(
                 chosen = tuple(own[first:last])
                 logs = {at: logs for at, piece in enumerate(chosen) if (logs := logs_of(piece)) is not None}
                 deleting = deleting_of(chosen) if keys.drops_stored else {}
-                units.append(
-                    TagUnit(
-                        path,
-                        source,
-                        chosen,
-                        first,
-                        step,
-                        exact,
-                        logs,
-                        keys.hashing,
-                        finds_deleted=keys.drops_stored,
-                        deleting=deleting,
-                    )
-                )
+                asked = index if source != ANY_PARTITION and chosen else None
+                found = (step, exact, logs, keys.hashing, keys.drops_stored, deleting, asked, decides)
+                units.append(TagUnit(path, source, chosen, first, *found))
     return tuple(units)
 
 
-def plan_global_units(
-    slices: Sequence[FileSlice],
-    *,
-    unit_bytes: int,
-    logs_of: Callable[[FileSlice], LogsWithKeys | None],
-    deleting_of: Callable[[Sequence[FileSlice]], Mapping[int, DeletingSlice]],
-) -> tuple[TagUnit, ...]:
-    """Divide the key lookup of a global index into units of at most ``unit_bytes``.
-
-    A unit has slices of any partitions, and all staged keys are looked up in it. Slices are numbered through the table.
-
-    Args:
-        slices: all live file slices of the table.
-        unit_bytes: maximum bytes of the file slices in a unit; a larger slice gets its own unit.
-        logs_of: function that returns the log files of a slice that may hold keys which its base file lacks.
-        deleting_of: function that returns, by position, those of the slices whose log files may have deleted rows.
-    """
-    units: list[TagUnit] = []
-    for first, last in _split_by_bytes(slices, unit_bytes):
-        chosen = tuple(slices[first:last])
-        logs = {at: logs for at, piece in enumerate(chosen) if (logs := logs_of(piece)) is not None}
-        deleting = deleting_of(chosen)
-        units.append(
-            TagUnit(
-                ANY_PARTITION,
-                ANY_PARTITION,
-                chosen,
-                first,
-                0,
-                exact=True,
-                logs=logs,
-                finds_deleted=True,
-                deleting=deleting,
-            )
-        )
-    return tuple(units)
-
-
-def _split_by_bytes(slices: Sequence[FileSlice], unit_bytes: int) -> Iterator[tuple[int, int]]:
+def split_by_bytes(slices: Sequence[FileSlice], unit_bytes: int) -> Iterator[tuple[int, int]]:
+    """Yield ranges of slices of at most so many bytes; a larger slice has its own range."""
     first = size = 0
     for at, piece in enumerate(slices):
         if at > first and size + piece.size_bytes > unit_bytes:
