@@ -127,6 +127,41 @@ def test_a_key_that_hudi_deleted_and_wrote_to_another_file_group(version: int, h
     assert by_id(hudi.read(path, options={"hoodie.metadata.enable": "true"})) == model
 
 
+@pytest.mark.parametrize(
+    ("version", "kind"),
+    [
+        pytest.param(6, "COPY_ON_WRITE", marks=pytest.mark.nightly),
+        (9, "COPY_ON_WRITE"),
+        pytest.param(9, "MERGE_ON_READ", marks=pytest.mark.nightly),
+    ],
+)
+def test_both_find_and_move_rows_by_the_record_index(version: int, kind: str, hudi: Hudi, tmp_path: Path) -> None:
+    if version > 6 and hudi.version == "0.15.0":
+        pytest.skip("0.15.0 knows version 6 alone")
+    path = tmp_path / "t"
+    moves = {"hoodie.record.index.update.partition.path": "true"}
+    shape = {"hoodie.datasource.write.table.type": kind, "hoodie.write.table.version": str(version)}
+    theirs = {**THEIRS, **moves, **shape}
+    hudi.write(path, rows(0), "upsert", **theirs)
+    ours = lakeformat.open(path, **{"hoodie.index.type": "RECORD_INDEX", **moves})
+    model = by_id(rows(0))
+    for number in range(1, 7):
+        batch = rows(number).set_column(3, "p", pa.array(["xyz"[number % 3], "y", f"q{number}", "z"]))
+        if number % 3:
+            result = ours.upsert(batch)
+            (tag,) = [step for step in result.report["steps"] if step["step"] == "tag"]
+            assert tag["index_keys"] == len(batch)
+        else:
+            hudi.write(path, batch, "upsert", **theirs)
+        model |= by_id(batch)
+        if number == 4:
+            ours.delete(batch.slice(1, 1).select(["id"]))
+            del model[2]
+        assert by_id(ours.to_arrow()) == model, number
+    assert by_id(hudi.read(path, options={"hoodie.metadata.enable": "true"})) == model
+    hudi_rs.assert_same_rows(ours)
+
+
 def assert_skipping_is_right(hudi: Hudi, path: Path, model: Rows, newest: int) -> None:
     """Check conditions by which Hudi skips files and partitions with the statistics of the metadata table."""
     options = "'hoodie.metadata.enable' 'true', 'hoodie.enable.data.skipping' 'true'"
