@@ -37,6 +37,27 @@ def encode_parts(partition: MetadataPartition, rows: pa.Table, schema: str) -> p
         schema: The Avro schema of the values, as JSON.
     """
     rows = rows.combine_chunks()
+    if partition is MetadataPartition.RECORD_INDEX and len(rows):
+        # The value does not have the key: each place is encoded once.
+        first, codes = _distinct_places(rows)
+        values = _encode(partition, rows.take(first), schema)["value"]
+        return pa.table({"key": _one(rows, "key"), "value": values.combine_chunks().take(codes)})
+    return _encode(partition, rows, schema)
+
+
+def _distinct_places(rows: pa.Table) -> tuple[pa.Array, pa.Array]:
+    """Return the row numbers of the first row of each place, and for each row the number of its place."""
+    codes = np.zeros(len(rows), np.int64)
+    for name in rows.column_names:
+        if name != "key":
+            column = _one(rows, name).dictionary_encode("encode")
+            own = np.asarray(column.indices).astype(np.int64)
+            _, codes = np.unique(codes * len(column.dictionary) + own, return_inverse=True)
+    _, first = np.unique(codes, return_index=True)
+    return pa.array(first), pa.array(codes)
+
+
+def _encode(partition: MetadataPartition, rows: pa.Table, schema: str) -> pa.Table:
     keys, part = _PARTS[partition](partition, rows)
     record = json.loads(schema)
     encoder = _RecordEncoder()
