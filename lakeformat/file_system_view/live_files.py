@@ -112,6 +112,9 @@ class StoredStatistics(Protocol):
             columns: paths of columns.
         """
 
+    def read_slices(self, slices: Sequence[FileSlice], columns: Sequence[str]) -> Mapping[str, ColumnBounds]:
+        """Return a mapping of column path to bounds with an entry per slice, which cover all files of the slice."""
+
 
 def file_columns(files: Sequence[BaseFile]) -> pa.Table:
     """Convert file objects to a table with `FILE_COLUMNS`. Its counts of rows and row groups are null."""
@@ -249,11 +252,13 @@ class ListedSlices:
     Attributes:
         updating: paths of the log files that, by the write stats of their commits, hold only keys of their base file.
         upserting: paths of the log files that, by the write stats of their commits, delete nothing.
+        statistics: the column bounds; None if they are not known.
     """
 
     slices: tuple[FileSlice, ...]
     updating: frozenset[str] = frozenset()
     upserting: frozenset[str] = frozenset()
+    statistics: StoredStatistics | None = None
 
     @cached_property
     def bases(self) -> ListedFiles:
@@ -292,7 +297,8 @@ class ListedSlices:
         plain = [each.base if not each.logs else None for each in self.slices]
         paths = [each.group.partition_path for each in self.slices]
         files = _columns(paths, plain, [each.size_bytes for each in self.slices])
-        yield Portion(files, slices=[each if each.logs else None for each in self.slices])
+        bounds = self.statistics.read_slices(self.slices, columns) if self.statistics and columns else {}
+        yield Portion(files, bounds, [each if each.logs else None for each in self.slices])
 
 
 class FilesByPartition(Mapping[str, tuple[BaseFile, ...]]):

@@ -1,4 +1,7 @@
-"""Bounds of columns from the statistics of the metadata table, for the files of a listing.
+"""Bounds of columns from the statistics of the metadata table, for the files or slices of a listing.
+
+The bounds of a slice cover its base file and all its log files. A merged row has each of its values from one of them,
+so it cannot match if these bounds rule it out, even if it has values of several files.
 
 Hudi makes the statistics of a file from those of its row groups in the footer. If one row group has none, those of the
 others count for the whole file. Such bounds, and bounds in another order or unit, must not rule a file out. So these
@@ -25,9 +28,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeformat.errors import LakeformatError
+from lakeformat.files.footer_bounds import fold_files
 from lakeformat.metadata_table.bounds import typed_bounds
 from lakeformat.metadata_table.metadata_table import MetadataTable
 from lakeformat.metadata_table.names import MetadataPartition, partition_of_key, partition_prefix
+from lakeformat.model.files import FileSlice
 from lakeformat.predicate import ColumnBounds, path_parts, resolve_column
 
 __all__ = ["MetadataBounds", "bounds_of_files"]
@@ -61,6 +66,25 @@ class MetadataBounds:
             files: a table with the columns ``partition_path`` and ``name``.
             columns: paths of columns.
         """
+        return {path: bounds for path, (bounds, _) in self._read(files, columns).items()}
+
+    def read_slices(self, slices: Sequence[FileSlice], columns: Sequence[str]) -> Mapping[str, ColumnBounds]:
+        """Return a mapping of column path to bounds with an entry per slice. Leave out columns without statistics.
+
+        If the statistics of one of its files are not known, those of the slice are not.
+        """
+        paths = [(piece.group.partition_path, str(file.name)) for piece in slices for file in piece.files]
+        folders, names = zip(*paths, strict=True) if paths else ((), ())
+        files = pa.table({"partition_path": pa.array(folders, pa.string()), "name": pa.array(names, pa.string())})
+        owners = np.repeat(np.arange(len(slices)), [len(piece.files) for piece in slices])
+        found = self._read(files, columns)
+        return {
+            path: fold_files({path: bounds}, counts, owners, len(slices))[0][path]
+            for path, (bounds, counts) in found.items()
+        }
+
+    def _read(self, files: pa.Table, columns: Sequence[str]) -> Mapping[str, tuple[ColumnBounds, pa.Array]]:
+        """Return the result of `bounds_of_files` for each column that has statistics."""
         wanted = {
             path: of for path, of in (resolve_column(column, self.schema) for column in columns) if _is_usable(path, of)
         }
@@ -89,8 +113,10 @@ def _file_keys(files: pa.Table) -> pa.Array:
     return pc.binary_join_element_wise(prefixes.take(folders.indices), files["name"].combine_chunks(), "/")
 
 
-def bounds_of_files(files: pa.Table, rows: pa.Table, data_type: pa.DataType) -> ColumnBounds:
-    """Return the bounds of one column with an entry per file. They are null if they are not known.
+def bounds_of_files(files: pa.Table, rows: pa.Table, data_type: pa.DataType) -> tuple[ColumnBounds, pa.Array]:
+    """Return the bounds of one column, and the row counts, with an entry per file. What is not known is null.
+
+    A row count is only known if it is 0, as that of a log file with deletes alone: such a file has no bounds.
 
     Args:
         files: a table with the columns ``partition_path`` and ``name``.
@@ -110,9 +136,14 @@ def bounds_of_files(files: pa.Table, rows: pa.Table, data_type: pa.DataType) -> 
     if pa.types.is_timestamp(data_type):
         ends = (pc.abs(bound.cast(pa.int64())) for bound in (low, high))
         is_known &= np.logical_or(*(_is_true(pc.greater_equal(end, _SURELY_MICROSECONDS)) for end in ends))
-    sure = pa.array(is_known)
-    known = [pc.if_else(sure, each, pa.scalar(None, each.type)).take(place) for each in (low, high, nulls)]
-    return ColumnBounds(known[0], known[1], known[2])
+    counts = rows["values"].combine_chunks().cast(pa.int64())
+    is_empty = _is_true(pc.equal(counts, 0)) & _is_true(pc.equal(nulls, 0))
+    sure, is_counted = pa.array(is_known & ~is_empty), pa.array(is_known | is_empty)
+    known = [
+        pc.if_else(flags, each, pa.scalar(None, each.type)).take(place)
+        for each, flags in ((low, sure), (high, sure), (nulls, is_counted), (counts, pa.array(is_empty)))
+    ]
+    return ColumnBounds(known[0], known[1], known[2]), known[3]
 
 
 def _is_true(flags: pa.Array) -> npt.NDArray[np.bool_]:

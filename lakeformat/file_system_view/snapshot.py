@@ -32,6 +32,7 @@ from lakeformat.file_system_view.live_files import (
     ListedTable,
     LiveFiles,
     SlicesByPartition,
+    file_columns,
     file_objects,
 )
 from lakeformat.file_system_view.log_file_stats import add_log_facts
@@ -54,6 +55,7 @@ from lakeformat.files.log_reader import read_blocks
 from lakeformat.files.open_slice import SliceMergeRules
 from lakeformat.files.stored_shape import SchemaVersion, StoredShape
 from lakeformat.merge.rules import ReadRule, make_read_rule
+from lakeformat.metadata_table.metadata_table import MetadataTable
 from lakeformat.model.commit import CommitMetadata
 from lakeformat.model.files import BaseFile, FileGroupId, FileSlice, LogFile
 from lakeformat.model.instant import COMMIT_ACTIONS, Action, Instant, State, VisibleInstants
@@ -340,7 +342,8 @@ class _SnapshotRequest:
         is_whole = len(timeline.commits) == len(self.whole.commits)
         if self.config.table_type is not TableType.COPY_ON_WRITE or not is_whole:
             columns = (listed.files[name].to_pylist() for name in ("partition_path", "file_name", "size_bytes"))
-            return self.make_snapshot(make_listing(zip(*columns, strict=True)), METADATA_TABLE)
+            found = self.make_snapshot(make_listing(zip(*columns, strict=True)), METADATA_TABLE)
+            return _add_statistics(found, listed.table)
         commits, promised, replaced = self._read_commits(timeline)
         table, groups = visible_table(listed.files, timeline, replaced, FileNames(dict(commits)))
         named = {FileGroupId(stat.partition_path, stat.file_id) for _, one in promised for stat in one.all_stats()}
@@ -354,12 +357,9 @@ class _SnapshotRequest:
         )
         last = file_objects(table.slice(max(0, table.num_rows - 1)))
         schema = table_schema(self.store, self.config, timeline.commits, last)
-        found = self._finish(timeline, commits, schema, ListedTable(table), METADATA_TABLE)
-        if found.schema is None or found.versions:
-            return found  # With schema on read, column ids identify columns, but statistics have their names.
-        meta = [pa.field(name, pa.string()) for name in META_COLUMNS]
-        statistics = MetadataBounds(listed.table, pa.schema([*meta, *found.schema]))
-        return replace(found, live=ListedTable(table, statistics))
+        return _add_statistics(
+            self._finish(timeline, commits, schema, ListedTable(table), METADATA_TABLE), listed.table
+        )
 
     def _read_commits(self, timeline: Timeline) -> tuple[_Commits, _Commits, frozenset[FileGroupId]]:
         """Read the commits. Return all, those whose files must exist, and the file groups that they replaced."""
@@ -383,6 +383,18 @@ class _SnapshotRequest:
         versions = schema_versions(storage, commits, storage.location)
         newest = timeline.commits[-1].time if timeline.commits else None
         return Snapshot(config, self.whole, newest, schema, live, versions, source=source)
+
+
+def _add_statistics(found: Snapshot, table: MetadataTable) -> Snapshot:
+    """Return the snapshot with the statistics of the metadata table."""
+    if found.schema is None or found.versions:
+        return found  # With schema on read, column ids identify columns, but statistics have their names.
+    meta = [pa.field(name, pa.string()) for name in META_COLUMNS]
+    statistics, live = MetadataBounds(table, pa.schema([*meta, *found.schema])), found.live
+    if isinstance(live, ListedSlices):
+        return replace(found, live=replace(live, statistics=statistics))
+    files = live.table if isinstance(live, ListedTable) else file_columns(found.files)
+    return replace(found, live=ListedTable(files, statistics))
 
 
 def _add_operation(storage: Storage, schema: pa.Schema, live: LiveFiles) -> pa.Schema:

@@ -122,7 +122,7 @@ class MetadataTable:
         paths = pc.if_else(pc.equal(found["key"], stored_partition("")), "", found["key"])
         return pa.table({"partition_path": paths, "file_name": found["file_name"], "size_bytes": found["size_bytes"]})
 
-    def column_stats(self, columns: Sequence[str] | None = None) -> pa.Table:
+    def column_stats(self, columns: Sequence[str] | None = None, *, keys: pa.Array | None = None) -> pa.Table:
         """Return the statistics of files, a row for each file and column.
 
         The columns are ``key``, ``file_name``, ``column_name``, ``values``, ``nulls``, ``size_bytes``,
@@ -131,7 +131,10 @@ class MetadataTable:
 
         Args:
             columns: Names of columns; None for all.
+            keys: Keys of the wanted rows, in place of ``columns``; only the blocks that may have them are read.
         """
+        if keys is not None:
+            return _without_deleted(self._read(MetadataPartition.COLUMN_STATS, _Keys(keys), merge_statistics))
         return self._statistics(MetadataPartition.COLUMN_STATS, columns)
 
     def partition_stats(self, columns: Sequence[str] | None = None) -> pa.Table:

@@ -1,13 +1,15 @@
-"""Records about new base files, from their footers: column statistics and bloom filters.
+"""Records about base files and log files, from their footers: column statistics and bloom filters.
 
 Hudi reads a file that has no statistics. It is not known what Hudi does if a file has statistics of some indexed
-columns only. So a file gets statistics of all indexed columns or of none. Hudi: ``HoodieTableMetadataUtil``.
+columns only. So a file gets statistics of all indexed columns or of none. The statistics of a log file are those of the
+rows in its data blocks; deletes do not count. Hudi: ``HoodieTableMetadataUtil``, ``HoodieAppendHandle``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -19,11 +21,11 @@ from lakeformat.files.footer_bounds import fold_files, row_group_bounds
 from lakeformat.files.footers import BLOOM, BLOOM_TYPE
 from lakeformat.metadata_table.bounds import wrapped_bounds
 from lakeformat.metadata_table.names import bloom_key, statistics_prefix
-from lakeformat.model.files import BaseFile
+from lakeformat.model.files import BaseFile, LogFile
 from lakeformat.model.record import COMMIT_SEQNO
 from lakeformat.predicate import ColumnBounds
 
-__all__ = ["NewFile", "filter_rows", "statistics_keys", "statistics_rows"]
+__all__ = ["MeasuredFile", "NewFile", "NewLog", "filter_rows", "statistics_keys", "statistics_rows"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,33 @@ class NewFile:
     def name(self) -> str:
         """Return the bare name of the file."""
         return str(self.file.name)
+
+    @property
+    def footers(self) -> tuple[pq.FileMetaData, ...]:
+        """Return the footer of the file."""
+        return (self.footer,)
+
+
+@dataclass(frozen=True, slots=True)
+class NewLog:
+    """A log file that a commit has written.
+
+    Attributes:
+        footers: The Parquet footers of its data blocks.
+        nan_free: Paths of its float columns that have no NaN.
+    """
+
+    file: LogFile
+    footers: tuple[pq.FileMetaData, ...]
+    nan_free: frozenset[str] = frozenset()
+
+    @property
+    def name(self) -> str:
+        """Return the bare name of the file."""
+        return str(self.file.name)
+
+
+MeasuredFile: TypeAlias = NewFile | NewLog
 
 
 def filter_rows(files: Sequence[NewFile], instant_time: str) -> pa.Table | None:
@@ -67,7 +96,7 @@ def filter_rows(files: Sequence[NewFile], instant_time: str) -> pa.Table | None:
 
 
 def statistics_rows(
-    files: Sequence[NewFile], columns: Sequence[str], schema: pa.Schema, *, stores_types: bool
+    files: Sequence[MeasuredFile], columns: Sequence[str], schema: pa.Schema, *, stores_types: bool
 ) -> pa.Table | None:
     """Return the records of `MetadataPartition.COLUMN_STATS` of the files whose bounds are all known; None if none is.
 
@@ -78,9 +107,12 @@ def statistics_rows(
         stores_types: Whether the type of a column is stored beside its bounds (from table version 9 on).
     """
     there = [column for column in columns if column.partition(".")[0] in frozenset(schema.names)]
-    footers = [each.footer for each in files]
-    bounds, counts, owners = row_group_bounds(footers, there, schema, [each.nan_free for each in files])
-    folded, counts = fold_files(bounds, counts, owners, len(files))
+    footers = [(at, footer, each.nan_free) for at, each in enumerate(files) for footer in each.footers]
+    file_of = np.array([at for at, _, _ in footers], np.int64)
+    bounds, counts, owners = row_group_bounds(
+        [each for _, each, _ in footers], there, schema, [of for *_, of in footers]
+    )
+    folded, counts = fold_files(bounds, counts, file_of[owners], len(files))
     bounds = {column: _sequence_bounds(known) if column == COMMIT_SEQNO else known for column, known in folded.items()}
     wrapped = {
         column: columns_of
@@ -94,7 +126,7 @@ def statistics_rows(
     names = pa.array([each.name for each in files], pa.string())
     tables = []
     for column, stored in wrapped.items():
-        sizes, unpacked = _chunk_bytes(footers, column)
+        sizes, unpacked = _chunk_bytes(files, column)
         rows = {
             "key": pc.binary_join_element_wise(statistics_prefix(column), ends, ""),
             "file_name": names,
@@ -126,13 +158,15 @@ def _is_known(bounds: ColumnBounds, counts: pa.Array) -> npt.NDArray[np.bool_]:
     return np.asarray(pc.and_(bounds.null_count.is_valid(), pc.or_(has_bounds, is_empty)))
 
 
-def _chunk_bytes(footers: Sequence[pq.FileMetaData], column: str) -> tuple[pa.Array, pa.Array]:
-    """Return the size of a column in each file, as stored and unpacked, in bytes."""
-    sizes = np.zeros((2, len(footers)), np.int64)
-    for at, footer in enumerate(footers):
-        place = _leaf_of(footer, column)
-        for number in range(footer.num_row_groups if place is not None else 0):
-            chunk = footer.row_group(number).column(place)
+def _chunk_bytes(files: Sequence[MeasuredFile], column: str) -> tuple[pa.Array, pa.Array]:
+    """Return the size of a column in each file, as stored and unpacked, in bytes; 0 for log files, as Hudi does."""
+    sizes = np.zeros((2, len(files)), np.int64)
+    for at, file in enumerate(files):
+        if isinstance(file, NewLog):
+            continue
+        place = _leaf_of(file.footer, column)
+        for number in range(file.footer.num_row_groups if place is not None else 0):
+            chunk = file.footer.row_group(number).column(place)
             sizes[:, at] += (chunk.total_compressed_size, chunk.total_uncompressed_size)
     return pa.array(sizes[0]), pa.array(sizes[1])
 

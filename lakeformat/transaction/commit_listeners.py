@@ -86,6 +86,7 @@ class MetadataTableWriter(CommitListener):
         store = self.context.store
         make_changes = partial(
             changes_of_commit,
+            store=store,
             config=store.known_config,
             instant_time=commit.time,
             metadata=metadata,

@@ -12,22 +12,26 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeformat.concurrency import run_all
-from lakeformat.files.footers import open_base, open_parquet
 from lakeformat.metadata_table.deltacommit import MetadataChanges, fits_log_files, rows_of_files
-from lakeformat.metadata_table.index_definitions import is_partitioned_index, read_statistics_form
+from lakeformat.metadata_table.index_definitions import StatisticsForm, is_partitioned_index, read_statistics_form
 from lakeformat.metadata_table.metadata_table import MetadataTable
 from lakeformat.metadata_table.names import MetadataPartition
 from lakeformat.metadata_table.new_records import (
+    MeasuredFile,
     NewFile,
     filter_rows,
     statistics_rows,
 )
 from lakeformat.model.commit import CommitMetadata, WriteStat
+from lakeformat.model.files import LogFile, LogFileName
 from lakeformat.model.instant import parse_instant_time
 from lakeformat.model.record import META_COLUMNS
 from lakeformat.model.table_config import TableConfig
+from lakeformat.timeline.store import TimelineStore
 from lakeformat.transaction.key_changes import find_key_changes
 from lakeformat.transaction.metadata_deletions import find_unmaintained
+from lakeformat.transaction.new_files import read_base, read_log
+from lakeformat.transaction.partition_statistics import combines_fields, find_partition_changes
 from lakeformat.transaction.publish import Outcome
 from lakeformat.transaction.written_file import WrittenFile
 
@@ -35,6 +39,7 @@ __all__ = ["changes_of_commit"]
 
 _FILES: Final = MetadataPartition.FILES
 _COLUMNS: Final = MetadataPartition.COLUMN_STATS
+_PARTITIONS: Final = MetadataPartition.PARTITION_STATS
 _FILTERS: Final = MetadataPartition.BLOOM_FILTERS
 _KEYS: Final = MetadataPartition.RECORD_INDEX
 #: Maximum number of footers that are read at once.
@@ -42,11 +47,14 @@ _THREADS: Final = 8
 
 
 def changes_of_commit(
-    table: MetadataTable, config: TableConfig, instant_time: str, metadata: CommitMetadata, outcome: Outcome
+    table: MetadataTable,
+    store: TimelineStore,
+    config: TableConfig,
+    instant_time: str,
+    metadata: CommitMetadata,
+    outcome: Outcome,
 ) -> tuple[MetadataChanges, frozenset[str]]:
     """Return what a commit changes, and the names of the partitions that cannot follow.
-
-    Log files get no statistics, so readers do not skip them.
 
     Args:
         config: the table's properties.
@@ -54,32 +62,67 @@ def changes_of_commit(
         metadata: its metadata, with the write stats.
     """
     lost = set(find_unmaintained(table))
-    written = [file for stat in metadata.all_stats() for file in _files_of(stat)]
-    rows: dict[MetadataPartition, pa.Table] = {_FILES: rows_of_files(written)}
+    named = [file for stat in metadata.all_stats() for file in _files_of(stat)]
+    rows: dict[MetadataPartition, pa.Table] = {_FILES: rows_of_files(named)}
     deleted: dict[MetadataPartition, pa.Array] = {}
-    schema = outcome.files_schema or outcome.schema
-    form = read_statistics_form(table, schema) if table.has(_COLUMNS) else None
-    floats = [
-        field.name for field in schema if pa.types.is_floating(field.type) and form and field.name in form.columns
-    ]
-    files = _read_footers(table, outcome.written, floats) if form or table.has(_FILTERS) else []
+    form = read_statistics_form(table, outcome.files_schema or outcome.schema) if table.has(_COLUMNS) else None
+    bases = _read_bases(table, form, outcome) if form or table.has(_FILTERS) else []
     if table.has(_FILTERS):
-        filters = filter_rows(files, instant_time)
+        filters = filter_rows(bases, instant_time)
         if filters is None:
             lost.add(_FILTERS.value)
         else:
             rows[_FILTERS] = filters
-    if form and files:
-        stored = pa.schema([*((name, pa.string()) for name in META_COLUMNS), *schema])
-        known = statistics_rows(files, form.columns, stored, stores_types=form.stores_types)
-        rows |= {} if known is None else {_COLUMNS: known}
+    if form:
+        found = _find_statistics(store, table, config, instant_time, metadata, outcome, form, bases)
+        rows |= found.rows
+        deleted |= found.deleted
+    if table.has(_PARTITIONS) and _PARTITIONS not in deleted:
+        lost.add(_PARTITIONS.value)
     if table.has(_KEYS):
-        found = _find_key_changes(table, config, instant_time, metadata, outcome)
-        if found is None:
+        keys = _find_key_changes(table, config, instant_time, metadata, outcome)
+        if keys is None:
             lost.add(_KEYS.value)
         else:
-            rows[_KEYS], deleted[_KEYS] = found
+            rows[_KEYS], deleted[_KEYS] = keys
     return MetadataChanges(rows, deleted), frozenset(lost)
+
+
+def _find_statistics(
+    store: TimelineStore,
+    table: MetadataTable,
+    config: TableConfig,
+    instant_time: str,
+    metadata: CommitMetadata,
+    outcome: Outcome,
+    form: StatisticsForm,
+    bases: Sequence[NewFile],
+) -> MetadataChanges:
+    """Return what a commit changes in the statistics of files and of partitions.
+
+    If those of partitions are not known, they are left out.
+
+    Args:
+        bases: the base files that the commit has written.
+    """
+    schema = _stored_schema(outcome)
+    logs = [] if combines_fields(config) else _read_logs(table, outcome, form)
+    written = [*bases, *logs]
+    known = statistics_rows(written, form.columns, schema, stores_types=form.stores_types) if written else None
+    rows = {} if known is None else {_COLUMNS: known}
+    deleted: dict[MetadataPartition, pa.Array] = {}
+    if table.has(_PARTITIONS):
+        found = find_partition_changes(store, table, config, instant_time, metadata, form, schema, known)
+        if found is not None:
+            rows |= {} if found.rows is None else {_PARTITIONS: found.rows}
+            deleted[_PARTITIONS] = found.deleted
+            measured = [each for each in (known, found.measured) if each is not None]
+            rows |= {_COLUMNS: pa.concat_tables(measured, promote_options="default")} if measured else {}
+    return MetadataChanges(rows, deleted)
+
+
+def _stored_schema(outcome: Outcome) -> pa.Schema:
+    return pa.schema([*((name, pa.string()) for name in META_COLUMNS), *(outcome.files_schema or outcome.schema)])
 
 
 def _find_key_changes(
@@ -106,18 +149,34 @@ def _files_of(stat: WriteStat) -> Iterator[tuple[str, str, int]]:
         yield stat.partition_path, path.rpartition("/")[2], size
 
 
-def _read_footers(table: MetadataTable, written: Sequence[WrittenFile], floats: Sequence[str]) -> list[NewFile]:
-    """Read the footers of the base files among the written files. Look for NaN in these columns, if it is not known."""
+def _read_bases(table: MetadataTable, form: StatisticsForm | None, outcome: Outcome) -> list[NewFile]:
+    """Read the footers of the base files among the written files. Look for NaN, if it is not known."""
+    floats = _floats_of(outcome, form) if form else ()
 
     def read(file: WrittenFile) -> NewFile:
-        base = file.stat.base_file
         leaves = file.facts.leaves if file.facts else ()
         counts = {leaf.path: leaf.nan_count for leaf in leaves if leaf.nan_count is not None}
-        with open_base(table.storage, base) as source:
-            parquet = open_parquet(source, base.path)
-            for name in floats:
-                if name not in counts:
-                    counts[name] = pc.sum(pc.is_nan(parquet.read([name])[name])).as_py() or 0
-        return NewFile(base, parquet.metadata, frozenset(name for name, count in counts.items() if not count))
+        return read_base(table.storage, file.stat.base_file, floats, counts)
 
-    return list(run_all(read, [file for file in written if file.stat.is_base], threads=_THREADS))
+    return list(run_all(read, [file for file in outcome.written if file.stat.is_base], threads=_THREADS))
+
+
+def _read_logs(table: MetadataTable, outcome: Outcome, form: StatisticsForm) -> list[MeasuredFile]:
+    """Read the footers of the log files among the written files."""
+    floats = _floats_of(outcome, form)
+
+    def read(file: WrittenFile) -> MeasuredFile | None:
+        name = LogFileName.match(file.stat.path.rpartition("/")[2])
+        if name is None:
+            return None
+        return read_log(
+            table.storage, LogFile(file.stat.partition_path, name, file.stat.size_bytes), form.columns, floats
+        )
+
+    written = [file for file in outcome.written if not file.stat.is_base]
+    return [found for found in run_all(read, written, threads=_THREADS) if found is not None]
+
+
+def _floats_of(outcome: Outcome, form: StatisticsForm) -> list[str]:
+    schema = outcome.files_schema or outcome.schema
+    return [field.name for field in schema if pa.types.is_floating(field.type) and field.name in form.columns]

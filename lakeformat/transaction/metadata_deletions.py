@@ -22,9 +22,7 @@ __all__ = ["changes_of_deletion", "find_unmaintained"]
 _FILES: Final = MetadataPartition.FILES
 _COLUMNS: Final = MetadataPartition.COLUMN_STATS
 _FILTERS: Final = MetadataPartition.BLOOM_FILTERS
-_KEYS: Final = MetadataPartition.RECORD_INDEX
-#: Not the statistics of partitions: Hudi 1.2.0 lost rows when the records of written partitions were deleted.
-_MAINTAINED: Final = frozenset(partition.value for partition in (_FILES, _COLUMNS, _FILTERS, _KEYS))
+_MAINTAINED: Final = frozenset(partition.value for partition in MetadataPartition)
 
 
 def find_unmaintained(table: MetadataTable) -> frozenset[str]:

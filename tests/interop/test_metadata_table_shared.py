@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 import lakeformat
+from lakeformat.metadata_table.bounds import typed_bounds
 from tests.helpers import hudi_rs
 from tests.helpers.hudi_spark import Hudi
 from tests.helpers.tables import a_schema
@@ -22,7 +23,7 @@ Rows = dict[int, dict[str, object]]
 THEIRS = {
     "hoodie.metadata.enable": "true",
     "hoodie.metadata.index.column.stats.enable": "true",
-    "hoodie.metadata.index.partition.stats.enable": "false",
+    "hoodie.metadata.index.partition.stats.enable": "true",
     "hoodie.metadata.index.bloom.filter.enable": "true",
     "hoodie.metadata.record.index.enable": "true",
     "hoodie.index.type": "RECORD_INDEX",
@@ -96,7 +97,8 @@ def test_both_keep_the_metadata_table(version: int, kind: str, hudi: Hudi, tmp_p
             assert_skipping_is_right(hudi, path, model, number)
     table = open_table(path)
     assert table is not None
-    assert {"files", "column_stats", "bloom_filters", "record_index"} <= set(table.names)
+    of_partitions = {"partition_stats"} if version > 6 else set()
+    assert {"files", "column_stats", "bloom_filters", "record_index"} | of_partitions <= set(table.names)
     assert first_instants(path) == born or table.instants.oldest > min(born)
     hudi_rs.assert_same_rows(ours)
 
@@ -167,6 +169,8 @@ def assert_skipping_is_right(hudi: Hudi, path: Path, model: Rows, newest: int) -
     options = "'hoodie.metadata.enable' 'true', 'hoodie.enable.data.skipping' 'true'"
     hudi.run(f"CREATE OR REPLACE TEMPORARY VIEW shared USING hudi OPTIONS (path '{path}', {options})")
     conditions = {
+        "ts < 1": lambda row: row["ts"] < 1,
+        "p = 'y' or ts < 3": lambda row: row["p"] == "y" or row["ts"] < 3,
         f"ts = {newest}": lambda row: row["ts"] == newest,
         f"ts < {newest - 4}": lambda row: row["ts"] < newest - 4,
         "id between 11 and 13": lambda row: 11 <= row["id"] <= 13,
@@ -176,6 +180,43 @@ def assert_skipping_is_right(hudi: Hudi, path: Path, model: Rows, newest: int) -
     for condition, holds in conditions.items():
         found = hudi.sql(f"SELECT * FROM shared WHERE {condition}")  # noqa: S608  Conditions of this test.
         assert by_id(found) == {key: row for key, row in model.items() if holds(row)}, condition
+
+
+@pytest.mark.parametrize(("version", "kind"), [kind for kind in KINDS if kind.values[0] != 6])
+def test_the_same_history_gives_the_statistics_that_hudi_makes(
+    version: int, kind: str, hudi: Hudi, tmp_path: Path
+) -> None:
+    if hudi.version == "0.15.0":
+        pytest.skip("0.15.0 knows version 6 alone")
+    theirs = {**THEIRS, "hoodie.datasource.write.table.type": kind, "hoodie.write.table.version": str(version)}
+    paths = [tmp_path / "hudi", tmp_path / "ours"]
+    for path in paths:
+        hudi.write(path, rows(0), "upsert", **theirs)
+    ours = lakeformat.open(paths[1])
+    for number in range(1, 6):
+        if number == 3:
+            hudi.write(paths[0], rows(2).slice(2), "delete", **theirs)
+            ours.delete(rows(2).slice(2))
+        else:
+            hudi.write(paths[0], rows(number), "upsert", **theirs)
+            ours.upsert(rows(number))
+        found = [statistics_of_partitions(path) for path in paths]
+        assert found[0] == found[1], number
+        assert found[0]
+
+
+def statistics_of_partitions(path: Path) -> dict[tuple[str, str], tuple[object, ...]]:
+    """Return bounds, counts and tightness of each partition and column."""
+    table = open_table(path)
+    assert table is not None
+    found: dict[tuple[str, str], tuple[object, ...]] = {}
+    for column in ("_hoodie_record_key", *SCHEMA.names):
+        rows = table.partition_stats([column])
+        data_type = pa.string() if column.startswith("_") else SCHEMA.field(column).type
+        bounds = zip(*(bound.to_pylist() for bound in typed_bounds(rows, data_type)), strict=True)
+        for row, ends in zip(rows.to_pylist(), bounds, strict=True):
+            found[row["partition_path"], column] = (*ends, row["values"], row["nulls"], row["is_tight"])
+    return found
 
 
 def first_instants(path: Path) -> list[str]:

@@ -68,6 +68,8 @@ def assert_statistics(path: Path, metadata: MetadataTable, table: lakeformat.Tab
     found = metadata.column_stats()
     if "record_index" in metadata.names:
         assert_places(metadata, table)
+    if "partition_stats" in metadata.names:
+        assert_partition_statistics(metadata, table)
     for column in ("_hoodie_record_key", "id", "ts", "qty", "price", "day", "at", "name"):
         rows = found.filter(pc.equal(found["column_name"], column))
         data_type = pa.string() if column.startswith("_") else table.schema.field(column).type
@@ -77,6 +79,37 @@ def assert_statistics(path: Path, metadata: MetadataTable, table: lakeformat.Tab
         for name, file in live.items():
             values = pq.read_table(file, columns=[column])[column]
             assert known[name] == tuple(pc.min_max(values).as_py().values()), (name, column)
+
+
+def assert_partition_statistics(metadata: MetadataTable, table: lakeformat.Table) -> None:
+    """Check that each partition with files, and no other, has tight statistics: those of its live files, joined.
+
+    The bounds are those of the rows, if the table is copy-on-write; else rows of base files may be hidden by logs.
+    """
+    found, of_files = metadata.partition_stats(), metadata.column_stats()
+    pieces = list(table.snapshot().each_slice())
+    live = {(piece.group.partition_path, str(file.name)) for piece in pieces for file in piece.files}
+    rows = table.to_arrow(["_hoodie_record_key", "_hoodie_partition_path", *table.schema.names])
+    paths = {piece.group.partition_path for piece in pieces}
+    for column in ("_hoodie_record_key", "id", "ts", "qty", "amount", "price", "day", "at", "name", "ok"):
+        own = found.filter(pc.equal(found["column_name"], column))
+        assert sorted(own["partition_path"].to_pylist()) == sorted(paths)
+        assert set(own["is_tight"].to_pylist()) == {True}
+        counts = of_files.filter(pc.equal(of_files["column_name"], column)).to_pylist()
+        by_name = {row["file_name"]: row for row in counts}
+        data_type = pa.string() if column.startswith("_") else table.schema.field(column).type
+        bounds = zip(*(bound.to_pylist() for bound in typed_bounds(own, data_type)), strict=True)
+        for row, (low, high) in zip(own.to_pylist(), bounds, strict=True):
+            path = row["partition_path"]
+            files = [by_name[name] for folder, name in live if folder == path]
+            for count in ("values", "nulls", "size_bytes", "unpacked_bytes"):
+                assert row[count] == sum(each[count] for each in files), (path, column)
+            here = rows.filter(pc.equal(rows["_hoodie_partition_path"], path))[column]
+            ends = tuple(pc.min_max(here).as_py().values())
+            if not any(piece.logs for piece in pieces) and row["values"] > row["nulls"]:
+                assert (low, high) == ends, (path, column)
+            elif ends[0] is not None:
+                assert low <= ends[0] <= ends[1] <= high, (path, column)
 
 
 def assert_places(metadata: MetadataTable, table: lakeformat.Table) -> None:
@@ -127,13 +160,14 @@ def actions(table: lakeformat.Table, rows: pa.Table) -> Mapping[str, Callable[[]
 def test_every_action_keeps_the_list_of_files(name: str, tmp_path: Path) -> None:
     path = unpack(name, tmp_path)
     table = lakeformat.open(path)
+    first = open_table(path).names  # type: ignore[union-attr]
     rows = table.to_arrow(where="region <> 'mars'")  # Hudi has left a row of this region in the partition of another.
     for action in actions(table, rows).values():
         action()
         assert_kept(path)
     metadata = open_table(path)
     assert metadata is not None
-    assert "record_index" in metadata.names
+    assert metadata.names == first
     assert rows_of(table) == {row["id"]: row for row in rows.to_pylist()}
     hudi_rs.assert_same_rows(table)
 
@@ -174,9 +208,64 @@ def test_a_partition_that_cannot_follow_is_dropped_by_name(tmp_path: Path, caplo
         table.upsert(table.to_arrow().slice(0, 1))
         table.upsert(table.to_arrow().slice(0, 1))
     (text,) = (record.getMessage() for record in caplog.records if "metadata table" in record.getMessage())
-    assert text.startswith("dropped partition_stats, record_index from the metadata table of ")
+    assert text.startswith("dropped record_index from the metadata table of ")
     folders = {folder.name for folder in (path / FOLDER).iterdir() if folder.is_dir()}
-    assert folders == {".hoodie", "files", "bloom_filters", "column_stats"}
+    assert folders == {".hoodie", "files", "bloom_filters", "column_stats", "partition_stats"}
+
+
+@pytest.mark.parametrize(("region", "is_kept"), [("asia", True), ("eu", False)])
+def test_a_commit_that_began_later_and_ended_first_hides_no_statistics(
+    region: str, is_kept: bool, tmp_path: Path
+) -> None:
+    path = unpack("hudi_metadata/v9_mor_compacted", tmp_path)
+    rows = lakeformat.open(path).to_arrow(where="region = 'eu'")
+    new = changed(lakeformat.open(path).to_arrow(where=f"region = '{region}'"))
+    new = new.set_column(0, "id", pa.array([f"new{number}" for number in range(len(new))]))
+    before = lakeformat.open(path).to_arrow().num_rows
+
+    def is_inflight(call: Call) -> bool:
+        return call.name == "create" and call.path.endswith(".inflight") and FOLDER not in call.path
+
+    other = once(is_inflight, lambda _: lakeformat.open(path).bulk_insert(new))
+    open_at(FaultyStorage(LocalStorage(str(path)), meanwhile=other), "writer").upsert(rows)
+    assert lakeformat.open(path).to_arrow().num_rows == before + len(new)
+    metadata = open_table(path)
+    assert metadata is not None
+    assert ("partition_stats" in metadata.names) == is_kept
+    assert_kept(path)
+
+
+def test_a_log_file_with_nan_has_no_statistics_and_those_of_partitions_are_dropped(tmp_path: Path) -> None:
+    path = unpack("hudi_metadata/v9_mor_compacted", tmp_path)
+    table = lakeformat.open(path)
+    row = table.to_arrow(where="id = 'k002'")
+    amount = row.schema.get_field_index("amount")
+    table.upsert(row.set_column(amount, "amount", pa.array([float("nan")] * len(row))))
+    metadata = open_table(path)
+    assert metadata is not None
+    assert metadata.names == ("bloom_filters", "column_stats", "files", "record_index")
+    logs = {str(log.name) for piece in table.snapshot().each_slice() for log in piece.logs}
+    known = set(metadata.column_stats()["file_name"].to_pylist())
+    assert len(logs - known) == 1
+
+
+def test_log_files_of_a_table_with_partial_updates_have_no_statistics(tmp_path: Path) -> None:
+    path = unpack("hudi_metadata/v9_mor_compacted", tmp_path)
+    properties = path / ".hoodie/hoodie.properties"
+    properties.write_text(properties.read_text() + "hoodie.table.partial.update.mode=IGNORE_DEFAULTS\n")
+    table = lakeformat.open(path)
+    before = {str(log.name) for piece in table.snapshot().each_slice() for log in piece.logs}
+    rows = changed(table.to_arrow(where="region = 'eu'").slice(0, 2))
+    table.upsert(rows)
+    metadata = open_table(path)
+    assert metadata is not None
+    logs = {str(log.name) for piece in table.snapshot().each_slice() for log in piece.logs}
+    assert logs - before
+    assert not (logs - before) & set(metadata.column_stats()["file_name"].to_pylist())
+    found = metadata.partition_stats(["ts"])
+    highest = dict(zip(found["partition_path"].to_pylist(), found["max.LongWrapper"].to_pylist(), strict=True))
+    assert highest["region=eu"] == max(rows["ts"].to_pylist())
+    assert rows_of(table) == rows_of(lakeformat.open(path, **{"hoodie.metadata.enable": "false"}))
 
 
 @pytest.mark.parametrize("name", LAYOUTS)

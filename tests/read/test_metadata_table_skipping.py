@@ -18,6 +18,7 @@ from lakeformat.predicate import ColumnBounds
 from tests.helpers.fixture_tables import names, unpack
 
 TABLES = [name for name in names("hudi_metadata") if "_cow_" in name]
+WITH_LOGS = [name for name in names("hudi_metadata") if "_mor_" in name]
 V6, V9 = "hudi_metadata/v6_cow_overwrite_clean", "hudi_metadata/v9_cow_delete_partition"
 FILTERS = [
     "ts = 5",
@@ -87,6 +88,55 @@ def test_filters_find_the_rows_that_a_read_without_skipping_finds(name: str, tmp
     assert skipped > 3  # One of the tables has a single file.
 
 
+@pytest.mark.parametrize("name", WITH_LOGS)
+def test_slices_with_log_files_are_skipped_if_none_of_their_files_may_match(name: str, tmp_path: Path) -> None:
+    folder = unpack(name, tmp_path)
+    table = lakeformat.open(folder)
+    rows = table.to_arrow()
+    assert_skips(table, at_least=3)
+    table.upsert(changed(rows.slice(0, 2), 70))
+    assert_skips(table, at_least=3)
+    table.delete(rows.slice(1, 1))
+    table.delete(rows.slice(5, 1))
+    assert_skips(table, at_least=3)
+    table.upsert(changed(rows.slice(5, 1), 80))
+    assert_skips(table, at_least=3)
+
+
+def changed(rows: pa.Table, ts: int) -> pa.Table:
+    values = pa.array([ts] * len(rows), rows["ts"].type)
+    return rows.set_column(rows.schema.get_field_index("ts"), "ts", values)
+
+
+def assert_skips(table: lakeformat.Table, *, at_least: int) -> None:
+    """Check that filters find all rows, and that the plans of some leave out slices."""
+    whole = lakeformat.open(
+        table.location, **{"hoodie.metadata.enable": "false", "hoodie.enable.data.skipping": "false"}
+    )
+    skipped = 0
+    for where in [*FILTERS, "ts = 70", "ts > 75", "ts = 80 or id = 'k001'"]:
+        found = table.to_arrow(["id"], where=where, verify=True)["id"].to_pylist()
+        assert sorted(found) == sorted(whole.to_arrow(["id"], where=where)["id"].to_pylist()), where
+        plan = table.read(where=where).plan()
+        skipped += plan.files_after_stats < plan.files
+    assert skipped >= at_least
+
+
+def test_a_slice_whose_files_do_not_match_is_not_opened(tmp_path: Path) -> None:
+    folder = unpack("hudi_metadata/v9_mor_compacted", tmp_path)
+    table = lakeformat.open(folder)
+    table.upsert(changed(table.to_arrow().slice(0, 3), 70))
+    assert any(piece.logs for piece in table.snapshot().each_slice())
+    first, *others = sorted(folder.glob("*/*.parquet"))  # Its schema is read.
+    assert first.parent.name == "region=asia"
+    for path in [*others, *folder.glob("*/.*.log.*")]:
+        path.write_bytes(b"x" * path.stat().st_size)
+    table = lakeformat.open(folder)
+    plan = table.read(["id"], where="ts > 70").plan()
+    assert (plan.files_after_stats, plan.splits) == (0, ())
+    assert table.to_arrow(["id"], where="ts > 70").num_rows == 0
+
+
 def test_explain_says_for_how_many_files_bounds_are_known(tmp_path: Path) -> None:
     table = lakeformat.open(unpack(V9, tmp_path))
     count = table.snapshot().live.count
@@ -138,6 +188,7 @@ def statistics(rows: list[tuple[str, str, Any, Any, int | None]], wrapper: str, 
         {
             "key": pa.array(keys),
             "file_name": pa.array([name for _, name, *_ in rows]),
+            "values": pa.array([9] * len(rows), pa.int64()),
             "nulls": pa.array([row[4] for row in rows], pa.int64()),
             f"min.{wrapper}": pa.array([row[2] for row in rows], data_type),
             f"max.{wrapper}": pa.array([row[3] for row in rows], data_type),
@@ -152,7 +203,7 @@ def files(*entries: tuple[str, str]) -> pa.Table:
 def bounds(
     rows: list[tuple[str, str, Any, Any, int | None]], wrapper: str, of: pa.DataType, to: pa.DataType
 ) -> ColumnBounds:
-    return bounds_of_files(files(*(row[:2] for row in rows)), statistics(rows, wrapper, of), to)
+    return bounds_of_files(files(*(row[:2] for row in rows)), statistics(rows, wrapper, of), to)[0]
 
 
 def test_texts_have_no_bounds_if_java_orders_them_differently_or_a_row_group_may_lack_them() -> None:
@@ -172,7 +223,7 @@ def test_texts_have_no_bounds_if_java_orders_them_differently_or_a_row_group_may
 
 def test_statistics_belong_to_one_partition_and_one_file() -> None:
     rows = [("a", "f", 1, 2, 0), ("b", "f", 3, 4, 1), ("", "g", 5, 6, -1)]
-    found = bounds_of_files(
+    found, _ = bounds_of_files(
         files(("", "g"), ("b", "f"), ("c", "f"), ("a", "f"), ("a", "g")),
         statistics(rows, "LongWrapper", pa.int64()),
         pa.int64(),

@@ -1,0 +1,109 @@
+"""Footers of the files that a commit has written, and of live files, for their records in the metadata table."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from lakeformat.codec.log_blocks import BlockKind, LogBlock
+from lakeformat.concurrency import run_all
+from lakeformat.files.footers import open_base, open_parquet
+from lakeformat.files.log_reader import decode_blocks, read_blocks
+from lakeformat.files.slice_skipping import read_block_footers
+from lakeformat.merge.versions import LogRows
+from lakeformat.metadata_table.new_records import MeasuredFile, NewFile, NewLog
+from lakeformat.model.files import BaseFile, LogFile
+from lakeformat.storage.port import Storage
+
+__all__ = ["measure_files", "read_base", "read_log"]
+
+#: Maximum number of files that are read at once.
+_THREADS: Final = 8
+_DATA: Final = frozenset({BlockKind.AVRO_DATA, BlockKind.PARQUET_DATA})
+#: Kinds of blocks without rows.
+_ROWLESS: Final = frozenset({BlockKind.DELETE, BlockKind.COMMAND})
+
+
+def measure_files(
+    storage: Storage, files: Sequence[BaseFile | LogFile], columns: Collection[str], schema: pa.Schema
+) -> list[MeasuredFile]:
+    """Read the footers of base files and of the blocks of log files. Leave out log files with blocks of unknown kinds.
+
+    Args:
+        columns: names of the columns with statistics.
+        schema: the columns of the files.
+    """
+    floats = [field.name for field in schema if pa.types.is_floating(field.type) and field.name in columns]
+
+    def read(file: BaseFile | LogFile) -> MeasuredFile | None:
+        return (
+            read_base(storage, file, floats) if isinstance(file, BaseFile) else read_log(storage, file, columns, floats)
+        )
+
+    return [found for found in run_all(read, files, threads=_THREADS) if found is not None]
+
+
+def read_base(
+    storage: Storage, base: BaseFile, floats: Iterable[str] = (), nan_counts: dict[str, int] | None = None
+) -> NewFile:
+    """Read the footer of a base file. Look for NaN in these columns.
+
+    Args:
+        floats: names of float columns.
+        nan_counts: maps columns to their numbers of NaN, where they are known.
+    """
+    counts = dict(nan_counts or {})
+    with open_base(storage, base) as source:
+        parquet = open_parquet(source, base.path)
+        there = frozenset(parquet.schema_arrow.names)
+        for name in floats:
+            if name not in counts and name in there:
+                counts[name] = _count_nan(parquet.read([name])[name])
+        return NewFile(base, parquet.metadata, frozenset(name for name, count in counts.items() if not count))
+
+
+def read_log(storage: Storage, log: LogFile, columns: Collection[str], floats: Collection[str] = ()) -> NewLog | None:
+    """Read the footers of the data blocks of a log file. Return None if it has blocks of an unknown kind.
+
+    Rows of Avro blocks are decoded, and so are float columns, to look for NaN. Memory: these columns of one block.
+
+    Args:
+        columns: names of the columns that are needed.
+        floats: names of the float columns among them.
+    """
+    blocks = read_blocks(storage, log)
+    if any(block.kind not in _DATA | _ROWLESS for block in blocks):
+        return None
+    data = [block for block in blocks if block.kind in _DATA]
+    footers = read_block_footers(storage, data)
+    wanted = {*columns} if footers is None else {*floats}
+    made: list[pq.FileMetaData] = []
+    has_nan = dict.fromkeys(floats, False)
+    for rows in _read_rows(storage, data, wanted) if wanted else ():
+        for name in rows.schema.names:
+            if name in has_nan and _count_nan(rows[name]):
+                has_nan[name] = True
+        if footers is None:
+            made.append(_make_footer(rows))
+    return NewLog(log, tuple(footers or made), frozenset(name for name, found in has_nan.items() if not found))
+
+
+def _read_rows(storage: Storage, blocks: Sequence[LogBlock], columns: Collection[str]) -> Iterable[pa.Table]:
+    for part in decode_blocks(storage, blocks, columns=columns):
+        if isinstance(part, LogRows):
+            yield part.rows
+
+
+def _make_footer(rows: pa.Table) -> pq.FileMetaData:
+    """Return the footer that the rows have in a Parquet file: it has their bounds and counts."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(rows, sink, compression="none", use_dictionary=False)
+    return pq.read_metadata(pa.BufferReader(sink.getvalue()))
+
+
+def _count_nan(values: pa.ChunkedArray) -> int:
+    return pc.sum(pc.is_nan(values)).as_py() or 0
