@@ -189,6 +189,7 @@ def test_the_same_history_gives_the_statistics_that_hudi_makes(
     if hudi.version == "0.15.0":
         pytest.skip("0.15.0 knows version 6 alone")
     theirs = {**THEIRS, "hoodie.datasource.write.table.type": kind, "hoodie.write.table.version": str(version)}
+    theirs["hoodie.compact.inline.max.delta.commits"] = "100"
     paths = [tmp_path / "hudi", tmp_path / "ours"]
     for path in paths:
         hudi.write(path, rows(0), "upsert", **theirs)
