@@ -37,6 +37,8 @@ GROUPS: Final = 10
 _PARTITION: Final = MetadataPartition.RECORD_INDEX
 _RUNS: Final = 3
 _STEP: Final = 1_000_000
+#: Bytes of a row in a base file, about: few columns, all but the key equal in all rows.
+_ROW_BYTES: Final = 13
 
 
 def make(rows: int, files: int) -> Path:
@@ -45,8 +47,7 @@ def make(rows: int, files: int) -> Path:
     with zipfile.ZipFile(FIXTURE) as archive:
         archive.extractall(WORK)
     folder = WORK / NAME
-    split = {"hoodie.copyonwrite.insert.auto.split": "false", "hoodie.copyonwrite.insert.split.size": rows // files}
-    table = lakeformat.open(folder, **split)
+    table = lakeformat.open(folder, **{"hoodie.parquet.max.file.size": rows // files * _ROW_BYTES})
     first = table.to_arrow().slice(0, 1)
     order = np.random.default_rng(1).permutation(rows)
 
@@ -126,7 +127,8 @@ def main() -> int:
     incoming = first.take(pa.array(np.zeros(arguments.keys, np.int64)))
     incoming = incoming.set_column(incoming.schema.get_field_index("id"), "id", many.slice(0, arguments.keys))
     seconds = {}
-    print(f"{arguments.keys:,} random keys of {arguments.rows:,} in {arguments.files:,} files\n")
+    files = lakeformat.open(folder).snapshot().live.count
+    print(f"{arguments.keys:,} random keys of {arguments.rows:,} in {files:,} files\n")
     print("| index | seconds | MB read |\n| --- | ---: | ---: |")
     for kind in ("RECORD_INDEX", "BLOOM", "SIMPLE"):
         seconds[kind], counts = tag_seconds(folder, kind, incoming)

@@ -409,10 +409,12 @@ def _find_cells_at_once(data: npt.NDArray[np.uint8], starts: Ints, ends: Ints, r
     places, owners, at, block = list[Ints](), list[Ints](), starts, np.arange(len(starts))
     if (ends - starts < LENGTHS.size).any():
         raise ValueError("a block is empty")
+    lengths: npt.NDArray[np.uint64] = np.ndarray(len(data) - LENGTHS.size + 1, ">u8", data, strides=(1,))
     while len(at):
         places.append(at)
         owners.append(block)
-        at = at + _big_endian(data, at, 4) + _big_endian(data, at + 4, 4) + rest
+        both = lengths[at].astype(np.uint64)
+        at = at + ((both >> np.uint64(32)) + (both & np.uint64(0xFFFFFFFF))).astype(np.int64) + rest
         if (at > ends).any():
             raise ValueError("its cells do not fill their block")
         is_open = at < ends

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakeformat.codec.hfile import HFile
-from lakeformat.codec.hfile_format import GZIP, NONE
+from lakeformat.codec.hfile_format import GZIP, HEADER, NONE
 from lakeformat.codec.hfile_writer import encode_hfile
 from lakeformat.codec.log_blocks import BlockKind, HeaderKey, parse_blocks
 from lakeformat.errors import CorruptTableError, UnsupportedTableError
@@ -192,6 +192,22 @@ def test_index_of_several_levels_finds_every_key(levels: int) -> None:
         key = f"k{number:03}"
         assert cells(file.look_up(pa.array([key]))) == ({key: pairs[key]} if key in pairs else {})
     assert cells(file.prefix("k01")) == {key: value for key, value in pairs.items() if key.startswith("k01")}
+
+
+def test_a_look_up_goes_through_many_blocks_at_once() -> None:
+    pairs = {f"{number:06}" + "x" * (number % 5): b"v" * (number % 7) + b"%d" % number for number in range(0, 6000, 2)}
+    keys, values = pa.array(pairs, pa.string()), pa.array(pairs.values(), pa.binary())
+    file = HFile(encode_hfile(keys, values, info={}, block_bytes=400), "file")
+    assert file.blocks > 200
+    absent = pa.array([f"{number:06}" for number in range(1, 6000, 2)])
+    assert cells(file.look_up(pa.concat_arrays([keys.take(pa.array(range(0, 3000, 3))), absent]))) == {
+        key: pairs[key] for key in list(pairs)[::3]
+    }
+    raw = bytearray(encode_hfile(keys, values, info={}, block_bytes=400, compression=NONE))
+    block = raw.index(b"DATABLK*", len(raw) // 4)
+    raw[block + HEADER.size + 7] += 1  # The length of the block's first value.
+    with pytest.raises(CorruptTableError, match="is not a whole HFile"):
+        HFile(bytes(raw), "file").look_up(keys)
 
 
 # --- damage ---------------------------------------------------------------------------------------
