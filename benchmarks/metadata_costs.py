@@ -26,9 +26,9 @@ WORK: Final = ROOT / ".work" / "metadata_costs"
 LINES: Final = {
     "without": (),
     "files": ("files",),
-    "files, column_stats": ("column_stats",),
-    "the same and record_index": ("column_stats", "record_index"),
-    "the same and bloom_filters": ("column_stats", "record_index", "bloom_filters"),
+    "files, column_stats, partition_stats": ("column_stats", "partition_stats"),
+    "the same and record_index": ("column_stats", "partition_stats", "record_index"),
+    "the same and bloom_filters": ("column_stats", "partition_stats", "record_index", "bloom_filters"),
 }
 _UPSERTS: Final = 3
 _PARTITIONS: Final = 8

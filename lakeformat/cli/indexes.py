@@ -14,7 +14,7 @@ __all__ = ["create", "drop", "show"]
 
 def create(
     path: TablePath,
-    name: Annotated[str, typer.Argument(help="record_index, column_stats, bloom_filters or files.")],
+    name: Annotated[str, typer.Argument(help="record_index, column_stats, partition_stats, bloom_filters or files.")],
     columns: Annotated[str | None, typer.Option(help="Columns of column_stats, commas between them.")] = None,
     as_json: AsJson = False,
     option: OptionPairs = None,

@@ -135,7 +135,8 @@ class Indexing:
         metadata table gets ``files``, too. ``hoodie.metadata.*`` options set the numbers of file groups.
 
         Args:
-            name: ``files``, ``column_stats``, ``bloom_filters`` or ``record_index``.
+            name: ``files``, ``column_stats``, ``partition_stats`` (makes ``column_stats``, too), ``bloom_filters`` or
+                ``record_index``.
             columns: the columns of ``column_stats``; by default the first 32 whose type can have statistics.
 
         Returns:

@@ -19,21 +19,24 @@ from lakeformat.config.metadata_options import MetadataOptions
 from lakeformat.errors import UnsupportedTableError
 from lakeformat.file_system_view.file_groups import Listing, list_files
 from lakeformat.file_system_view.snapshot import FileNames, Snapshot, list_snapshot
-from lakeformat.files.footers import open_base, open_parquet
 from lakeformat.files.slice_reader import read_slice
 from lakeformat.index.stored_keys import read_keys
 from lakeformat.metadata_table.creation import split_rows
 from lakeformat.metadata_table.deltacommit import rows_of_files
-from lakeformat.metadata_table.index_definitions import choose_columns
+from lakeformat.metadata_table.index_definitions import StatisticsForm, choose_columns
 from lakeformat.metadata_table.names import MetadataPartition, file_groups_of
-from lakeformat.metadata_table.new_records import NewFile, filter_rows, statistics_rows
+from lakeformat.metadata_table.new_records import filter_rows, statistics_keys, statistics_rows
+from lakeformat.metadata_table.partition_records import find_unmeasured, indexed_columns, partition_rows
 from lakeformat.metadata_table.parts import no_rows
 from lakeformat.model.files import BaseFile, FileSlice, LogFile
 from lakeformat.model.instant import parse_instant_time
+from lakeformat.model.merge_settings import RecordMergeMode
 from lakeformat.model.record import META_COLUMNS, RECORD_KEY
 from lakeformat.model.table_config import TableConfig
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
+from lakeformat.transaction.new_files import measure_files, read_base
+from lakeformat.transaction.partition_statistics import combines_fields
 
 __all__ = ["FirstContents"]
 
@@ -48,6 +51,7 @@ _RECORD_BYTES: Final = 120
 _BATCH_ROWS: Final = 1 << 18
 _BATCH_BYTES: Final = 64 << 20
 _VERSION_WITH_TYPES: Final = 9
+_VERSION_WITH_PARTITIONS: Final = 8
 
 
 class FirstContents:
@@ -58,11 +62,19 @@ class FirstContents:
 
     Args:
         timeline: the table's active timeline.
+        known: the form of the column statistics that the table has already; None if it has none.
     """
 
-    def __init__(self, store: TimelineStore, config: TableConfig, timeline: Timeline, options: MetadataOptions) -> None:
+    def __init__(
+        self,
+        store: TimelineStore,
+        config: TableConfig,
+        timeline: Timeline,
+        options: MetadataOptions,
+        known: StatisticsForm | None,
+    ) -> None:
         self._store, self._config, self._timeline, self._options = store, config, timeline, options
-        self._storage = store.storage
+        self._storage, self._form = store.storage, known
 
     def of(self, partition: MetadataPartition) -> Iterable[pa.Table]:
         """Return the records of each file group of a partition.
@@ -75,19 +87,19 @@ class FirstContents:
             case MetadataPartition.FILES:
                 return [rows_of_files(self._list_files())]
             case MetadataPartition.COLUMN_STATS:
-                return split_rows(self._read_statistics(), options.statistics_groups)
+                return split_rows(self._statistics, options.statistics_groups)
+            case MetadataPartition.PARTITION_STATS:
+                return split_rows(self._read_partition_statistics(), options.partition_groups)
             case MetadataPartition.BLOOM_FILTERS:
                 return split_rows(self._read_filters(), options.filter_groups)
             case MetadataPartition.RECORD_INDEX:
                 return self._read_places()
-        raise UnsupportedTableError(
-            f"{partition.value} of the metadata table of {self._storage.location} is not made by lakeformat; let Hudi "
-            "make it"
-        )
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
-        """Return the columns that new column statistics have."""
+        """Return the columns that statistics have."""
+        if self._form is not None:
+            return self._form.columns
         schema = self._snapshot.columns(self._storage.location)
         return choose_columns(schema, self._options.columns, self._options.most_columns, self._config.version)
 
@@ -120,38 +132,63 @@ class FirstContents:
             for file in files:
                 yield file.partition_path, file.path.rpartition("/")[2], file.size_bytes
 
-    # --- column statistics and bloom filters ----------------------------------------------------------
+    # --- statistics and bloom filters -----------------------------------------------------------------
 
-    def _read_footers(self, floats: Sequence[str] = ()) -> Iterator[list[NewFile]]:
-        """Yield the footers of the base files in portions. Look for NaN in the float columns."""
-        bases, read = self._listing.bases, partial(self._read_footer, floats=floats)
-        for start in range(0, len(bases), _FOOTERS):
-            yield list(run_all(read, bases[start : start + _FOOTERS], threads=_THREADS))
+    @property
+    def _stores_types(self) -> bool:
+        return self._config.version >= _VERSION_WITH_TYPES if self._form is None else self._form.stores_types
 
-    def _read_footer(self, file: BaseFile, floats: Sequence[str]) -> NewFile:
-        with open_base(self._storage, file) as source:
-            parquet = open_parquet(source, file.path)
-            names = set(parquet.schema_arrow.names)
-            there = [name for name in floats if name in names]
-            rows = parquet.read(there) if there else pa.table({})
-            free = [name for name in there if not pc.any(pc.is_nan(rows[name])).as_py()]
-            return NewFile(file, parquet.metadata, frozenset(free))
-
-    def _read_statistics(self) -> pa.Table:
+    @cached_property
+    def _stored_schema(self) -> pa.Schema:
         schema = self._snapshot.columns(self._storage.location)
-        stored = pa.schema([*((name, pa.string()) for name in META_COLUMNS), *schema])
-        floats = [f.name for f in schema if pa.types.is_floating(f.type) and f.name in self.columns]
-        stores_types = self._config.version >= _VERSION_WITH_TYPES
-        found = [
-            statistics_rows(files, self.columns, stored, stores_types=stores_types)
-            for files in self._read_footers(floats)
-        ]
-        tables = [no_rows(MetadataPartition.COLUMN_STATS), *(each for each in found if each is not None)]
+        return pa.schema([*((name, pa.string()) for name in META_COLUMNS), *schema])
+
+    def _measure(self, files: Sequence[BaseFile | LogFile]) -> pa.Table:
+        """Return the statistics of files. Files whose bounds are not all known have none."""
+        tables = [no_rows(MetadataPartition.COLUMN_STATS)]
+        for start in range(0, len(files), _FOOTERS):
+            portion = files[start : start + _FOOTERS]
+            measured = measure_files(self._storage, portion, self.columns, self._stored_schema)
+            rows = measured and statistics_rows(
+                measured, self.columns, self._stored_schema, stores_types=self._stores_types
+            )
+            tables += [rows] if rows else []
         return pa.concat_tables(tables, promote_options="default")
+
+    @cached_property
+    def _statistics(self) -> pa.Table:
+        """Return the statistics of all files; of log files only if no reader joins fields of several versions."""
+        listing = self._listing
+        return self._measure([*listing.bases, *(() if combines_fields(self._config) else listing.logs)])
+
+    def _read_partition_statistics(self) -> pa.Table:
+        live = [file for piece in self._snapshot.each_slice() for file in piece.files]
+        has_logs = any(isinstance(file, LogFile) for file in live)
+        types = indexed_columns(self.columns, self._stored_schema, stores_types=self._stores_types)
+        known = self._measure(live) if has_logs and combines_fields(self._config) else self._statistics
+        names = [(file.partition_path, str(file.name)) for file in live]
+        known = known.filter(pc.is_in(known["key"], value_set=statistics_keys(names, list(types))))
+        lacking = find_unmeasured(names, known, types)
+        config = self._config
+        is_custom = has_logs and config.merge_settings.mode is RecordMergeMode.CUSTOM
+        can_have = config.partition_fields and config.version >= _VERSION_WITH_PARTITIONS and self._storage.has_lock
+        if lacking or is_custom or not can_have:
+            why = f"the bounds of {'/'.join(lacking[0])} are not known" if lacking else "its settings do not allow it"
+            raise UnsupportedTableError(
+                f"partition_stats of the metadata table of {self._storage.location} cannot be made: {why}; they need a "
+                "partitioned table of version 8 or 9 on storage with locks, no custom merging, and bounds of all files"
+            )
+        partitions = sorted({path for path, _ in names})
+        if not partitions:
+            return no_rows(MetadataPartition.PARTITION_STATS)
+        return partition_rows(partitions, known, types, stores_types=self._stores_types)
 
     def _read_filters(self) -> pa.Table:
         newest = self._timeline.newest_time or ""
-        found = [filter_rows(files, newest) for files in self._read_footers()]
+        bases = self._listing.bases
+        portions = (bases[start : start + _FOOTERS] for start in range(0, len(bases), _FOOTERS))
+        read = partial(read_base, self._storage)
+        found = [filter_rows(list(run_all(read, each, threads=_THREADS)), newest) for each in portions]
         if any(each is None for each in found):
             raise UnsupportedTableError(
                 f"{self._storage.location} has base files without a bloom filter, so bloom_filters of the metadata "

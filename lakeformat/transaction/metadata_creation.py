@@ -21,7 +21,12 @@ from lakeformat.config.metadata_options import MetadataOptions
 from lakeformat.errors import CorruptTableError, LakeformatError, UnsupportedTableError, WriteConflictError
 from lakeformat.locks import lock_table
 from lakeformat.metadata_table.creation import begin_metadata_table, make_partition
-from lakeformat.metadata_table.index_definitions import INDEX_DEFINITIONS, add_definitions, remove_definitions
+from lakeformat.metadata_table.index_definitions import (
+    INDEX_DEFINITIONS,
+    add_definitions,
+    read_statistics_form,
+    remove_definitions,
+)
 from lakeformat.metadata_table.metadata_table import MetadataTable, open_metadata_table
 from lakeformat.metadata_table.names import FOLDER, MetadataPartition
 from lakeformat.model.table_config import INDEX_DEFS, METADATA_PARTITIONS, PROPERTIES_PATH, TableConfig
@@ -40,6 +45,7 @@ _LOG: Final = logging.getLogger("lakeformat.write")
 MADE_PARTITIONS: Final = (
     MetadataPartition.FILES,
     MetadataPartition.COLUMN_STATS,
+    MetadataPartition.PARTITION_STATS,
     MetadataPartition.BLOOM_FILTERS,
     MetadataPartition.RECORD_INDEX,
 )
@@ -60,8 +66,10 @@ def make_missing_partitions(
         timeline: the newest timeline.
     """
     storage, lock = store.storage, settings.lock
-    wanted = frozenset(settings.metadata.names) & {each.value for each in MADE_PARTITIONS}
-    if wanted <= frozenset(store.known_config.metadata_partitions):
+    wanted, config = frozenset(settings.metadata.names), store.known_config
+    if config.version < _HAS_TIMES or not (config.partition_fields and storage.has_lock):
+        wanted -= {MetadataPartition.PARTITION_STATS.value}
+    if wanted <= frozenset(config.metadata_partitions):
         return
     if timeline.pending:
         _LOG.info(
@@ -110,14 +118,12 @@ def make_partitions(
         version = None if storage.has_lock else storage.read_versioned(PROPERTIES_PATH)[1]
         config = store.config()
     known = () if table is None else table.names
-    missing = [
-        each
-        for each in MADE_PARTITIONS
-        if each.value not in known and (each.value in names or each is MetadataPartition.FILES)
-    ]
+    missing = [each for each in MADE_PARTITIONS if each.value in _with_needed(names) and each.value not in known]
     if not missing:
         return ()
-    contents = FirstContents(store, config, timeline, options)
+    has_statistics = table is not None and table.has(MetadataPartition.COLUMN_STATS)
+    form = read_statistics_form(table) if table is not None and has_statistics else None
+    contents = FirstContents(store, config, timeline, options, form)
     is_new = table is None
     table = begin_metadata_table(storage, config, timeline) if table is None else table
     made = tuple(each.value for each in missing)
@@ -139,6 +145,13 @@ def make_partitions(
     store.config()  # So that the next write of this process knows it.
     _LOG.info("made %s of the metadata table of %s", ", ".join(made), storage.location)
     return made
+
+
+def _with_needed(names: Collection[str]) -> frozenset[str]:
+    """Return the names with those of the partitions that they need."""
+    needs_statistics = MetadataPartition.PARTITION_STATS.value in names
+    needed = [MetadataPartition.FILES, *([MetadataPartition.COLUMN_STATS] if needs_statistics else [])]
+    return frozenset({*names, *(each.value for each in needed)})
 
 
 def _check(store: TimelineStore, config: TableConfig, timeline: Timeline, lock: LockSettings) -> None:

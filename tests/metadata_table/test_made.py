@@ -129,6 +129,35 @@ def test_records_equal_those_of_hudi_for_the_same_files(name: str, tmp_path: Pat
     assert_kept(path)
 
 
+def partition_bounds(path: Path, schema: pa.Schema) -> dict[str, Any]:
+    """Return counts and bounds of each partition and column. Hudi has false as the bounds of empty boolean columns."""
+    stats, found = opened(path).partition_stats(), {}
+    for column in stats["column_name"].unique().to_pylist():
+        rows = stats.filter(pc.equal(stats["column_name"], column))
+        data_type = pa.string() if column.startswith("_") else schema.field(column).type
+        bounds = zip(*(bound.to_pylist() for bound in typed_bounds(rows, data_type)), strict=True)
+        for row, pair in zip(rows.to_pylist(), bounds, strict=True):
+            is_empty = row["nulls"] == row["values"]
+            found[row["key"]] = row["values"], row["nulls"], row["is_tight"], (None, None) if is_empty else pair
+    return found
+
+
+@pytest.mark.parametrize("name", ["v8_cow_clustered", "v9_cow_delete_partition"])
+def test_statistics_of_partitions_equal_those_of_hudi(name: str, tmp_path: Path) -> None:
+    path = unpack(f"hudi_metadata/{name}", tmp_path)
+    table = lakeformat.open(path)
+    live = {piece.group.partition_path for piece in table.snapshot().each_slice()}
+    expected = partition_bounds(path, table.schema)
+    table.drop_index("files")
+    table.create_index("partition_stats")
+    assert [index.name for index in table.indexes()] == ["column_stats", "files", "partition_stats"]
+    found = partition_bounds(path, table.schema)
+    assert found.items() <= expected.items()
+    assert set(opened(path).partition_stats()["partition_path"].to_pylist()) == live
+    table.upsert(changed(table.to_arrow().slice(0, 3)))
+    assert "partition_stats" in opened(path).names
+
+
 def test_indexes_are_made_and_dropped_one_by_one(tmp_path: Path) -> None:
     rows, table = rows_and_new_table(9, "COPY_ON_WRITE", tmp_path)
     table.upsert(rows)
