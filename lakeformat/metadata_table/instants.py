@@ -49,6 +49,7 @@ class MetadataInstants:
         has_completion_times: Whether the timeline has layout 2.
         applied: Times of the completed deltacommits, without those that fill a new partition.
         filled: Times of the completed deltacommits that fill a new partition.
+        compacted: Time of the newest completed compaction; "" if there is none. From it on the table archives nothing.
     """
 
     completions: Mapping[str, str]
@@ -58,6 +59,7 @@ class MetadataInstants:
     has_completion_times: bool
     applied: frozenset[str] = frozenset()
     filled: frozenset[str] = frozenset()
+    compacted: str = ""
 
     @classmethod
     def of_file_names(cls, names: Iterable[str], table: Timeline, version: int) -> MetadataInstants:
@@ -72,6 +74,7 @@ class MetadataInstants:
         completions: dict[str, str] = {}
         applied: set[str] = set()
         filled: set[str] = set()
+        compacted = ""
         for name in names:
             found = _NAME.fullmatch(name)
             if found is None:
@@ -81,6 +84,8 @@ class MetadataInstants:
                 completions[found["time"]] = found["end"] or found["time"]
                 if found["action"] == Action.DELTA_COMMIT.value:
                     (filled if _is_first(found["time"]) else applied).add(found["time"])
+                elif found["action"] == Action.COMMIT.value:
+                    compacted = max(compacted, found["time"])
         pending = {instant.time for instant in table.pending}
         if has_completion_times:
             counted = completions.keys() - pending
@@ -96,6 +101,7 @@ class MetadataInstants:
             has_completion_times,
             frozenset(applied),
             frozenset(filled),
+            compacted,
         )
 
     def find_lacking(self, table: Timeline) -> str | None:
@@ -117,14 +123,16 @@ class MetadataInstants:
     def find_unknown(self, table: Timeline) -> str | None:
         """Return the time of a deltacommit whose instant is missing in the table; None if there is none.
 
-        Instants that the table has archived are not compared. An instant that is later than the timeline that was
-        loaded may have begun since then.
+        Instants that the table may have archived are not compared: it archives cleans and rollbacks that are newer than
+        its oldest commit, but nothing since the last compaction of the metadata table. An instant that is later than
+        the timeline that was loaded may have begun since then.
         """
         oldest, newest = table.oldest_write, table.newest_time
         if oldest is None or newest is None:
             return None
         unknown = self.applied - table.taken_times
-        return min((time for time in unknown if oldest <= time < newest), default=None)
+        first = max(oldest, self.compacted)
+        return min((time for time in unknown if first <= time < newest), default=None)
 
     def has_base(self, instant_time: str) -> bool:
         """Tell whether base files of this instant are valid: it is completed, or archived."""

@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Final
 
 from lakeformat.codec import properties
-from lakeformat.errors import CorruptTableError, UnsupportedTableError
+from lakeformat.errors import CorruptTableError, UnsupportedTableError, WriteConflictError
 from lakeformat.metadata_table.compaction import (
     compact,
     find_planned,
@@ -136,10 +136,16 @@ def add_undo(
 
 
 def _open_whole(store: TimelineStore, config: TableConfig, timeline: Timeline) -> MetadataTable:
-    """Open the metadata table. Raise `CorruptTableError` if it does not list files."""
+    """Open the metadata table. Raise `CorruptTableError` if it does not list files, or lacks a commit of the table."""
     table = open_metadata_table(store.storage, config, timeline)
     if table is None:
         raise CorruptTableError("its partition files is missing or not complete")
+    lacking, unknown = table.instants.find_lacking(timeline), None
+    if store.storage.has_lock:  # Else a slow writer may have added one, which the next writer removes.
+        unknown = table.instants.find_unknown(timeline)
+    if lacking or unknown:
+        text = f"it lacks instant {lacking} of the table" if lacking else f"the table does not have its {unknown}"
+        raise CorruptTableError(text)
     return table
 
 
@@ -151,11 +157,22 @@ def _without_lost(store: TimelineStore, clock: Clock, table: MetadataTable, lost
 
 
 def _write(table: MetadataTable, instant_time: str, changes: MetadataChanges, clock: Clock) -> None:
-    """Write a deltacommit, unless it is there already."""
-    if instant_time not in table.instants.completions:
-        if instant_time in table.instants.times:
-            remove_deltacommit(table, instant_time)  # An earlier try has died.
+    """Write a deltacommit, unless it is there already.
+
+    Raises:
+        WriteConflictError: another process writes it, because it took this one for dead.
+    """
+    if instant_time in table.instants.completions:
+        return
+    if instant_time in table.instants.times:
+        remove_deltacommit(table, instant_time)  # An earlier try has died.
+    try:
         write_deltacommit(table, instant_time, changes, clock)
+    except FileExistsError as error:
+        raise WriteConflictError(
+            f"another process writes {instant_time} of the metadata table of {table.storage.location} ({error}); run "
+            "this again"
+        ) from None
 
 
 def _drop_damaged(store: TimelineStore, clock: Clock, instant_time: str, error: Exception) -> None:

@@ -10,10 +10,14 @@ import pyarrow.compute as pc
 import pytest
 
 import lakeformat
+from lakeformat.errors import WriteConflictError
 from lakeformat.metadata_table.compaction import last_compaction
-from lakeformat.metadata_table.names import MetadataPartition
+from lakeformat.metadata_table.names import FOLDER, MetadataPartition
+from lakeformat.storage import LocalStorage
 from tests.helpers import hudi_rs
+from tests.helpers.faulty import Call, FaultyStorage, once
 from tests.helpers.fixture_tables import unpack
+from tests.helpers.flights import open_at
 from tests.metadata_table.test_fixtures import open_table
 from tests.metadata_table.test_kept import LAYOUTS, TABLES, assert_kept, changed, rows_of
 
@@ -144,3 +148,19 @@ def test_nothing_is_dropped_by_a_restore_or_rollback(tmp_path: Path, caplog: pyt
     metadata = open_table(path)
     assert metadata is not None
     assert set(pc.unique(metadata.files()["partition_path"]).to_pylist()) == set(table.snapshot().slices)
+
+
+def test_rollback_whose_deltacommit_another_process_writes_is_a_conflict(tmp_path: Path) -> None:
+    path = unpack("hudi_metadata/v9_mor_compacted", tmp_path)
+    storage = LocalStorage(str(path))
+    rows = lakeformat.open(path).to_arrow()
+    lakeformat.open(path).upsert(changed(rows.slice(0, 2)))
+
+    def is_requested(call: Call) -> bool:
+        return call.name == "create" and FOLDER in call.path and call.path.endswith(".deltacommit.requested")
+
+    meeting = FaultyStorage(storage, meanwhile=once(is_requested, lambda call: storage.create(call.path, b"")))
+    with pytest.raises(WriteConflictError, match="another process writes"):
+        open_at(meeting, "writer").rollback()
+    open_at(storage, "next").upsert(changed(rows.slice(3, 2)))
+    assert_kept(path)

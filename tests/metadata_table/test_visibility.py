@@ -16,6 +16,7 @@ from lakeformat.metadata_table.names import BaseName, LogName
 from lakeformat.storage import open_storage
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
+from lakeformat.timeline.timeline_layout import LAYOUT_2
 from tests.helpers.fixture_tables import unpack
 
 V9 = "hudi_metadata/v9_cow_delete_partition"
@@ -198,3 +199,14 @@ def test_names_after_a_partition_was_added_are_read() -> None:
     found = MetadataInstants.of_file_names(names, Timeline(()), 6)
     assert found.has_base("20261126071619147010001")
     assert (found.filled, found.applied) == ({"20261126071619147010"}, {"20261126071619147"})
+
+
+def test_clean_that_the_table_has_archived_is_not_unknown() -> None:
+    """The table archives cleans that are newer than its oldest commit, if the metadata table has merged them."""
+    times = {number: f"202611240000{number:02}000" for number in range(10)}
+    commits = [f"{times[number]}_{times[number + 1]}.commit" for number in (1, 7, 8)]
+    table = Timeline.of_file_names(commits, None, LAYOUT_2)
+    names = [f"{times[number]}_{times[number + 1]}.deltacommit" for number in (1, 3, 7, 8)]
+    assert MetadataInstants.of_file_names(names, table, 9).find_unknown(table) == times[3]
+    names.append(f"{times[5]}_{times[6]}.commit")
+    assert MetadataInstants.of_file_names(names, table, 9).find_unknown(table) is None

@@ -26,9 +26,11 @@ from lakeformat.errors import (
     WriteConflictError,
 )
 from lakeformat.locks import lease
+from lakeformat.metadata_table.names import FOLDER
 from lakeformat.model.files import PARTITION_MARKER
 from lakeformat.model.instant import COMMIT_ACTIONS, State
 from lakeformat.model.instant import Action as TimelineAction
+from lakeformat.model.table_config import METADATA_PARTITIONS, PROPERTIES_PATH
 from lakeformat.storage.port import HOODIE, OWN
 from lakeformat.table import Table
 from lakeformat.timeline.timeline_layout import LAYOUT_1, LAYOUT_2
@@ -36,6 +38,8 @@ from lakeformat.timeline.void_commits import is_void
 from lakeformat.transaction import claims, decisions
 from lakeformat.transaction.claims import HEARTBEATS
 from lakeformat.write.intake import create_table
+from tests.helpers.hudi_view import find_disagreements, open_hudi_view
+from tests.helpers.new_metadata_table import make_metadata_table
 from tests.simulation.history import Action, Anomaly, Commit, History, Operation, Outcome, Read, find_anomalies
 from tests.simulation.scheduler import Client, Killed, Scheduler, SimulatedThreads
 from tests.simulation.storage import Bucket, Faults, Mutation, SimClock, SimIds, SimStorage
@@ -64,6 +68,7 @@ class Plan:
         options: the options of the table.
         verbs: the names of the writers' methods of `_Writer`, with their weights.
         walls: names of guarantees of the storage that are switched off.
+        has_metadata_table: whether the table has a metadata table, and a reader that lists files by Hudi's rules.
         inside_bytes: maximum size of a decided file inside the state file.
     """
 
@@ -76,6 +81,7 @@ class Plan:
     faults: Faults
     walls: frozenset[str] = frozenset()
     inside_bytes: int = decisions._INSIDE_BYTES
+    has_metadata_table: bool = False
 
 
 _COPY_ON_WRITE: Final = {"append": 12, "upsert": 5, "insert": 3, "delete": 1, "clean": 1, "archive": 1}
@@ -106,6 +112,7 @@ def make_plan(seed: int, **changes: Any) -> Plan:
         "seed": seed, "options": options, "writers": draw.choice((2, 3, 3, 4)), "rounds": draw.choice((3, 4, 5)),
         "readers": 1, "verbs": verbs, "faults": faults,
         "inside_bytes": draw.choice((0, *[decisions._INSIDE_BYTES] * 3)),
+        "has_metadata_table": draw.random() < 0.5,
     }  # fmt: skip
     return Plan(**{**plan, **changes})
 
@@ -120,6 +127,8 @@ class Run:
         leftovers: files that should not be there at the end.
         crashes: errors that no client should get.
         errors: text of each error that a client got, with the name of its operation.
+        disagreements: what the metadata table says that is not so, at the end.
+        keeps_metadata_table: whether the table has its metadata table at the end.
     """
 
     plan: Plan
@@ -129,6 +138,8 @@ class Run:
     leftovers: list[str] = field(default_factory=list)
     crashes: list[BaseException] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
+    disagreements: list[str] = field(default_factory=list)
+    keeps_metadata_table: bool = False
 
     @property
     def digest(self) -> str:
@@ -138,7 +149,8 @@ class Run:
     def problems(self) -> list[str]:
         """Return all that is wrong, as text."""
         crashes = (f"{type(error).__name__}: {error}" for error in self.crashes)
-        return [*map(str, self.anomalies), *crashes, *(f"left over: {path}" for path in self.leftovers)]
+        left = (f"left over: {path}" for path in self.leftovers)
+        return [*map(str, self.anomalies), *crashes, *self.disagreements, *left]
 
 
 # --- the clients ------------------------------------------------------------------------------------------
@@ -154,6 +166,7 @@ class _World:
     operations: list[Operation] = field(default_factory=list)
     reads: list[Read] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
+    disagreements: list[str] = field(default_factory=list)
     busy: int = 0
 
     def open(self, client: Client, **more: Any) -> Table:
@@ -173,9 +186,9 @@ class _World:
         )
 
     def has_deleted_since(self, position: int) -> bool:
-        """Tell whether a data file was deleted since the journal had this length."""
-        changes = self.bucket.journal[position:]
-        return any(change.kind == "delete" and not change.path.startswith(HOODIE) for change in changes)
+        """Tell whether a data file, or a file of the metadata table, was deleted since the journal had this length."""
+        changes = (change for change in self.bucket.journal[position:] if change.kind == "delete")
+        return any(not change.path.startswith(HOODIE) or change.path.startswith(f"{FOLDER}/") for change in changes)
 
 
 class _Writer:
@@ -335,8 +348,21 @@ def _read(world: _World, table: Table, reader: str) -> None:
     world.reads.append(Read(reader, began, world.scheduler.now, pairs))
 
 
-def _start_reader(world: _World, number: int) -> None:
-    client = Client(f"r{number}", has_faults=False)
+def _read_as_hudi(world: _World, table: Table, reader: str) -> None:
+    """Read a copy-on-write table as a reader that lists files from the metadata table by Hudi's rules alone.
+
+    It would see each step of an undo, and what a slow writer adds to the metadata table after its undo until the next
+    writer removes it. So it does not read then.
+    """
+    began, view = world.scheduler.now, open_hudi_view(table)
+    if view is not None and not view.is_undoing and not view.has_late_deltacommit:
+        columns = view.rows(["id", "v"]).to_pydict()
+        pairs = tuple(zip(columns["id"], columns["v"], strict=True))
+        world.reads.append(Read(reader, began, world.scheduler.now, pairs))
+
+
+def _start_reader(world: _World, name: str, read: Callable[[_World, Table, str], None]) -> None:
+    client = Client(name, has_faults=False)
 
     def work() -> None:
         table = world.open(client)
@@ -344,8 +370,8 @@ def _start_reader(world: _World, number: int) -> None:
         while world.busy:
             before = len(world.bucket.journal)
             try:
-                _read(world, table, client.name)
-            except LakeformatError as error:
+                read(world, table, client.name)
+            except (LakeformatError, FileNotFoundError) as error:
                 if not world.has_deleted_since(before):
                     raise
                 world.errors.append(f"{client.name}: {type(error).__name__}: {error}")
@@ -377,7 +403,9 @@ def _backend(scheduler: Scheduler, inside_bytes: int) -> Iterator[None]:
 
 
 @functools.cache
-def _template(options: tuple[tuple[str, Any], ...]) -> tuple[dict[str, Any], list[Mutation]]:
+def _template(
+    options: tuple[tuple[str, Any], ...], *, has_metadata_table: bool
+) -> tuple[dict[str, Any], list[Mutation]]:
     """Make a table with a few old commits. Return the objects of its bucket, and its journal."""
     plan = Plan(0, dict(options), 0, 0, 0, {}, Faults())
     world = _World(plan, Scheduler(0), Bucket(Scheduler(0), Faults()))
@@ -386,6 +414,8 @@ def _template(options: tuple[tuple[str, Any], ...]) -> tuple[dict[str, Any], lis
     def work() -> None:
         table = world.open(client, recordkey="id", partitionpath="part")
         create_table(table.context.store, table.options, _SCHEMA, table.context.clock, must_be_new=True)
+        if has_metadata_table:
+            make_metadata_table(table)
         for at in range(6):
             rows = pa.table([list(_BASE), list(_BASE.values()), [f"old{at};"] * len(_BASE)], schema=_SCHEMA)
             table.upsert(rows, extra_metadata={OPERATION_KEY: f"old{at}"})
@@ -402,7 +432,7 @@ def _template(options: tuple[tuple[str, Any], ...]) -> tuple[dict[str, Any], lis
 
 def run(plan: Plan, *, keeps_trace: bool = False) -> Run:
     """Carry out a plan, wait until all is quiet, write once more, and check everything."""
-    objects, journal = _template(tuple(sorted(plan.options.items())))
+    objects, journal = _template(tuple(sorted(plan.options.items())), has_metadata_table=plan.has_metadata_table)
     scheduler = Scheduler(plan.seed)
     scheduler.now = _BEGIN
     bucket = Bucket(scheduler, plan.faults, keeps_trace=keeps_trace)
@@ -414,13 +444,19 @@ def run(plan: Plan, *, keeps_trace: bool = False) -> Run:
         for number in range(plan.writers):
             _Writer(world, number).start(scheduler.random.uniform(0, 3))
         for number in range(plan.readers):
-            _start_reader(world, number)
+            _start_reader(world, f"r{number}", _read)
+        if plan.has_metadata_table and "hoodie.datasource.write.table.type" not in plan.options:
+            _start_reader(world, "hudi", _read_as_hudi)
         scheduler.run()
         scheduler.now += 1000.0
         _finish(world)
     history = make_history(world.bucket, world.operations, world.reads)
     leftovers = list_leftovers(bucket)
-    return Run(plan, bucket, history, find_anomalies(history), leftovers, scheduler.errors, world.errors)
+    keeps = METADATA_PARTITIONS.encode() in bucket.objects[PROPERTIES_PATH].data
+    return Run(
+        plan, bucket, history, find_anomalies(history), leftovers, scheduler.errors, world.errors,
+        world.disagreements, keeps,
+    )  # fmt: skip
 
 
 #: Seconds after which nothing that was written before is young.
@@ -443,10 +479,12 @@ def _finish(world: _World) -> None:
         if table.config.takes_logs:
             table.compact()
         _read(world, table, client.name)
+        world.disagreements += find_disagreements(table)
         world.scheduler.pause(_LATER)
         writer._upsert(table, ["k1"])
         table.archive(min_commits=1, max_commits=2)
         _read(world, table, client.name)
+        world.disagreements += find_disagreements(table)
         table.repair(keep=False)
         _read(world, table, client.name)
 
