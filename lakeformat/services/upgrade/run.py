@@ -35,7 +35,11 @@ from lakeformat.file_system_view.context import TableContext
 from lakeformat.file_system_view.live_files import ListedSlices
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.locks import lock_table
-from lakeformat.metadata_table.index_definitions import read_statistics_form
+from lakeformat.metadata_table.index_definitions import (
+    INDEX_DEFINITIONS,
+    read_statistics_form,
+    remove_definitions,
+)
 from lakeformat.metadata_table.metadata_table import open_metadata_table
 from lakeformat.metadata_table.names import MetadataPartition
 from lakeformat.model.commit import CommitMetadata
@@ -52,7 +56,8 @@ from lakeformat.timeline.timeline_layout import LAYOUT_1, LAYOUT_2, TimelineLayo
 from lakeformat.timeline.void_commits import encode_void, is_void
 from lakeformat.transaction import claims
 from lakeformat.transaction.decisions import Decision, DecisionState, Kind, decide, prepare_removal, read_state
-from lakeformat.transaction.metadata_commits import drop_metadata_table, drop_partitions, write_version
+from lakeformat.transaction.metadata_commits import drop_metadata_table, write_version
+from lakeformat.transaction.metadata_creation import MADE_PARTITIONS, drop_indexes, make_partitions
 from lakeformat.transaction.properties_file import write_properties
 from lakeformat.transaction.rollback import delete_files_of, recover
 from lakeformat.write.plan.table_settings import key_settings
@@ -156,6 +161,7 @@ class VersionSession:
                 f"not {verbs[1]}({to})"
             )
         convert_properties(config, to, key_settings(config, self.options))  # Raise errors before any change.
+        partitions = frozenset(config.metadata_partitions)
         self._prepare(config, to)
         version = self._decide_begin(before)
         try:
@@ -173,6 +179,7 @@ class VersionSession:
         self._decide_end()
         lease.check(_LEASE_SECONDS)
         self._remove_old_layout(self.store.config())
+        self._make_metadata_table(partitions, lease)
         _LOG.info("%s is of table version %d now, and was of %d", self.storage.location, to, before)
         return VersionChange(before, to, files)
 
@@ -243,7 +250,11 @@ class VersionSession:
         if _changes_layout(config.version, to):
             self._check_slices(self.context.snapshot(config=config))
         if _changes_layout(config.version, to) or not self._fit_metadata_table(config, to):
-            self._drop_metadata_table()
+            drop_metadata_table(self.store, self.context.clock)
+            try:  # Version 6 has no definitions; those that are left would say in which form bounds are written.
+                remove_definitions(self.storage, config.metadata_partitions)
+            except CorruptTableError:
+                self.storage.delete(INDEX_DEFINITIONS)
 
     def _fit_metadata_table(self, config: TableConfig, to: int) -> bool:
         """Drop the partitions of the metadata table that the new version does not know. Return False if it is damaged.
@@ -263,15 +274,31 @@ class VersionSession:
         known = _IN_VERSION_8 | (frozenset() if has_types else {MetadataPartition.COLUMN_STATS.value})
         lost = {*config.metadata_partitions, *config.pending_metadata_partitions} - known
         if lost:
-            drop_partitions(self.store, self.context.clock, lost, f"version {to} does not read their form")
+            drop_indexes(self.store, self.context.clock, lost)
         return True
 
-    def _drop_metadata_table(self) -> None:
-        if drop_metadata_table(self.store, self.context.clock):
+    def _make_metadata_table(self, before: frozenset[str], lease: Lease) -> None:
+        """Make the partitions of the metadata table again that were dropped because their form differs.
+
+        If that is not possible, Hudi makes them; a warning says so.
+        """
+        lost = before - frozenset(self.store.config().metadata_partitions)
+        made = lost & {each.value for each in MADE_PARTITIONS}
+        clock, options = self.context.clock, self.options
+        try:
+            if made:
+                make_partitions(self.store, clock, options.metadata, made, options.lock, lease)
+                lost -= made
+            reason = "lakeformat does not make them"
+        except LakeformatError as error:
+            reason = str(error)
+        if lost:
             _LOG.warning(
-                "dropped the metadata table of %s, because it does not fit the new version; Hudi builds it again "
-                "with hoodie.metadata.enable=true",
+                "%s of the metadata table of %s were dropped, because their form differs in the new version (%s): "
+                "Hudi makes them again with hoodie.metadata.enable=true",
+                ", ".join(sorted(lost)),
                 self.storage.location,
+                reason,
             )
 
     def _check_slices(self, snapshot: Snapshot) -> None:
