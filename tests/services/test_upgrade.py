@@ -21,6 +21,7 @@ from tests.helpers.crashing import calls_to_fail
 from tests.helpers.faulty import Crash, Fault, FaultyStorage, Mode, at
 from tests.helpers.fixture_tables import names, unpack
 from tests.helpers.flights import NEXT, Model, Write, copy_of, leftovers, make_template, open_at, rows_of
+from tests.helpers.hudi_view import find_disagreements
 from tests.helpers.tables import a_schema
 
 SCHEMA = a_schema(id="int64", region="string", ts="int64", v="string")
@@ -100,11 +101,12 @@ def test_tables_of_hudi_are_upgraded_and_downgraded(name: str, tmp_path: Path) -
     path = unpack(name, tmp_path)
     table = lakeformat.open(path)
     rows = hudi_rs.rows_by_key(table.to_arrow(meta_columns=True))
-    version = table.config.version
+    version, had = table.config.version, table.config.has_metadata_table
     for to in [9, 8, 6] if version == 6 else [6, 9]:
         move(table, to)
         assert hudi_rs.assert_same_rows(lakeformat.open(path)) == rows
-        assert not table.config.has_metadata_table
+        assert table.config.has_metadata_table is had
+        assert find_disagreements(table) == []
     table.upsert(lakeformat.open(path).to_arrow(meta_columns=False).slice(0, 1))
     hudi_rs.assert_same_rows(table)
 

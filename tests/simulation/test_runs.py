@@ -13,8 +13,8 @@ from tests.simulation.workload import list_late_files, make_plan, run
 _CHUNK = 50
 
 
-def _check(seeds: Iterable[int]) -> None:
-    wrong = {seed: problems for seed in seeds if (problems := run(make_plan(seed)).problems())}
+def _check(seeds: Iterable[int], **changes: object) -> None:
+    wrong = {seed: problems for seed in seeds if (problems := run(make_plan(seed, **changes)).problems())}
     assert not wrong
 
 
@@ -57,6 +57,27 @@ def test_late_data_files_of_undone_commits_are_never_read(version: int, kind: st
     runs = [run(make_plan(seed, options=options, **_LATE)) for seed in seeds]
     assert not {each.plan.seed: problems for each in runs if (problems := each.problems())}
     assert any(list_late_files(each) for each in runs)
+
+
+#: Many undos, which must take back what the commits have recorded in the metadata table.
+_UNDOING: Final = {"append": 3, "upsert": 1, "insert": 2, "clean": 1, "rollback": 2, "restore": 1, "cluster": 1}
+
+
+def test_metadata_table_has_exactly_what_is_committed() -> None:
+    """A reader that lists files from the metadata table by Hudi's rules sees the same rows as all others."""
+    _check(range(3, 5), has_metadata_table=True, verbs=_UNDOING)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(0, 100, _CHUNK))
+def test_metadata_table_of_a_hundred_seeds_has_exactly_what_is_committed(first: int) -> None:
+    _check(range(first, first + _CHUNK), has_metadata_table=True)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("first", range(100, 2100, 100))
+def test_metadata_table_of_two_thousand_seeds_has_exactly_what_is_committed(first: int) -> None:
+    _check(range(first, first + 100), has_metadata_table=True, verbs=_UNDOING)
 
 
 @pytest.mark.slow

@@ -112,7 +112,6 @@ def make_plan(seed: int, **changes: Any) -> Plan:
         "seed": seed, "options": options, "writers": draw.choice((2, 3, 3, 4)), "rounds": draw.choice((3, 4, 5)),
         "readers": 1, "verbs": verbs, "faults": faults,
         "inside_bytes": draw.choice((0, *[decisions._INSIDE_BYTES] * 3)),
-        "has_metadata_table": draw.random() < 0.5,
     }  # fmt: skip
     return Plan(**{**plan, **changes})
 
