@@ -37,12 +37,11 @@ def test_downgrade_from_9_to_8_makes_the_statistics_again(tmp_path: Path, caplog
     keys = open_table(path).record_index()  # type: ignore[union-attr]
     with caplog.at_level(logging.WARNING, "lakeformat"):
         lakeformat.open(path).downgrade(8)
-    (text,) = (record.getMessage() for record in caplog.records)
-    assert text.startswith("partition_stats of the metadata table of ")
+    assert not caplog.records
     after = open_table(path)
     assert after is not None
     assert after.config.version == 8
-    assert set(after.names) == {"bloom_filters", "column_stats", "files", "record_index"}
+    assert set(after.names) >= {"bloom_filters", "column_stats", "files", "record_index"}
     assert not read_statistics_form(after).stores_types
     assert after.record_index() == keys
     table = lakeformat.open(path)
@@ -59,7 +58,7 @@ def test_moving_to_the_other_layout_makes_it_again(name: str, to: int, tmp_path:
     after = open_table(path)
     assert after is not None
     assert after.config.version == to
-    assert set(after.names) == {"bloom_filters", "column_stats", "files", "record_index"}
+    assert set(after.names) >= {"bloom_filters", "column_stats", "files", "record_index"}
     assert rows_of(lakeformat.open(path)) == before
     table = lakeformat.open(path)
     table.upsert(changed(table.to_arrow().slice(0, 2)))

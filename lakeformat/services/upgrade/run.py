@@ -286,9 +286,11 @@ class VersionSession:
         made = lost & {each.value for each in MADE_PARTITIONS}
         clock, options = self.context.clock, self.options
         try:
-            if made:
-                make_partitions(self.store, clock, options.metadata, made, options.lock, lease)
-                lost -= made
+            first = made - {MetadataPartition.PARTITION_STATS.value}  # Not every table can have these.
+            for names in (first, made - first) if made else ():
+                if names:
+                    make_partitions(self.store, clock, options.metadata, names, options.lock, lease)
+                    lost -= names
             reason = "lakeformat does not make them"
         except LakeformatError as error:
             reason = str(error)
