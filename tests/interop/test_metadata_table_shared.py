@@ -68,6 +68,17 @@ def steps(ours: lakeformat.Table) -> list[tuple[str, Callable[[], object]]]:
 
 @pytest.mark.parametrize(("version", "kind"), KINDS)
 def test_both_keep_the_metadata_table(version: int, kind: str, hudi: Hudi, tmp_path: Path) -> None:
+    write_in_turn(15, version, kind, hudi, tmp_path)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(("version", "kind"), KINDS)
+def test_both_keep_the_metadata_table_for_thirty_commits(version: int, kind: str, hudi: Hudi, tmp_path: Path) -> None:
+    write_in_turn(30, version, kind, hudi, tmp_path)
+
+
+def write_in_turn(commits: int, version: int, kind: str, hudi: Hudi, tmp_path: Path) -> None:
+    """Write with lakeformat and Hudi in turn, run services, and compare all readers with a dict after each commit."""
     if version > 6 and hudi.version == "0.15.0":
         pytest.skip("0.15.0 knows version 6 alone")
     path = tmp_path / "t"
@@ -77,7 +88,7 @@ def test_both_keep_the_metadata_table(version: int, kind: str, hudi: Hudi, tmp_p
     ours = lakeformat.open(path)
     model = by_id(rows(0))
     services = steps(ours)
-    for number in range(1, 31):
+    for number in range(1, commits + 1):
         if number % 5 == 0:
             hudi.write(path, rows(number), "upsert", **theirs)
             model |= by_id(rows(number))

@@ -25,7 +25,8 @@ def cut_files(path: Path) -> None:
 
 
 def lose_group(path: Path) -> None:
-    for file in (path / FOLDER / "record_index").glob("*record-index-0001-0_*"):
+    """Remove the first file group. If the last one were gone, nothing would show that there was another."""
+    for file in (path / FOLDER / "record_index").glob("*record-index-0000-0_*"):
         file.unlink()
 
 
