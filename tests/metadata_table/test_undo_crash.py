@@ -24,12 +24,18 @@ UNDOS: dict[str, Callable[[lakeformat.Table], object]] = {
     "restore": lambda table: table.restore(table.history()[2].instant_time),
     "restore_merged": lambda table: table.restore(table.history()[4].instant_time),
 }
+#: Marks of the cases that do not run by night only.
+MARKS: dict[tuple[str, str, Mode], tuple[pytest.MarkDecorator, ...]] = {
+    ("v9_mor_compacted", "rollback", Mode.AFTER): (),
+    ("v6_mor_compacted", "restore_merged", Mode.TORN): (pytest.mark.slow,),
+}
 CASES = [
-    pytest.param(name, undo, mode, marks=() if is_quick else pytest.mark.slow, id=f"{name}-{undo}-{mode.name}")
+    pytest.param(
+        name, undo, mode, marks=MARKS.get((name, undo, mode), (pytest.mark.nightly,)), id=f"{name}-{undo}-{mode.name}"
+    )
     for name in LAYOUTS
     for undo in UNDOS
     for mode in (Mode.AFTER, Mode.TORN)
-    for is_quick in [(name, undo, mode) == ("v9_mor_compacted", "rollback", Mode.AFTER)]
 ]
 
 
