@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from lakeformat.model.files import BaseFile, BaseFileName
+from lakeformat.model.files import BaseFile, BaseFileName, LogFile, LogFileName
 
 __all__ = ["FILES_SCHEMA", "CommitMetadata", "LogsMerged", "WriteStat"]
 
@@ -73,6 +73,12 @@ class WriteStat:
     def base_file(self) -> BaseFile:
         """Return the base file. Raise `CorruptTableError` if the name is not the name of a base file."""
         return BaseFile(self.partition_path, BaseFileName.parse(self.path.rpartition("/")[2]), self.size_bytes)
+
+    @property
+    def log_file(self) -> LogFile | None:
+        """Return the log file; None if the name is not the name of one."""
+        name = LogFileName.match(self.path.rpartition("/")[2])
+        return None if name is None else LogFile(self.partition_path, name, self.size_bytes)
 
 
 @dataclass(frozen=True, slots=True)

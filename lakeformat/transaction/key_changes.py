@@ -18,13 +18,12 @@ from lakeformat.codec.log_blocks import BlockKind
 from lakeformat.concurrency import run_all
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.files.block_content import decode_deletes
-from lakeformat.files.footers import open_base, open_parquet
-from lakeformat.files.log_reader import decode_blocks, read_blocks, read_contents
-from lakeformat.merge.versions import LogDeletes, LogRows
+from lakeformat.files.log_reader import read_blocks, read_contents
+from lakeformat.index.stored_keys import read_keys, read_logged_keys
+from lakeformat.merge.versions import LogDeletes
 from lakeformat.model.commit import CommitMetadata, WriteStat
-from lakeformat.model.files import BaseFile, FileGroupId, FileSlice, LogFile, LogFileName
+from lakeformat.model.files import BaseFile, FileGroupId, FileSlice, LogFile
 from lakeformat.model.operation import Operation
-from lakeformat.model.record import RECORD_KEY
 from lakeformat.storage.port import Storage
 
 __all__ = ["KeyChanges", "find_key_changes"]
@@ -32,7 +31,6 @@ __all__ = ["KeyChanges", "find_key_changes"]
 #: Maximum number of files whose keys are read at once.
 _THREADS: Final = 8
 _NO_KEYS: Final = pa.nulls(0, pa.string())
-_DATA_KINDS: Final = frozenset({BlockKind.AVRO_DATA, BlockKind.PARQUET_DATA})
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +65,7 @@ class _Compared:
 class _SliceKeys:
     """The keys of a file slice: in its base file, in data blocks and in delete blocks of its log files.
 
-    Blocks that were rolled back are included.
+    Blocks that were rolled back may be included.
     """
 
     base: pa.Array
@@ -160,7 +158,8 @@ def _compare_base(storage: Storage, stat: WriteStat, old: FileSlice | None) -> _
 
 def _compare_log(storage: Storage, stat: WriteStat, old: FileSlice | None) -> _Compared:
     """Compare a log file with the slice that it is appended to. If it inserts rows, all its rows count as new."""
-    log = _log_file(stat)
+    log = stat.log_file
+    assert log is not None  # noqa: S101  Files are base files or log files.
     before = _read_deletes(storage, old.logs) if old is not None else _NO_KEYS
     deleted = pa.concat_arrays([_NO_KEYS, *_sure_deletes(storage, log)]) if stat.num_deletes else _NO_KEYS
     added = _NO_KEYS
@@ -177,18 +176,14 @@ def _read_slice(storage: Storage, piece: FileSlice) -> _SliceKeys:
 
 
 def _read_base(storage: Storage, base: BaseFile) -> pa.Array:
-    with open_base(storage, base) as source:
-        column = open_parquet(source, base.path).read([RECORD_KEY])[RECORD_KEY]
-    keys: pa.Array = column.cast(pa.string()).combine_chunks()
-    return keys
+    return pa.concat_arrays([_NO_KEYS, *read_keys(storage, base).keys.chunks])
 
 
 def _read_logged(storage: Storage, logs: Sequence[LogFile]) -> pa.Array:
     """Return the keys of the data blocks."""
-    blocks = [block for log in logs for block in read_blocks(storage, log) if block.kind in _DATA_KINDS]
-    parts = decode_blocks(storage, blocks, columns=[RECORD_KEY])
-    found = [part.rows[RECORD_KEY].cast(pa.string()) for part in parts if isinstance(part, LogRows)]
-    return pa.concat_arrays([_NO_KEYS, *(chunk for column in found for chunk in column.chunks)])
+    return pa.concat_arrays(
+        [_NO_KEYS, *(chunk for log in logs for chunk in read_logged_keys(storage, log).keys.chunks)]
+    )
 
 
 def _read_deletes(storage: Storage, logs: Sequence[LogFile]) -> pa.Array:
@@ -209,9 +204,3 @@ def _each_deletes(storage: Storage, log: LogFile) -> Iterator[LogDeletes]:
     blocks = [block for block in read_blocks(storage, log) if block.kind is BlockKind.DELETE]
     for block, content in read_contents(storage, blocks):
         yield decode_deletes(block, content)
-
-
-def _log_file(stat: WriteStat) -> LogFile:
-    name = LogFileName.match(stat.path.rpartition("/")[2])
-    assert name is not None  # noqa: S101  Files are base files or log files.
-    return LogFile(stat.partition_path, name, stat.size_bytes)

@@ -23,7 +23,6 @@ from lakeformat.metadata_table.new_records import (
     statistics_rows,
 )
 from lakeformat.model.commit import CommitMetadata, WriteStat
-from lakeformat.model.files import LogFile, LogFileName
 from lakeformat.model.instant import parse_instant_time
 from lakeformat.model.record import META_COLUMNS
 from lakeformat.model.table_config import TableConfig
@@ -166,12 +165,8 @@ def _read_logs(table: MetadataTable, outcome: Outcome, form: StatisticsForm) -> 
     floats = _floats_of(outcome, form)
 
     def read(file: WrittenFile) -> MeasuredFile | None:
-        name = LogFileName.match(file.stat.path.rpartition("/")[2])
-        if name is None:
-            return None
-        return read_log(
-            table.storage, LogFile(file.stat.partition_path, name, file.stat.size_bytes), form.columns, floats
-        )
+        log = file.stat.log_file
+        return None if log is None else read_log(table.storage, log, form.columns, floats)
 
     written = [file for file in outcome.written if not file.stat.is_base]
     return [found for found in run_all(read, written, threads=_THREADS) if found is not None]

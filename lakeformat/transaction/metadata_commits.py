@@ -88,8 +88,6 @@ def add_changes(
     timeline = store.load()  # Before the metadata table is opened: see `compact`.
     try:
         table = _open_whole(store, config, timeline)
-        if (lacking := table.instants.find_lacking(timeline)) is not None:
-            raise CorruptTableError(f"it lacks instant {lacking} of the table")
         changes, lost = make_changes(table)
         table = _without_lost(store, clock, table, lost)
         if is_compaction_due(table, _MOST_LOGS):

@@ -28,8 +28,8 @@ from lakeformat.metadata_table.partition_records import (
     partition_rows,
     partition_stats_keys,
 )
-from lakeformat.model.commit import CommitMetadata, WriteStat
-from lakeformat.model.files import BaseFile, FileGroupId, LogFile, LogFileName
+from lakeformat.model.commit import CommitMetadata
+from lakeformat.model.files import BaseFile, FileGroupId, LogFile
 from lakeformat.model.instant import COMMIT_ACTIONS
 from lakeformat.model.merge_settings import RecordMergeMode
 from lakeformat.model.table_config import TableConfig
@@ -170,15 +170,10 @@ def live_after(
     )
     bases = {file.group: file for file in visible_files(listing.bases, timeline, replaced, FileNames(commits))}
     bases |= {stat.base_file.group: stat.base_file for stat in metadata.all_stats() if stat.is_base}
-    own = {log.path: log for log in map(_log_of, metadata.all_stats()) if log is not None}
+    own = {log.path: log for stat in metadata.all_stats() if (log := stat.log_file) is not None}
     logs = [log for log in listing.logs if log.path not in own]
     latest_base = make_latest_base(store, timeline, logs)
     pieces = build_slices(
         bases.values(), [*logs, *own.values()], replaced, lambda log: _ALWAYS if log.path in own else latest_base(log)
     )
     return [file for piece in pieces for file in piece.files]
-
-
-def _log_of(stat: WriteStat) -> LogFile | None:
-    name = LogFileName.match(stat.path.rpartition("/")[2])
-    return None if name is None else LogFile(stat.partition_path, name, stat.size_bytes)

@@ -9,21 +9,13 @@ import pytest
 import lakeformat
 from tests.helpers import hudi_rs
 from tests.helpers.hudi_spark import Hudi
-from tests.interop.test_metadata_table_shared import SCHEMA, THEIRS, assert_skipping_is_right, by_id, rows
+from tests.interop.test_metadata_table_shared import KINDS, SCHEMA, THEIRS, assert_skipping_is_right, by_id, rows
 from tests.metadata_table.test_fixtures import open_table
 
 pytestmark = pytest.mark.interop
 
 OPTIONS = {key: text for key, text in THEIRS.items() if key.startswith("hoodie.metadata.")}
 MADE = {"files", "column_stats", "bloom_filters", "record_index"}
-KINDS = [
-    pytest.param(6, "COPY_ON_WRITE", id="v6-cow", marks=pytest.mark.nightly),
-    pytest.param(6, "MERGE_ON_READ", id="v6-mor"),
-    pytest.param(8, "COPY_ON_WRITE", id="v8-cow", marks=pytest.mark.nightly),
-    pytest.param(8, "MERGE_ON_READ", id="v8-mor", marks=pytest.mark.nightly),
-    pytest.param(9, "COPY_ON_WRITE", id="v9-cow", marks=pytest.mark.nightly),
-    pytest.param(9, "MERGE_ON_READ", id="v9-mor"),
-]
 
 
 def filled(path: Path) -> frozenset[str]:
