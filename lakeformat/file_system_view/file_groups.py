@@ -146,7 +146,7 @@ def check_complete(
     for time, metadata in commits:
         for stat in metadata.all_stats():
             if stat.path.endswith(".parquet") and stat.is_base:
-                group = FileGroupId(stat.partition_path, stat.file_id)
+                group = stat.group
                 promised[group] = max(promised.get(group, ("", "", 0)), (time, stat.path, stat.size_bytes))
     for group, (time, path, size_bytes) in promised.items():
         if group in replaced:
@@ -182,14 +182,14 @@ def find_missing_before(
     with_base = {group for group, time in bases if time not in times}
     with_logs = {file.group for file in listing.logs if file.name.instant_time not in times}
     made = {
-        FileGroupId(stat.partition_path, stat.file_id)
+        stat.group
         for _, metadata in undone
         for stat in metadata.all_stats()
         if stat.prev_commit is None or stat.prev_commit in times
     }
     for instant, metadata in undone:
         for stat in metadata.all_stats():
-            group, before = FileGroupId(stat.partition_path, stat.file_id), stat.prev_commit
+            group, before = stat.group, stat.prev_commit
             if before is None or before in times or BaseFileName.match(stat.path.rpartition("/")[2]) is None:
                 continue
             had_logs_alone = group in with_logs and group not in with_base

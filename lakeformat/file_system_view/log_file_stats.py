@@ -70,7 +70,7 @@ def _make_base_file_test(
     bases: Mapping[FileGroupId, BaseFile], completion_time: Callable[[str], str | None] | None
 ) -> SawBaseFile:
     def saw_base_file(time: str, stat: WriteStat) -> bool:
-        base = bases.get(FileGroupId(stat.partition_path, stat.file_id))
+        base = bases.get(stat.group)
         if base is None or stat.base_name or completion_time is None:
             return base is not None and stat.base_name == str(base.name)
         ended = completion_time(base.name.instant_time)

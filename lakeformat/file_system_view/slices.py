@@ -91,7 +91,7 @@ def check_logs(
             if sizes.get(stat.path, -1) >= stat.size_bytes:
                 continue
             name = LogFileName.match(stat.path.rpartition("/")[2])
-            group = FileGroupId(stat.partition_path, stat.file_id)
+            group = stat.group
             live = of_group.get(group)
             if name is None or name.is_cdc or group in replaced or (live is None and not is_time_travel):
                 continue

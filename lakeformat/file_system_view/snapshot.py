@@ -346,7 +346,7 @@ class _SnapshotRequest:
             return _add_statistics(found, listed.table)
         commits, promised, replaced = self._read_commits(timeline)
         table, groups = visible_table(listed.files, timeline, replaced, FileNames(dict(commits)))
-        named = {FileGroupId(stat.partition_path, stat.file_id) for _, one in promised for stat in one.all_stats()}
+        named = {stat.group for _, one in promised for stat in one.all_stats()}
         written = pc.is_in(groups, pa.array(map(group_text, named), pa.string()))
         check_complete(
             file_objects(table.filter(written)),
@@ -364,12 +364,7 @@ class _SnapshotRequest:
     def _read_commits(self, timeline: Timeline) -> tuple[_Commits, _Commits, frozenset[FileGroupId]]:
         """Read the commits. Return all, those whose files must exist, and the file groups that they replaced."""
         commits = [(instant.time, self.store.read_commit(instant)) for instant in timeline.commits]
-        replaced = frozenset(
-            FileGroupId(partition, file_id)
-            for _, metadata in commits
-            for partition, ids in metadata.replaced.items()
-            for file_id in ids
-        )
+        replaced = frozenset(group for _, metadata in commits for group in metadata.replaced_groups)
         wanted = self.needed_times
         promised = [(time, metadata) for time, metadata in commits if wanted is None or time in wanted]
         return commits, promised, replaced
@@ -445,10 +440,7 @@ class FileNames:
     def __call__(self, time: str) -> Mapping[FileGroupId, str]:
         """Return a mapping of file group to the name of the file that a commit wrote, from the commit's write stats."""
         if time not in self._named:
-            self._named[time] = {
-                FileGroupId(stat.partition_path, stat.file_id): stat.path.rpartition("/")[2]
-                for stat in self._commits[time].all_stats()
-            }
+            self._named[time] = {stat.group: stat.path.rpartition("/")[2] for stat in self._commits[time].all_stats()}
         return self._named[time]
 
 

@@ -37,7 +37,7 @@ from lakeformat.index.port import Ints, Tagged, argsort_keys
 from lakeformat.merge.versions import LogRows
 from lakeformat.model.files import BaseFile, FileSlice, LogFile
 from lakeformat.model.instant import VisibleInstants
-from lakeformat.model.record import META_COLUMNS, RECORD_KEY
+from lakeformat.model.record import COMMIT_TIME, META_COLUMNS, RECORD_KEY
 from lakeformat.storage.port import Storage
 
 __all__ = [
@@ -57,6 +57,8 @@ __all__ = [
     "match_keys",
     "overlapping_groups",
     "read_keys",
+    "read_keys_of_commit",
+    "read_live_keys",
     "read_logged_keys",
     "read_slice_keys",
     "select_one_place",
@@ -168,6 +170,18 @@ def read_keys(
         starts = np.cumsum([0, *rows]).tolist()
         keys = pa.chunked_array([batch.column(0) for batch in batches], pa.string())
         return KeyColumn(keys, size, tuple((starts[at], rows[at]) for at in groups))
+
+
+def read_keys_of_commit(storage: Storage, file: BaseFile, instant_time: str) -> pa.ChunkedArray:
+    """Read the record keys of the rows that a commit itself has written to a base file. Raise as `read_keys`."""
+    location = f"{storage.location}/{file.path}"
+    with storage.open_input(file.path) as source, open_parquet(source, location) as parquet:
+        missing = {RECORD_KEY, COMMIT_TIME} - set(parquet.schema_arrow.names)
+        if missing:
+            raise CorruptTableError(f"{location} has no column {', '.join(sorted(missing))}; restore it from a copy")
+        batches = row_batches(parquet, location, _BATCH_ROWS, columns=[RECORD_KEY, COMMIT_TIME])
+        own = (batch.filter(pc.equal(batch.column(COMMIT_TIME), instant_time)) for batch in batches)
+        return pa.chunked_array([batch.column(RECORD_KEY) for batch in own], pa.string())
 
 
 def match_keys(columns: Sequence[KeyColumn], keys: pa.ChunkedArray) -> list[Ints]:
@@ -349,9 +363,21 @@ def find_deleting_slices(
     found = [at for at, each in enumerate(slices) if any(log.path not in upserting for log in each.logs)]
     if not found:
         return {}
-    meta = [pa.field(name, pa.string()) for name in META_COLUMNS]
-    columns = pa.schema([*meta, *snapshot.columns(storage.location)])
+    columns = _stored_columns(storage, snapshot)
     return {at: DeletingSlice(slices[at], snapshot.merge_rules(slices[at]), columns) for at in found}
+
+
+def _stored_columns(storage: Storage, snapshot: Snapshot) -> pa.Schema:
+    return pa.schema([*((name, pa.string()) for name in META_COLUMNS), *snapshot.columns(storage.location)])
+
+
+def read_live_keys(storage: Storage, snapshot: Snapshot, piece: FileSlice) -> pa.ChunkedArray:
+    """Read the keys of the rows that a slice has. Keys whose row is deleted are left out."""
+    if piece.base is not None and not piece.logs:
+        return read_keys(storage, piece.base).keys
+    merged = DeletingSlice(piece, snapshot.merge_rules(piece), _stored_columns(storage, snapshot))
+    chunks = [chunk for part in _live_keys(storage, merged) for chunk in part.chunks]
+    return pa.chunked_array(chunks, pa.string())
 
 
 def flag_deleted_pairs(

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from lakeformat.model.files import BaseFile, BaseFileName, LogFile, LogFileName
+from lakeformat.model.files import BaseFile, BaseFileName, FileGroupId, LogFile, LogFileName
 
 __all__ = ["FILES_SCHEMA", "CommitMetadata", "LogsMerged", "WriteStat"]
 
@@ -65,6 +65,11 @@ class WriteStat:
     merged: LogsMerged | None = None
 
     @property
+    def group(self) -> FileGroupId:
+        """Return the file group of the file."""
+        return FileGroupId(self.partition_path, self.file_id)
+
+    @property
     def is_base(self) -> bool:
         """Tell whether the file is a base file, not a log file."""
         return BaseFileName.match(self.path.rpartition("/")[2]) is not None
@@ -103,6 +108,12 @@ class CommitMetadata:
         """Yield the write stats of all written files, partition by partition."""
         for stats in self.stats.values():
             yield from stats
+
+    @property
+    def replaced_groups(self) -> Iterator[FileGroupId]:
+        """Yield the file groups that the commit replaces."""
+        for path, ids in self.replaced.items():
+            yield from (FileGroupId(path, file_id) for file_id in ids)
 
     @property
     def schema_text(self) -> str:

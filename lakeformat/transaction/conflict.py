@@ -39,9 +39,7 @@ def conflict_of(location: str, error: Exception) -> Exception:
 
 def list_touched_groups(metadata: CommitMetadata) -> frozenset[FileGroupId]:
     """Return the file groups that a commit wrote or replaced."""
-    written = {FileGroupId(stat.partition_path, stat.file_id) for stat in metadata.all_stats()}
-    replaced = {FileGroupId(partition, id_) for partition, ids in metadata.replaced.items() for id_ in ids}
-    return frozenset(written | replaced)
+    return frozenset((*(stat.group for stat in metadata.all_stats()), *metadata.replaced_groups))
 
 
 def would_be_hidden(stat: WriteStat, time: str, compacted: str, *, by_name: bool) -> bool:
@@ -97,11 +95,7 @@ def _reduce_to_hiding(
         ours: metadata of our commit.
         by_name: whether the instant in a log file's name is that of its slice (timeline layout 1).
     """
-    hidden = {
-        FileGroupId(stat.partition_path, stat.file_id)
-        for stat in ours.all_stats()
-        if would_be_hidden(stat, time, compacted, by_name=by_name)
-    }
+    hidden = {stat.group for stat in ours.all_stats() if would_be_hidden(stat, time, compacted, by_name=by_name)}
     kept = (
         (path, tuple(stat for stat in stats if FileGroupId(path, stat.file_id) in hidden))
         for path, stats in compaction.stats.items()
@@ -153,7 +147,7 @@ def check_opened_slices(stats: Iterable[WriteStat], planned: Mapping[FileGroupId
     """
     for stat in stats:
         name = LogFileName.match(stat.path.rpartition("/")[2])
-        time = planned.get(FileGroupId(stat.partition_path, stat.file_id))
+        time = planned.get(stat.group)
         if name is not None and not name.is_cdc and time is not None and name.instant_time < time:
             raise WriteConflictError(
                 f"compaction {time} was planned for file group {stat.file_id} while this write began; run the write "

@@ -151,4 +151,4 @@ def _read_planned_groups(store: TimelineStore, instant: Instant) -> frozenset[Fi
         stats = store.read_commit(instant).all_stats() if data else ()
     except FileNotFoundError:
         return frozenset()
-    return frozenset(FileGroupId(stat.partition_path, stat.file_id) for stat in stats if stat.file_id)
+    return frozenset(stat.group for stat in stats if stat.file_id)

@@ -229,7 +229,7 @@ def make_proposed_snapshot(
     hidden = {FileGroupId(path, file_id) for path, ids in replaced.items() for file_id in ids}
     slices = {piece.group: piece for piece in snapshot.each_slice() if piece.group not in hidden}
     for stat in stats:
-        group, log = FileGroupId(stat.partition_path, stat.file_id), LogFileName.match(stat.path.rpartition("/")[2])
+        group, log = stat.group, LogFileName.match(stat.path.rpartition("/")[2])
         if log is None:
             slices[group] = FileSlice(group, instant_time, stat.base_file)
         else:

@@ -6,7 +6,7 @@ stay in their file group change nothing. Memory: the keys of the file groups tha
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,18 +19,19 @@ from lakeformat.concurrency import run_all
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.files.block_content import decode_deletes
 from lakeformat.files.log_reader import read_blocks, read_contents
-from lakeformat.index.stored_keys import read_keys, read_logged_keys
+from lakeformat.index.stored_keys import read_keys, read_keys_of_commit, read_logged_keys
 from lakeformat.merge.versions import LogDeletes
 from lakeformat.model.commit import CommitMetadata, WriteStat
 from lakeformat.model.files import BaseFile, FileGroupId, FileSlice, LogFile
 from lakeformat.model.operation import Operation
 from lakeformat.storage.port import Storage
 
-__all__ = ["KeyChanges", "find_key_changes"]
+__all__ = ["KeyChanges", "find_key_changes", "join_places"]
 
 #: Maximum number of files whose keys are read at once.
 _THREADS: Final = 8
 _NO_KEYS: Final = pa.nulls(0, pa.string())
+_PLACE: Final = pa.schema({name: pa.string() for name in ("key", "partition_path", "file_id")})
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +88,11 @@ _NOTHING: Final = _Compared(_NO_KEYS, _NO_KEYS, _NO_KEYS)
 
 
 def find_key_changes(
-    storage: Storage, snapshot: Snapshot, metadata: CommitMetadata, replaced: Mapping[str, Sequence[str]]
+    storage: Storage,
+    snapshot: Snapshot,
+    instant_time: str,
+    metadata: CommitMetadata,
+    replaced: Mapping[str, Sequence[str]],
 ) -> KeyChanges:
     """Compare the files that a commit has written with the ones before.
 
@@ -96,21 +101,22 @@ def find_key_changes(
 
     Args:
         snapshot: the table before the commit.
+        instant_time: the instant time of the commit.
         metadata: the metadata of the commit, with the write stats.
         replaced: maps partition path to the ids of the file groups that the commit replaces.
     """
     stats = list(metadata.all_stats())
     touched = frozenset({stat.file_id for stat in stats}.union(*replaced.values()))
     if metadata.operation == Operation.COMPACT.name:
-        return KeyChanges(_places([]), _NO_KEYS, _NO_KEYS, touched)
+        return KeyChanges(_PLACE.empty_table(), _NO_KEYS, _NO_KEYS, touched)
     before = {piece.group: piece for path in {*metadata.stats, *replaced} for piece in snapshot.slices.get(path, ())}
 
     def compare(stat: WriteStat) -> _Compared:
-        old = before.get(FileGroupId(stat.partition_path, stat.file_id))
-        return _compare_base(storage, stat, old) if stat.is_base else _compare_log(storage, stat, old)
+        old = before.get(stat.group)
+        return _compare_base(storage, instant_time, stat, old) if stat.is_base else _compare_log(storage, stat, old)
 
     found = list(run_all(compare, stats, threads=_THREADS))
-    added = _places([(stat, keys.added) for stat, keys in zip(stats, found, strict=True)])
+    added = join_places((stat.group, keys.added) for stat, keys in zip(stats, found, strict=True))
     gone = [piece for group, piece in before.items() if group.file_id in replaced.get(group.partition_path, ())]
     # A clustering writes all keys that live, but log files may have deleted others.
     if metadata.operation != Operation.CLUSTER.name or any(piece.logs for piece in gone):
@@ -125,30 +131,29 @@ def _minus(keys: pa.Array, others: pa.Array | pa.ChunkedArray) -> pa.Array:
     return keys.filter(pc.invert(pc.is_in(keys, value_set=others)))
 
 
-def _places(found: Sequence[tuple[WriteStat, pa.Array]]) -> pa.Table:
-    """Return the new keys with their places. If a key has several, the last one counts."""
+def join_places(found: Iterable[tuple[FileGroupId, pa.Array]]) -> pa.Table:
+    """Return the keys of file groups with their places. If a key has several, the last one counts.
+
+    The columns are ``key``, ``partition_path`` and ``file_id``, as strings.
+    """
     tables = [
-        pa.table(
-            {
-                "key": keys,
-                "partition_path": pa.repeat(stat.partition_path, len(keys)),
-                "file_id": pa.repeat(stat.file_id, len(keys)),
-            }
-        )
-        for stat, keys in found
+        pa.table([keys, pa.repeat(group.partition_path, len(keys)), pa.repeat(group.file_id, len(keys))], _PLACE)
+        for group, keys in found
         if len(keys)
     ]
-    names = {"key": pa.string(), "partition_path": pa.string(), "file_id": pa.string()}
-    rows = pa.concat_tables([pa.schema(names).empty_table(), *tables]).combine_chunks()
+    rows = pa.concat_tables([_PLACE.empty_table(), *tables]).combine_chunks()
     numbered = rows.append_column("row", pa.array(np.arange(len(rows))))
     last = numbered.group_by("key").aggregate([("row", "max")])["row_max"]
     return rows if len(last) == len(rows) else rows.take(last)
 
 
-def _compare_base(storage: Storage, stat: WriteStat, old: FileSlice | None) -> _Compared:
-    """Compare a base file with the slice before it."""
-    if old is not None and not stat.num_inserts and not stat.num_deletes and not old.logs:
-        return _NOTHING
+def _compare_base(storage: Storage, instant_time: str, stat: WriteStat, old: FileSlice | None) -> _Compared:
+    """Compare a base file with the slice before it. If no row has gone, all rows of the commit count as new."""
+    if old is not None and not stat.num_deletes and not old.logs:
+        if not stat.num_inserts:
+            return _NOTHING
+        written = read_keys_of_commit(storage, stat.base_file, instant_time)
+        return _Compared(_one_array(written), _NO_KEYS, _NO_KEYS)
     new_keys = _read_base(storage, stat.base_file)
     if old is None:
         return _Compared(new_keys, _NO_KEYS, _NO_KEYS)
@@ -176,7 +181,11 @@ def _read_slice(storage: Storage, piece: FileSlice) -> _SliceKeys:
 
 
 def _read_base(storage: Storage, base: BaseFile) -> pa.Array:
-    return pa.concat_arrays([_NO_KEYS, *read_keys(storage, base).keys.chunks])
+    return _one_array(read_keys(storage, base).keys)
+
+
+def _one_array(keys: pa.ChunkedArray) -> pa.Array:
+    return pa.concat_arrays([_NO_KEYS, *keys.chunks])
 
 
 def _read_logged(storage: Storage, logs: Sequence[LogFile]) -> pa.Array:

@@ -113,7 +113,7 @@ def _collect_histories(commits: Iterable[tuple[Instant, CommitMetadata]]) -> dic
     histories: dict[FileGroupId, _History] = {}
     for instant, metadata in commits:
         for stat in metadata.all_stats():
-            history = histories.setdefault(FileGroupId(stat.partition_path, stat.file_id), _History())
+            history = histories.setdefault(stat.group, _History())
             name = LogFileName.match(stat.path.rpartition("/")[2])
             if stat.is_base:
                 history.bases[instant.time] = stat

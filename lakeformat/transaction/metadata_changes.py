@@ -130,7 +130,7 @@ def _find_key_changes(
     """Return the new records of the record index, and the keys to delete; None if they are not known."""
     if config.has_virtual_keys or is_partitioned_index(table):
         return None
-    found = find_key_changes(table.storage, outcome.snapshot, metadata, outcome.replaced_ids)
+    found = find_key_changes(table.storage, outcome.snapshot, instant_time, metadata, outcome.replaced_ids)
     if not fits_log_files(table, _KEYS, found.added["key"]):
         return None
     removed = found.removed

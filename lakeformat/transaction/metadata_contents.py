@@ -19,8 +19,7 @@ from lakeformat.config.metadata_options import MetadataOptions
 from lakeformat.errors import UnsupportedTableError
 from lakeformat.file_system_view.file_groups import Listing, list_files
 from lakeformat.file_system_view.snapshot import FileNames, Snapshot, list_snapshot
-from lakeformat.files.slice_reader import read_slice
-from lakeformat.index.stored_keys import read_keys
+from lakeformat.index.stored_keys import read_live_keys
 from lakeformat.metadata_table.creation import split_rows
 from lakeformat.metadata_table.deltacommit import rows_of_files
 from lakeformat.metadata_table.index_definitions import StatisticsForm, choose_columns
@@ -31,7 +30,7 @@ from lakeformat.metadata_table.parts import no_rows
 from lakeformat.model.files import BaseFile, FileSlice, LogFile
 from lakeformat.model.instant import parse_instant_time
 from lakeformat.model.merge_settings import RecordMergeMode
-from lakeformat.model.record import META_COLUMNS, RECORD_KEY
+from lakeformat.model.record import META_COLUMNS
 from lakeformat.model.table_config import TableConfig
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
@@ -48,8 +47,6 @@ _FOOTERS: Final = 256
 _HUDI_RECORD_BYTES: Final = 48
 #: Bytes of a cell of the record index, without its key.
 _RECORD_BYTES: Final = 120
-_BATCH_ROWS: Final = 1 << 18
-_BATCH_BYTES: Final = 64 << 20
 _VERSION_WITH_TYPES: Final = 9
 _VERSION_WITH_PARTITIONS: Final = 8
 
@@ -206,29 +203,13 @@ class FirstContents:
                 "cannot have a record index"
             )
         slices = list(self._snapshot.each_slice())
-        keys = list(run_all(self._read_keys, slices, threads=_THREADS))
+        keys = list(run_all(partial(read_live_keys, self._storage, self._snapshot), slices, threads=_THREADS))
         groups = self._count_groups(keys)
         sorted_keys = [_sort_by_group(each, groups) for each in keys]
         del keys
         for number in range(groups):
             parts = [(rows.slice(ends[number], ends[number + 1] - ends[number])) for rows, ends in sorted_keys]
             yield self._locate(slices, parts)
-
-    def _read_keys(self, piece: FileSlice) -> pa.ChunkedArray:
-        """Return the keys of the rows that a slice has."""
-        if not piece.logs and piece.base is not None:
-            return read_keys(self._storage, piece.base).keys
-        meta = [pa.field(name, pa.string()) for name in META_COLUMNS]
-        batches = read_slice(
-            self._storage,
-            piece,
-            self._snapshot.merge_rules(piece),
-            pa.schema([*meta, *self._snapshot.columns(self._storage.location)]),
-            [RECORD_KEY],
-            most_rows=_BATCH_ROWS,
-            most_bytes=_BATCH_BYTES,
-        )
-        return pa.chunked_array([batch.column(RECORD_KEY) for batch in batches], pa.string())
 
     def _count_groups(self, keys: Sequence[pa.ChunkedArray]) -> int:
         """Return the number of file groups: Hudi's, or more if the records would be larger than Hudi assumes."""

@@ -18,20 +18,19 @@ import pyarrow.compute as pc
 from lakeformat.concurrency import run_all
 from lakeformat.errors import CorruptTableError, InstantNotAvailableError
 from lakeformat.file_system_view.snapshot import Snapshot, list_snapshot
-from lakeformat.files.slice_reader import read_slice
-from lakeformat.index.stored_keys import read_keys, read_logged_keys
+from lakeformat.index.stored_keys import read_keys, read_live_keys, read_logged_keys
 from lakeformat.metadata_table.compaction import may_have_merged
 from lakeformat.metadata_table.deltacommit import MetadataChanges, fits_log_files
 from lakeformat.metadata_table.index_definitions import is_partitioned_index
 from lakeformat.metadata_table.metadata_table import MetadataTable
 from lakeformat.metadata_table.names import MetadataPartition
-from lakeformat.model.files import BaseFile, BaseFileName, FileGroupId, FileSlice, LogFile, LogFileName, join_path
+from lakeformat.model.files import BaseFile, BaseFileName, FileGroupId, LogFile, LogFileName, join_path
 from lakeformat.model.instant import Instant, State, parse_instant_time
-from lakeformat.model.record import META_COLUMNS, RECORD_KEY
 from lakeformat.model.table_config import TableConfig
 from lakeformat.storage.port import Clock, Storage
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
+from lakeformat.transaction.key_changes import join_places
 from lakeformat.transaction.metadata_commits import add_undo
 from lakeformat.transaction.metadata_deletions import changes_of_deletion
 
@@ -39,8 +38,6 @@ __all__ = ["record_undo"]
 
 #: Maximum number of files whose keys are read at once.
 _THREADS: Final = 8
-_BATCH_ROWS: Final = 1 << 18
-_BATCH_BYTES: Final = 64 << 20
 _NO_KEYS: Final = pa.nulls(0, pa.string())
 _KEYS: Final = MetadataPartition.RECORD_INDEX
 _RANGES: Final = MetadataPartition.PARTITION_STATS
@@ -83,8 +80,7 @@ def _changes_of_undo(
         snapshot = list_snapshot(store, config, without, is_time_travel=True)
     except (CorruptTableError, InstantNotAvailableError):
         return changes, lost | {_KEYS.value}
-    replaced = [store.read_commit(instant).replaced for instant in done]
-    touched = {FileGroupId(path, file_id) for groups in replaced for path, ids in groups.items() for file_id in ids}
+    touched = {group for instant in done for group in store.read_commit(instant).replaced_groups}
     touched |= {FileGroupId(path, file_id) for path, names in files.items() for file_id in _ids_of(names)}
     added = _read_places(store.storage, snapshot, touched)
     if not fits_log_files(table, _KEYS, added["key"]):
@@ -110,25 +106,8 @@ def _read_places(storage: Storage, snapshot: Snapshot, groups: set[FileGroupId])
         for piece in snapshot.slices.get(path, ())
         if piece.group in groups
     ]
-    tables = [pa.schema({name: pa.string() for name in ("key", "partition_path", "file_id")}).empty_table()]
-    for piece, keys in zip(
-        pieces, run_all(partial(_read_live_keys, storage, snapshot), pieces, threads=_THREADS), strict=True
-    ):
-        place = [pa.repeat(text, len(keys)) for text in (piece.group.partition_path, piece.group.file_id)]
-        tables.append(pa.table([keys, *place], names=tables[0].schema.names))
-    found = pa.concat_tables(tables).combine_chunks()
-    first = found.append_column("row", pa.array(range(len(found)), pa.int64())).group_by("key")
-    return found.take(first.aggregate([("row", "min")])["row_min"])
-
-
-def _read_live_keys(storage: Storage, snapshot: Snapshot, piece: FileSlice) -> pa.Array:
-    if piece.base is not None and not piece.logs:
-        return _joined(read_keys(storage, piece.base).keys)
-    meta = [pa.field(name, pa.string()) for name in META_COLUMNS]
-    columns = pa.schema([*meta, *snapshot.columns(storage.location)])
-    rules = snapshot.merge_rules(piece)
-    batches = read_slice(storage, piece, rules, columns, [RECORD_KEY], most_rows=_BATCH_ROWS, most_bytes=_BATCH_BYTES)
-    return _joined(pa.chunked_array([batch.column(RECORD_KEY) for batch in batches], pa.string()))
+    found = run_all(partial(read_live_keys, storage, snapshot), pieces, threads=_THREADS)
+    return join_places((piece.group, _joined(keys)) for piece, keys in zip(pieces, found, strict=True))
 
 
 def _read_old_keys(storage: Storage, files: Mapping[str, Mapping[str, None]]) -> pa.Array:

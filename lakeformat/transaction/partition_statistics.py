@@ -29,7 +29,7 @@ from lakeformat.metadata_table.partition_records import (
     partition_stats_keys,
 )
 from lakeformat.model.commit import CommitMetadata
-from lakeformat.model.files import BaseFile, FileGroupId, LogFile
+from lakeformat.model.files import BaseFile, LogFile
 from lakeformat.model.instant import COMMIT_ACTIONS
 from lakeformat.model.merge_settings import RecordMergeMode
 from lakeformat.model.table_config import TableConfig
@@ -162,12 +162,7 @@ def live_after(
     else:
         listing = list_partitions(store.storage, partitions)
     commits = {instant.time: store.read_commit(instant) for instant in timeline.commits}
-    replaced = frozenset(
-        FileGroupId(path, file_id)
-        for each in (*commits.values(), metadata)
-        for path, ids in each.replaced.items()
-        for file_id in ids
-    )
+    replaced = frozenset(group for each in (*commits.values(), metadata) for group in each.replaced_groups)
     bases = {file.group: file for file in visible_files(listing.bases, timeline, replaced, FileNames(commits))}
     bases |= {stat.base_file.group: stat.base_file for stat in metadata.all_stats() if stat.is_base}
     own = {log.path: log for stat in metadata.all_stats() if (log := stat.log_file) is not None}

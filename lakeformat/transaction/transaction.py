@@ -288,7 +288,7 @@ class Transaction:
         Raises:
             WriteConflictError: a pending clustering is going to rewrite a touched file group.
         """
-        touched = {FileGroupId(one.partition_path, one.file_id) for one in profile.all_stats() if one.file_id}
+        touched = {one.group for one in profile.all_stats() if one.file_id}
         replaced = {piece.group for path in overwritten or () for piece in snapshot.slices.get(path, ())}
         self.check_plans(snapshot.timeline, frozenset(replaced | touched if is_certain else replaced))
         return self.start(commit, profile)
@@ -445,12 +445,8 @@ class Transaction:
         opened = [stat for stat in stats if stat.prev_commit in {None, commit.time}]
         count_rows(self.settings.operation, self.report, stats, len(opened), replaced)
         validate_write(self.context, self.settings, self.hooks, self.report, commit, outcome.schema, stats, replaced)
-        merged = (
-            {FileGroupId(s.partition_path, s.file_id) for s in stats}
-            if not self.settings.operation.allows_appends
-            else set()
-        )
-        merged -= {FileGroupId(s.partition_path, s.file_id) for s in opened}
+        merged = {s.group for s in stats} if not self.settings.operation.allows_appends else set()
+        merged -= {s.group for s in opened}
         hidden = {FileGroupId(partition, id_) for partition, ids in replaced.items() for id_ in ids}
         metadata = make_commit_metadata(self.settings, self.hooks, self.report, outcome, stats, replaced)
         check_new_keys = make_publish_check(outcome, frozenset(stat.partition_path for stat in opened))

@@ -27,10 +27,16 @@ from tests.helpers.flights import grow_old, open_at
 from tests.metadata_table.test_fixtures import open_table
 
 LAYOUTS = ["v6_mor_compacted", "v8_cow_clustered", "v9_mor_compacted"]
-TABLES = [
-    pytest.param(name, marks=() if name.rpartition("/")[2] in LAYOUTS else pytest.mark.slow)
-    for name in names("hudi_metadata")
-]
+#: The same tables for long tests: one of them runs in each test run.
+LONG_LAYOUTS = [*(pytest.param(name, marks=pytest.mark.slow) for name in LAYOUTS[:-1]), LAYOUTS[-1]]
+
+
+def _mark_of(name: str) -> tuple[pytest.MarkDecorator, ...]:
+    table = name.rpartition("/")[2]
+    return (pytest.mark.nightly,) if table not in LAYOUTS else () if table == LAYOUTS[-1] else (pytest.mark.slow,)
+
+
+TABLES = [pytest.param(name, marks=_mark_of(name)) for name in names("hudi_metadata")]
 Rows = dict[str, dict[str, Any]]
 
 
@@ -268,7 +274,7 @@ def test_log_files_of_a_table_with_partial_updates_have_no_statistics(tmp_path: 
     assert rows_of(table) == rows_of(lakeformat.open(path, **{"hoodie.metadata.enable": "false"}))
 
 
-@pytest.mark.parametrize("name", LAYOUTS)
+@pytest.mark.parametrize("name", LONG_LAYOUTS)
 def test_it_is_compacted_and_cleaned_and_lets_the_table_archive(name: str, tmp_path: Path) -> None:
     path = unpack(f"hudi_metadata/{name}", tmp_path)
     short = {"hoodie.cleaner.commits.retained": 1, "hoodie.keep.min.commits": 2, "hoodie.keep.max.commits": 3}
@@ -347,8 +353,8 @@ def changed(rows: pa.Table) -> pa.Table:
     return rows.set_column(rows.schema.get_field_index("ts"), "ts", later)
 
 
-@pytest.mark.parametrize("mode", [pytest.param(Mode.TORN, marks=pytest.mark.slow), Mode.AFTER])
-@pytest.mark.parametrize("name", LAYOUTS)
+@pytest.mark.parametrize("mode", [pytest.param(Mode.TORN, marks=pytest.mark.nightly), Mode.AFTER])
+@pytest.mark.parametrize("name", LONG_LAYOUTS)
 def test_writer_that_dies_at_a_call_for_the_metadata_table_leaves_it_whole(
     name: str, mode: Mode, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:

@@ -24,14 +24,15 @@ UNDOS: dict[str, Callable[[lakeformat.Table], object]] = {
     "restore": lambda table: table.restore(table.history()[2].instant_time),
     "restore_merged": lambda table: table.restore(table.history()[4].instant_time),
 }
-#: Marks of the cases that do not run by night only.
-MARKS: dict[tuple[str, str, Mode], tuple[pytest.MarkDecorator, ...]] = {
-    ("v9_mor_compacted", "rollback", Mode.AFTER): (),
-    ("v6_mor_compacted", "restore_merged", Mode.TORN): (pytest.mark.slow,),
-}
+#: The cases that do not run by night only.
+SHORT = {("v9_mor_compacted", "rollback", Mode.AFTER), ("v6_mor_compacted", "restore_merged", Mode.TORN)}
 CASES = [
     pytest.param(
-        name, undo, mode, marks=MARKS.get((name, undo, mode), (pytest.mark.nightly,)), id=f"{name}-{undo}-{mode.name}"
+        name,
+        undo,
+        mode,
+        marks=pytest.mark.slow if (name, undo, mode) in SHORT else pytest.mark.nightly,
+        id=f"{name}-{undo}-{mode.name}",
     )
     for name in LAYOUTS
     for undo in UNDOS

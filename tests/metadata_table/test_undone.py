@@ -19,7 +19,7 @@ from tests.helpers.faulty import Call, FaultyStorage, once
 from tests.helpers.fixture_tables import unpack
 from tests.helpers.flights import open_at
 from tests.metadata_table.test_fixtures import open_table
-from tests.metadata_table.test_kept import LAYOUTS, TABLES, assert_kept, changed, rows_of
+from tests.metadata_table.test_kept import LAYOUTS, LONG_LAYOUTS, TABLES, assert_kept, changed, rows_of
 
 
 def keys_of(path: Path) -> dict[str, tuple[str, str]]:
@@ -82,8 +82,8 @@ def test_rollback_of_each_kind_of_commit_takes_back_what_it_recorded(name: str, 
     hudi_rs.assert_same_rows(table)
 
 
-@pytest.mark.parametrize("compacts", [False, True], ids=["logs", "compacted"])
-@pytest.mark.parametrize("name", LAYOUTS)
+@pytest.mark.parametrize("compacts", [False, pytest.param(True, marks=pytest.mark.nightly)], ids=["logs", "compacted"])
+@pytest.mark.parametrize("name", LONG_LAYOUTS)
 def test_restore_takes_back_what_was_recorded_since(name: str, compacts: bool, tmp_path: Path) -> None:
     path = unpack(f"hudi_metadata/{name}", tmp_path)
     table = lakeformat.open(path)

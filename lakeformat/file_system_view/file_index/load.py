@@ -313,10 +313,10 @@ def load_index_changes(
         if files is None:
             return None
         tables.append(file_table([(file, None) for file in files], (), bounds_schema(schema)))
-        replaced |= {FileGroupId(path, file_id) for path, ids in metadata.replaced.items() for file_id in ids}
+        replaced |= {*metadata.replaced_groups}
     if others:
         for instant in timeline.commits:
             if instant.time in covered and instant.action is Action.REPLACE_COMMIT:
                 metadata = store.read_commit(instant)
-                replaced |= {FileGroupId(path, file_id) for path, ids in metadata.replaced.items() for file_id in ids}
+                replaced |= {*metadata.replaced_groups}
     return IndexChanges(tuple(tables), replaced_group_keys(replaced))

@@ -277,10 +277,10 @@ class _RangeSlices:
         at = self._order.index(instant)
         before = self._slices(groups, frozenset(i.time for i in self._order[at:]))
         after = self._slices(groups, frozenset(i.time for i in self._order[at + 1 :]))
-        hidden = {FileGroupId(path, id_) for path, ids in metadata.replaced.items() for id_ in ids}
+        hidden = {*metadata.replaced_groups}
         stats: dict[FileGroupId, list[WriteStat]] = {}
         for stat in metadata.all_stats():
-            stats.setdefault(FileGroupId(stat.partition_path, stat.file_id), []).append(stat)
+            stats.setdefault(stat.group, []).append(stat)
         for group in groups:
             if group in hidden:
                 old = before.part(group)
@@ -398,6 +398,4 @@ def _find_bucket(file_id: str) -> int | None:
 
 def _touched_groups(metadata: CommitMetadata) -> tuple[FileGroupId, ...]:
     """Return the file groups that a commit wrote or replaced, including those for which it wrote only CDC log files."""
-    written = {FileGroupId(stat.partition_path, stat.file_id) for stat in metadata.all_stats()}
-    hidden = {FileGroupId(path, id_) for path, ids in metadata.replaced.items() for id_ in ids}
-    return tuple(sorted(written | hidden))
+    return tuple(sorted({*(stat.group for stat in metadata.all_stats()), *metadata.replaced_groups}))

@@ -138,7 +138,7 @@ def check_late_files(
     """
     for time, metadata in others:
         for stat in metadata.all_stats():
-            piece = merged.get(FileGroupId(stat.partition_path, stat.file_id))
+            piece = merged.get(stat.group)
             known = {one.name for one in piece.logs} if piece else set()
             if piece and would_be_hidden(stat, time, instant_time, by_name=by_name) and _log_name(stat) not in known:
                 raise WriteConflictError(
@@ -412,7 +412,7 @@ def _each_slice(snapshot: Snapshot) -> Iterator[FileSlice]:
 
 def _replaced_groups(context: TableContext, timeline: Timeline) -> frozenset[FileGroupId]:
     commits = (context.store.read_commit(one) for one in timeline.commits if one.action is Action.REPLACE_COMMIT)
-    return frozenset(FileGroupId(path, id_) for one in commits for path, ids in one.replaced.items() for id_ in ids)
+    return frozenset(group for one in commits for group in one.replaced_groups)
 
 
 def _list_visible_to(timeline: Timeline, plan_time: str | None) -> VisibleInstants:

@@ -92,7 +92,7 @@ def find_incomplete(facts: Facts, exists: Callable[[str], bool]) -> Iterator[Fin
     expected: dict[FileGroupId, tuple[str, str, int]] = {}
     for instant, stat in facts.stats():
         if stat.is_base:
-            group = FileGroupId(stat.partition_path, stat.file_id)
+            group = stat.group
             expected[group] = max(expected.get(group, ("", "", 0)), (instant.time, stat.path, stat.size_bytes))
     unmarked: set[str] = set()
     for group, (time, path, size_bytes) in sorted(expected.items()):
@@ -115,7 +115,7 @@ def _find_incomplete_logs(facts: Facts, live: Mapping[FileGroupId, FileSlice]) -
     size_of = {log.path: log.size_bytes for log in facts.listing.logs}
     for _, stat in facts.stats():
         name = LogFileName.match(stat.path.rpartition("/")[2])
-        piece = live.get(FileGroupId(stat.partition_path, stat.file_id))
+        piece = live.get(stat.group)
         if name is None or name.is_cdc or piece is None:
             continue
         if stat.path in size_of and size_of[stat.path] < stat.size_bytes:
@@ -141,7 +141,7 @@ def find_miscounts(facts: Facts) -> Iterator[Finding]:
         written = stat.num_inserts + stat.num_updates
         least, most = written, stat.num_writes
         if stat.is_base:
-            group = FileGroupId(stat.partition_path, stat.file_id)
+            group = stat.group
             before = wrote.get((group, stat.prev_commit or ""))
             wrote[group, instant.time] = stat.num_writes
             if stat.prev_commit is None:

@@ -22,7 +22,7 @@ from lakeformat.file_system_view.live_files import ListedSlices
 from lakeformat.file_system_view.slices import build_slices
 from lakeformat.file_system_view.snapshot import FileNames, Snapshot, make_latest_base, table_schema
 from lakeformat.locks import lock_table
-from lakeformat.model.files import BaseFileName, FileGroupId, FileSlice, LogFileName, join_path
+from lakeformat.model.files import BaseFileName, FileSlice, LogFileName, join_path
 from lakeformat.model.instant import Action, State
 from lakeformat.model.table_config import TableConfig, TableType
 from lakeformat.services.doctor import file_checks, plan, timeline_checks
@@ -212,12 +212,7 @@ class DoctorSession:
     def _collect_facts(self, config: TableConfig, timeline: Timeline, archived: frozenset[str]) -> plan.Facts:
         """List the table as `list_snapshot` does, but accept a damaged table. Memory: one object per file."""
         commits = [(instant, self.store.read_commit(instant)) for instant in timeline.commits]
-        replaced = frozenset(
-            FileGroupId(path, file_id)
-            for _, metadata in commits
-            for path, ids in metadata.replaced.items()
-            for file_id in ids
-        )
+        replaced = frozenset(group for _, metadata in commits for group in metadata.replaced_groups)
         listing = list_files(self.storage)
         names = FileNames({instant.time: metadata for instant, metadata in commits})
         bases = visible_files(listing.bases, timeline, replaced, names)

@@ -128,11 +128,11 @@ def make_append_check(appended: frozenset[FileGroupId], job: WriteJob, instant_t
 
     def check(others: Sequence[tuple[str, CommitMetadata]]) -> None:
         for time, metadata in others:
-            changed = {FileGroupId(path, file_id) for path, ids in metadata.replaced.items() for file_id in ids}
+            changed = {*metadata.replaced_groups}
             for stat in metadata.all_stats():
                 is_append = _log_file_of(stat) is not None and not stat.num_deletes
                 if not is_append or (time > instant_time and not is_ordered):
-                    changed.add(FileGroupId(stat.partition_path, stat.file_id))
+                    changed.add(stat.group)
             if shared := changed & appended:
                 raise OverlapError(
                     f"commit {instant_time} overlaps commit {time} in {len(shared)} file group(s), e.g. "
