@@ -68,6 +68,10 @@ __all__ = [
 ]
 
 _LOG: Final = logging.getLogger("lakeformat.write")
+#: Measured cost of reading a file's footer and filter, and a megabyte of files, by the key column. The unit is the cost
+#: of a key in the record index: it unpacks a block.
+_KEYS_PER_FILE: Final = 20
+_KEYS_PER_MEGABYTE: Final = 5
 
 
 def open_record_index(storage: Storage, snapshot: Snapshot, settings: IndexSettings) -> MetadataTable | str:
@@ -340,11 +344,22 @@ def decides_partition(snapshot: Snapshot) -> bool:
     return set(snapshot.config.partition_fields) <= set(snapshot.config.record_fields)
 
 
-def open_for_auto(storage: Storage, snapshot: Snapshot, settings: IndexSettings) -> MetadataTable | None:
-    """Open the metadata table for the index AUTO; None if it has no record index, or if that cannot be used."""
+def open_for_auto(
+    storage: Storage, snapshot: Snapshot, settings: IndexSettings, keys: Mapping[str, int]
+) -> MetadataTable | None:
+    """Open the metadata table for the index AUTO; None if it has no record index, or if files are cheaper to search.
+
+    If the record index cannot be used, log one line and return None.
+
+    Args:
+        keys: maps each partition path to the number of keys to find in it.
+    """
     if settings.kind != "AUTO" or settings.finds_copies:
         return None
     if MetadataPartition.RECORD_INDEX.value not in snapshot.config.metadata_partitions:
+        return None
+    files = [file for path in keys for piece in snapshot.slices.get(path, ()) for file in piece.files]
+    if sum(keys.values()) > _most_keys(len(files), sum(file.size_bytes for file in files)):
         return None
     table = open_record_index(storage, snapshot, settings)
     if isinstance(table, str):
@@ -355,7 +370,7 @@ def open_for_auto(storage: Storage, snapshot: Snapshot, settings: IndexSettings)
 
 @dataclass(frozen=True, slots=True)
 class AutoIndex:
-    """The index AUTO: a key is looked up in its own partition, first in the record index if the table has one.
+    """The index AUTO: a key is looked up in its own partition, by the record index if there is one and it costs less.
 
     A place counts if it is in the key's own partition. If the fields of the key determine the partition, a key without
     a place is new. Else the record index knows too little: it has one place of a key that is in two partitions, and
@@ -367,7 +382,7 @@ class AutoIndex:
     def locate(self, storage: Storage, snapshot: Snapshot, keys: Mapping[str, pa.ChunkedArray]) -> Mapping[str, Tagged]:
         """Find the file slices of keys, as `Index.locate` describes."""
         within = PartitionIndex(self.settings)
-        table = open_for_auto(storage, snapshot, self.settings)
+        table = open_for_auto(storage, snapshot, self.settings, {path: len(column) for path, column in keys.items()})
         if table is None or not keys:
             return within.locate(storage, snapshot, keys)
         distinct = _distinct(keys.values())
@@ -409,6 +424,11 @@ class AutoIndex:
     def place(self, storage: Storage, snapshot: Snapshot, keys: Mapping[str, pa.ChunkedArray]) -> Mapping[str, Tagged]:
         """Tag all keys as new, without a look-up."""
         return tag_as_new(keys)
+
+
+def _most_keys(files: int, size_bytes: int) -> int:
+    """Return how many keys can be looked up in the record index for what a search of files costs."""
+    return _KEYS_PER_FILE * files + _KEYS_PER_MEGABYTE * (size_bytes >> 20)
 
 
 def _distinct(columns: Iterable[pa.ChunkedArray]) -> pa.ChunkedArray:

@@ -120,9 +120,9 @@ class SortedKeys:
 
 
 def overlapping_groups(metadata: pq.FileMetaData, column: int, wanted: Wanted) -> list[int]:
-    """Return the row groups that may contain a wanted key, by the key column's statistics in the footer.
+    """Return the row groups that may contain a wanted text, by a column's statistics in the footer.
 
-    A row group without column statistics may contain any key.
+    A row group without column statistics may contain any text.
     """
     return [
         at
@@ -142,6 +142,12 @@ def _may_hold_wanted_key(chunk: pq.ColumnChunkMetaData, wanted: Wanted) -> bool:
     return wanted(low, high)
 
 
+def _column_number(metadata: pq.FileMetaData, name: str) -> int:
+    """Return the number of a column without children; the number of columns if the file does not have it."""
+    columns = range(metadata.num_columns)
+    return next((at for at in columns if metadata.schema.column(at).path == name), metadata.num_columns)
+
+
 def read_keys(
     storage: Storage, file: BaseFile, metadata: pq.FileMetaData | None = None, wanted: Wanted | None = None
 ) -> KeyColumn:
@@ -159,9 +165,7 @@ def read_keys(
         if RECORD_KEY not in parquet.schema_arrow.names:
             raise CorruptTableError(f"{location} has no column {RECORD_KEY}; restore it from a copy")
         found = parquet.metadata
-        column = next(
-            (at for at in range(found.num_columns) if found.schema.column(at).path == RECORD_KEY), found.num_columns
-        )
+        column = _column_number(found, RECORD_KEY)
         every = list(range(found.num_row_groups))
         groups = every if wanted is None else overlapping_groups(found, column, wanted)
         size = sum(found.row_group(at).column(column).total_compressed_size for at in groups)
@@ -175,11 +179,18 @@ def read_keys(
 def read_keys_of_commit(storage: Storage, file: BaseFile, instant_time: str) -> pa.ChunkedArray:
     """Read the record keys of the rows that a commit itself has written to a base file. Raise as `read_keys`."""
     location = f"{storage.location}/{file.path}"
-    with storage.open_input(file.path) as source, open_parquet(source, location) as parquet:
+    with (
+        storage.open_input(file.path) as source,
+        open_parquet(source, location, read_dictionary=[COMMIT_TIME]) as parquet,
+    ):
         missing = {RECORD_KEY, COMMIT_TIME} - set(parquet.schema_arrow.names)
         if missing:
             raise CorruptTableError(f"{location} has no column {', '.join(sorted(missing))}; restore it from a copy")
-        batches = row_batches(parquet, location, _BATCH_ROWS, columns=[RECORD_KEY, COMMIT_TIME])
+        time = instant_time.encode()
+        groups = overlapping_groups(
+            parquet.metadata, _column_number(parquet.metadata, COMMIT_TIME), lambda low, high: low <= time <= high
+        )
+        batches = row_batches(parquet, location, _BATCH_ROWS, columns=[RECORD_KEY, COMMIT_TIME], row_groups=groups)
         own = (batch.filter(pc.equal(batch.column(COMMIT_TIME), instant_time)) for batch in batches)
         return pa.chunked_array([batch.column(RECORD_KEY) for batch in own], pa.string())
 

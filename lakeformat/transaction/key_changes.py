@@ -142,9 +142,10 @@ def join_places(found: Iterable[tuple[FileGroupId, pa.Array]]) -> pa.Table:
         if len(keys)
     ]
     rows = pa.concat_tables([_PLACE.empty_table(), *tables]).combine_chunks()
+    if len(pc.unique(rows["key"])) == len(rows):
+        return rows
     numbered = rows.append_column("row", pa.array(np.arange(len(rows))))
-    last = numbered.group_by("key").aggregate([("row", "max")])["row_max"]
-    return rows if len(last) == len(rows) else rows.take(last)
+    return rows.take(numbered.group_by("key").aggregate([("row", "max")])["row_max"])
 
 
 def _compare_base(storage: Storage, instant_time: str, stat: WriteStat, old: FileSlice | None) -> _Compared:

@@ -332,8 +332,10 @@ class ShuffledSession:
             if job.prepare.is_global:
                 units = self._plan_global_units(job, snapshot, staged)
             elif not (meets and has_buckets):
+                rows = rows_by_partition(staged)
+                index = open_for_auto(self.storage, snapshot, job.index_settings, rows) if keys.looks_up else None
                 units = plan_units(
-                    rows_by_partition(staged),
+                    rows,
                     slices,
                     keys=keys,
                     sizing=None if meets else sizing,
@@ -342,7 +344,7 @@ class ShuffledSession:
                     append_rules=append_rules,
                     logs_of=partial(logs_with_keys, snapshot),
                     deleting_of=deleting,
-                    index=open_for_auto(self.storage, snapshot, job.index_settings) if keys.looks_up else None,
+                    index=index,
                     decides=decides_partition(snapshot),
                 )
             results = self._tag(units, staged, job, counted)

@@ -35,6 +35,7 @@ TABLES = [
     for name in names("hudi_metadata")
 ]
 BY_INDEX = {INDEX: "RECORD_INDEX", MOVES: "true"}
+KINDS = ["RECORD_INDEX", "AUTO"]
 REGIONS = ("eu", "us", "asia")
 
 
@@ -228,7 +229,7 @@ def test_a_wrong_place_neither_loses_nor_doubles_a_row(name: str, tmp_path: Path
     assert set(found["_hoodie_partition_path"].to_pylist()) == {first.partition_path}
 
 
-@pytest.mark.parametrize("kind", ["RECORD_INDEX", "AUTO"])
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", ["v8_cow_clustered", "v9_mor_compacted", "v9_cow_overwrite_flat"])
 def test_tasks_ask_the_index_and_write_what_one_process_writes(name: str, kind: str, tmp_path: Path) -> None:
     path = unpack(f"hudi_metadata/{name}", tmp_path)
@@ -273,6 +274,19 @@ def test_auto_reads_the_record_index_alone_where_keys_are_unique_in_the_table(tm
     assert by_files.tagging["index_keys"] == 0
 
 
+def test_auto_searches_the_files_if_the_record_index_would_unpack_more(tmp_path: Path) -> None:
+    path = unpack("hudi_metadata/v9_cow_overwrite_flat", tmp_path)
+    rows = lakeformat.open(path).to_arrow()
+    new = pa.concat_tables([row(rows, f"new{number}", 1, "eu") for number in range(500)])
+    lakeformat.open(path).upsert(new)
+    incoming = pa.concat_tables([rows, new])
+    plans = {kind: lakeformat.open(path, **{"hoodie.index.type": kind}).plan_upsert(incoming) for kind in KINDS}
+    assert {(plan.updates, plan.inserts) for plan in plans.values()} == {(len(incoming), 0)}
+    assert {kind: plan.tagging["index_keys"] for kind, plan in plans.items()} == {"AUTO": 0, "RECORD_INDEX": len(incoming)}
+    few = lakeformat.open(path).plan_upsert(new.slice(0, 10))
+    assert (few.updates, few.tagging["index_keys"]) == (10, 10)
+
+
 # --- fall back --------------------------------------------------------------------------------------
 
 
@@ -305,7 +319,7 @@ REASONS = {
 }
 
 
-@pytest.mark.parametrize("kind", ["RECORD_INDEX", "AUTO"])
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("how", REASONS)
 def test_an_index_that_cannot_be_used_is_named_once_and_files_are_searched(
     how: str, kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
