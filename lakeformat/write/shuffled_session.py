@@ -22,6 +22,7 @@ from lakeformat.index.bucket import BucketHash, BucketIndex
 from lakeformat.index.port import RECORD_INDEX, TagCounts
 from lakeformat.index.record_index import decides_partition, open_for_auto, open_record_index, warn_not_used
 from lakeformat.index.stored_keys import find_deleting_slices, logs_with_keys
+from lakeformat.metadata_table.metadata_table import MetadataTable
 from lakeformat.model.files import FileGroupId, FileSlice
 from lakeformat.model.instant import State
 from lakeformat.model.operation import Operation
@@ -332,10 +333,8 @@ class ShuffledSession:
             if job.prepare.is_global:
                 units = self._plan_global_units(job, snapshot, staged)
             elif not (meets and has_buckets):
-                rows = rows_by_partition(staged)
-                index = open_for_auto(self.storage, snapshot, job.index_settings, rows) if keys.looks_up else None
                 units = plan_units(
-                    rows,
+                    rows_by_partition(staged),
                     slices,
                     keys=keys,
                     sizing=None if meets else sizing,
@@ -344,7 +343,7 @@ class ShuffledSession:
                     append_rules=append_rules,
                     logs_of=partial(logs_with_keys, snapshot),
                     deleting_of=deleting,
-                    index=index,
+                    index=self._open_record_index(staged, snapshot, job),
                     decides=decides_partition(snapshot),
                 )
             results = self._tag(units, staged, job, counted)
@@ -370,6 +369,14 @@ class ShuffledSession:
             if sizing is not None:
                 counted["row_bytes"] = round(sizing.row_bytes, 1)
         return tagged, plan
+
+    def _open_record_index(
+        self, staged: Sequence[StagedTask], snapshot: Snapshot, job: WriteJob
+    ) -> MetadataTable | None:
+        """Open the metadata table if the keys are looked up in it; None if files are searched."""
+        if not job.needs_tagging:
+            return None
+        return open_for_auto(self.storage, snapshot, job.index_settings, rows_by_partition(staged))
 
     def _tag(
         self, units: Sequence[TagUnit], staged: Sequence[StagedTask], job: WriteJob, counted: dict[str, Any]

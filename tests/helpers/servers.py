@@ -49,11 +49,13 @@ class Server:
         name: one of `NAMES`.
         endpoint: ``http://127.0.0.1:PORT``.
         pid: the server's process.
+        folder: the folder with the files of the bucket, for versitygw; else None.
     """
 
     name: str
     endpoint: str
     pid: int
+    folder: Path | None = None
 
     def through(self, proxy_url: str) -> Server:
         """Return the same server behind a proxy."""
@@ -127,7 +129,7 @@ def _versitygw(folder: Path) -> Iterator[Server]:
     command = ["--access", "key", "--secret", SECRET, "--port", f"127.0.0.1:{port}", "--quiet", "--keep-alive", "posix"]
     with _process("versitygw", [*command, str(folder)], port) as server:
         _create_s3_bucket(server)
-        yield server
+        yield replace(server, folder=folder / BUCKET)
 
 
 @contextmanager

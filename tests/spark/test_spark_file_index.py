@@ -13,6 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from py4j.java_gateway import JavaObject
+from pyspark.errors import NumberFormatException
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import DataFrame, SparkSession, functions
 
@@ -86,6 +87,14 @@ def answers(frame: DataFrame, conditions: list[str]) -> dict[str, list[int]]:
     frames = [frame.where(text).select(functions.lit(at).alias("number"), "id") for at, text in enumerate(conditions)]
     found = reduce(DataFrame.union, frames).collect()
     return {text: sorted(row.id for row in found if row.number == at) for at, text in enumerate(conditions)}
+
+
+def test_a_condition_that_spark_cannot_evaluate_raises_its_own_error(frame: DataFrame, tmp_path: Path) -> None:
+    plain = str(tmp_path / "plain")
+    frame.select("id", "place").write.partitionBy("place").parquet(plain)
+    for asked in (frame, frame.sparkSession.read.parquet(plain)):
+        with pytest.raises(NumberFormatException, match=r"^\[CAST_INVALID_INPUT\]"):
+            asked.where("place = 1").count()
 
 
 #: Spark hands a file index no condition that has partition columns beside others.

@@ -115,6 +115,7 @@ class SparkJvm:
         self._attributes = getattr(catalyst.expressions, "package$AttributeSeq")
         self._columns = catalyst.types.DataTypeUtils.toAttributes
         self._predicate = self.scala_object("org.apache.spark.sql.catalyst.expressions.Predicate$")
+        self._as_lazy = getattr(self.scala_object("scala.collection.immutable.LazyList$"), "from")
         self.none, self._nil = map(self.scala_object, ("scala.None$", "scala.collection.immutable.Nil$"))
         self.no_values = self.scala_object("org.apache.spark.sql.catalyst.InternalRow$").empty()
         patterns = self.scala_object("org.apache.spark.sql.catalyst.trees.TreePattern$")
@@ -224,6 +225,7 @@ class SparkJvm:
     def select(self, directories: Any, filters: Iterable[Any], schema: Any) -> Any:
         """Return those directories whose partition values satisfy all filters, as Spark itself decides it.
 
+        Spark evaluates the filters when it reads the result, so that their errors reach the user as Spark's own.
         Filters with subqueries are left out: Spark applies these to the answer of a file index.
 
         Args:
@@ -240,7 +242,7 @@ class SparkJvm:
             columns = columns.updated(schema.fieldIndex(column.name()), column)
         predicate = self._predicate.createInterpreted(self._bind(whole, self._attributes(columns), False))
         test = self._then.filterReturnValue(self._values, self._test.bindTo(predicate))
-        return directories.filter(self._function(test))
+        return self._as_lazy(directories).filter(self._function(test))
 
     def addresses(self, directories: Any) -> Any:
         """Return the URLs of the files as an array of texts."""
