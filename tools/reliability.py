@@ -2,7 +2,7 @@
 
 The page lists what lakeformat promises, the tests that verify each promise, and figures of the tests' last run, such as
 the number of simulated crashes. Tests report figures by pytest's ``record_property``; figures of the same name are
-added up over all tests of a module. A module that is not in the reports has no figures.
+added up over all tests of a module. A module that is not in the reports keeps the figures that the page has for it.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Final
 from xml.etree import ElementTree
 
-__all__ = ["PROMISES", "ModuleResults", "Promise", "page", "read_reports"]
+__all__ = ["PROMISES", "ModuleResults", "Promise", "page", "read_page", "read_reports"]
 
 ROOT: Final = Path(__file__).resolve().parent.parent
+_NO_RESULT: Final = "not in this run"
 PAGE: Final = ROOT / "docs" / "reference" / "reliability.md"
 
 
@@ -82,6 +83,16 @@ PROMISES: Final[Sequence[Promise]] = (
         "test-slow",
     ),
     Promise(
+        "A rollback or restore that dies at any call leaves the table and its metadata table right",
+        ("tests/metadata_table/test_undo_crash.py",),
+        "nightly",
+    ),
+    Promise(
+        "A damaged metadata table costs one line in the log, and no row",
+        ("tests/metadata_table/test_damaged.py", "tests/metadata_table/test_visibility.py"),
+        "test-slow",
+    ),
+    Promise(
         "Converting a folder of Parquet may die at any call: its files are untouched until the table is there",
         ("tests/write/test_adopt.py",),
         "test-slow",
@@ -118,8 +129,13 @@ PROMISES: Final[Sequence[Promise]] = (
     Promise("Tables that Apache Hudi made raise no alarm", ("tests/services/test_doctor_fixtures.py",), "test"),
     Promise("Any order of verbs gives what a dict gives", (f"{_R}/test_stateful.py",), "test-slow"),
     Promise(
-        "Apache Hudi and we write in turn, and both keep the metadata table: Hudi skips files and finds keys by it",
-        ("tests/interop/test_metadata_table_shared.py",),
+        "Apache Hudi and we write, roll back and restore in turn, and both keep the metadata table: Hudi skips files"
+        " and finds keys by it",
+        (
+            "tests/interop/test_metadata_table_shared.py",
+            "tests/interop/test_metadata_table_made.py",
+            "tests/interop/test_metadata_table_undone.py",
+        ),
         "interop",
     ),
     Promise(
@@ -152,12 +168,24 @@ def read_reports(reports: Iterable[Path]) -> dict[str, ModuleResults]:
     return found
 
 
-def page(found: Mapping[str, ModuleResults]) -> str:
+def read_page(text: str) -> dict[str, str]:
+    """Return the figures of a page by test module path."""
+    found: dict[str, str] = {}
+    for line in text.splitlines():
+        cells = line.strip("| ").split(" | ")
+        if len(cells) == len(("promised", "shown by", "last run", "command")):
+            found |= zip(cells[1].replace("`", "").split("<br>"), cells[2].split("<br>"), strict=False)
+    return found
+
+
+def page(found: Mapping[str, ModuleResults], earlier: Mapping[str, str] | None = None) -> str:
     """Return the Markdown text of the page.
 
     Args:
         found: the results by test module path.
+        earlier: the figures of modules that have no results.
     """
+    known = {**(earlier or {}), **{module: _result_text(results) for module, results in found.items()}}
     lines = [
         "# Reliability figures",
         "",
@@ -169,19 +197,18 @@ def page(found: Mapping[str, ModuleResults]) -> str:
     ]
     for promise in PROMISES:
         shown = "<br>".join(f"`{each}`" for each in promise.modules)
-        results = "<br>".join(_result_text(found.get(each)) for each in promise.modules)
+        results = "<br>".join(known.get(each, _NO_RESULT) for each in promise.modules)
         command = f'`make {promise.target} ARGS="{" ".join(promise.modules)}"`'
         lines.append(f"| {promise.text} | {shown} | {results} | {command} |")
     return "\n".join(lines) + "\n"
 
 
-def _result_text(result: ModuleResults | None) -> str:
-    if result is None:
-        return "not in this run"
+def _result_text(result: ModuleResults) -> str:
     counted = [f"{count:,} {name}" for name, count in sorted(result.figures.items())]
     failed = [f"**{result.failed} failed**"] if result.failed else []
     return ", ".join([f"{result.passed} passed", *failed, *counted])
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(read_reports(map(Path, sys.argv[1:]))), encoding="utf-8")
+    kept = read_page(PAGE.read_text(encoding="utf-8"))
+    PAGE.write_text(page(read_reports(map(Path, sys.argv[1:])), kept), encoding="utf-8")

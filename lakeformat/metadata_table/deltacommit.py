@@ -98,7 +98,10 @@ def write_deltacommit(table: MetadataTable, instant_time: str, changes: Metadata
 
     Raises:
         FileExistsError: The metadata table has a deltacommit of this time already.
+        CorruptTableError: The metadata table is damaged, so that records would come into wrong file groups.
     """
+    if MetadataPartition.RECORD_INDEX in changes.rows or MetadataPartition.RECORD_INDEX in changes.deleted:
+        table.check_key_groups()
     layout, storage = table.layout, table.storage
     schema = table.read_schema()
     requested = Instant(instant_time, Action.DELTA_COMMIT, State.REQUESTED)

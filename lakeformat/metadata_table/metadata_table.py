@@ -23,6 +23,7 @@ from lakeformat.files.log_reader import read_blocks, read_contents
 from lakeformat.metadata_table.file_groups import MetadataSlice, list_slices
 from lakeformat.metadata_table.instants import MetadataInstants
 from lakeformat.metadata_table.merge import Batch, merge_files, merge_newest, merge_statistics
+from lakeformat.metadata_table.named_groups import is_last_group_named
 from lakeformat.metadata_table.names import (
     ALL_PARTITIONS,
     FOLDER,
@@ -34,7 +35,7 @@ from lakeformat.metadata_table.names import (
     table_partition,
 )
 from lakeformat.metadata_table.parts import decode_parts, no_rows
-from lakeformat.model.instant import Instant
+from lakeformat.model.instant import Action, Instant, State
 from lakeformat.model.table_config import TableConfig
 from lakeformat.storage.port import Storage
 from lakeformat.timeline.timeline import Timeline
@@ -46,6 +47,9 @@ __all__ = ["PROPERTIES", "KeyPlaces", "MetadataTable", "open_metadata_table"]
 PROPERTIES: Final = f"{FOLDER}/.hoodie/hoodie.properties"
 _VERSIONS: Final = frozenset({6, 8, 9})
 _PLACE: Final = ["key", "partition_path", "file_id", "instant_ms"]
+_DONE: Final = State.COMPLETED
+#: Actions whose instants name the file groups that they have written.
+_WRITES: Final = frozenset({Action.COMMIT, Action.DELTA_COMMIT})
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +106,26 @@ class MetadataTable:
             if self.has(partition):
                 with suppress(UnsupportedTableError):
                     self.list_slices(partition)
+        if self.has(MetadataPartition.RECORD_INDEX):
+            with suppress(UnsupportedTableError):
+                self.check_key_groups()
+
+    def check_key_groups(self) -> None:
+        """Raise `CorruptTableError` if the record index does not have as many file groups as it was made with.
+
+        The instants since a partition was made last tell it. If none of them names the last group, keys of all groups
+        must have the hash of their group.
+        """
+        instants, partition = self.instants, MetadataPartition.RECORD_INDEX
+        slices = self.list_slices(partition)
+        made = max((instants.completions[time] for time in instants.filled), default="")
+        done = [each for name in self.list_timeline() if (each := self.layout.parse(name)) and each.state is _DONE]
+        told = [each for each in done if each.action in _WRITES and instants.completions.get(each.time, "") >= made]
+        newest_first = sorted(told, key=lambda each: (each.action is Action.COMMIT, each.time), reverse=True)
+        if not is_last_group_named(self.storage, partition, len(slices), map(self.path, newest_first)):
+            for piece in slices:
+                for _ in self._read_group(partition, piece, _FIRST, len(slices)):
+                    pass
 
     def list_partitions(self) -> tuple[str, ...]:
         """Return the partition paths of the table, sorted."""
@@ -225,6 +249,8 @@ class MetadataTable:
         slices = self.list_slices(partition)
         parts: Mapping[int, Any] = dict.fromkeys(range(len(slices)), wanted)
         if isinstance(wanted, _Keys):
+            if partition is MetadataPartition.RECORD_INDEX:
+                self.check_key_groups()
             parts = wanted.by_group(len(slices))
         added = counts or _Counts()
 
@@ -374,6 +400,8 @@ class _Prefixes:
         return pa.concat_tables([_NO_CELLS, *(file.prefix(prefix) for prefix in sorted(set(self.prefixes)))])
 
 
+#: The key before all others: a look-up of it reads the first block of each HFile.
+_FIRST: Final = _Keys(pa.array([""]))
 _NO_CELLS: Final = pa.schema({"key": pa.string(), "value": pa.binary()}).empty_table()
 
 

@@ -29,6 +29,7 @@ __all__ = [
     "bloom_key",
     "file_groups_of",
     "file_id",
+    "file_id_prefix",
     "group_number",
     "log_name",
     "partition_of_key",
@@ -116,6 +117,11 @@ def group_number(partition: MetadataPartition, file_id: str) -> int | None:
     """Return the number in the id of a file group; None if the id is not one of this partition."""
     found = _ID.fullmatch(file_id)
     return int(found["number"]) if found and found["prefix"] == _PREFIXES[partition] else None
+
+
+def file_id_prefix(partition: MetadataPartition) -> str:
+    """Return what the ids of all file groups of a partition begin with."""
+    return _PREFIXES[partition]
 
 
 def file_id(partition: MetadataPartition, number: int) -> str:

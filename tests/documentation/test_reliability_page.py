@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tools.reliability import PAGE, PROMISES, ROOT, page, read_reports
+from tools.reliability import PAGE, PROMISES, ROOT, page, read_page, read_reports
 
 REPORT = """<testsuites><testsuite>
 <testcase classname="tests.reliability.test_life_crash" name="a"><properties>
@@ -33,3 +33,12 @@ def test_figures_are_those_of_the_reports(tmp_path: Path) -> None:
     assert "| 0 passed, **1 failed** |" in repair
     (stateful,) = (line for line in made.splitlines() if "test_stateful" in line)
     assert "| not in this run |" in stateful
+
+
+def test_modules_that_did_not_run_keep_their_figures(tmp_path: Path) -> None:
+    (tmp_path / "r.xml").write_text(REPORT, encoding="utf-8")
+    text = page(read_reports([tmp_path / "r.xml"]))
+    assert page({}, read_page(text)) == text
+    assert (
+        page(read_reports([tmp_path / "r.xml"]), read_page(PAGE.read_text(encoding="utf-8"))).count("42 crashes") == 1
+    )

@@ -12,6 +12,7 @@ import lakeformat
 from lakeformat.metadata_table.bounds import typed_bounds
 from tests.helpers import hudi_rs
 from tests.helpers.hudi_spark import Hudi
+from tests.helpers.hudi_view import find_disagreements
 from tests.helpers.tables import a_schema
 from tests.metadata_table.test_fixtures import open_table
 
@@ -193,10 +194,13 @@ def assert_skipping_is_right(hudi: Hudi, path: Path, model: Rows, newest: int) -
         assert by_id(found) == {key: row for key, row in model.items() if holds(row)}, condition
 
 
-@pytest.mark.parametrize(("version", "kind"), [kind for kind in KINDS if kind.values[0] != 6])
-def test_the_same_history_gives_the_statistics_that_hudi_makes(
+@pytest.mark.parametrize(
+    ("version", "kind"), [pytest.param(*KINDS[1].values, id="v6-mor", marks=pytest.mark.nightly), *KINDS[2:]]
+)
+def test_the_same_history_gives_the_records_that_hudi_makes(
     version: int, kind: str, hudi: Hudi, tmp_path: Path
 ) -> None:
+    """Sizes, instants and names of file groups may differ. Version 6 has no statistics of partitions."""
     if hudi.version == "0.15.0":
         pytest.skip("0.15.0 knows version 6 alone")
     theirs = {**THEIRS, "hoodie.datasource.write.table.type": kind, "hoodie.write.table.version": str(version)}
@@ -204,7 +208,7 @@ def test_the_same_history_gives_the_statistics_that_hudi_makes(
     paths = [tmp_path / "hudi", tmp_path / "ours"]
     for path in paths:
         hudi.write(path, rows(0), "upsert", **theirs)
-    ours = lakeformat.open(paths[1])
+    ours = lakeformat.open(paths[1], **{"hoodie.parquet.small.file.limit": "0"})  # As `Hudi.write` does.
     for number in range(1, 6):
         if number == 3:
             hudi.write(paths[0], rows(2).slice(2), "delete", **theirs)
@@ -212,9 +216,43 @@ def test_the_same_history_gives_the_statistics_that_hudi_makes(
         else:
             hudi.write(paths[0], rows(number), "upsert", **theirs)
             ours.upsert(rows(number))
-        found = [statistics_of_partitions(path) for path in paths]
-        assert found[0] == found[1], number
-        assert found[0]
+        assert statistics_of_files(paths[0]) == statistics_of_files(paths[1]), number
+        assert places_of_keys(paths[0]) == places_of_keys(paths[1]), number
+        if version > 6:
+            found = [statistics_of_partitions(path) for path in paths]
+            assert found[0] == found[1], number
+            assert found[0]
+        for path in paths:
+            assert find_disagreements(lakeformat.open(path)) == []
+
+
+def statistics_of_files(path: Path) -> dict[tuple[str, str], list[tuple[object, ...]]]:
+    """Return bounds, counts and tightness of each live file, by partition and column, and without the files' names."""
+    table = open_table(path)
+    assert table is not None
+    pieces = lakeformat.open(path).snapshot().each_slice()
+    folders = {str(file.name): piece.group.partition_path for piece in pieces for file in piece.files}
+    found: dict[tuple[str, str], list[tuple[object, ...]]] = {}
+    for column in ("_hoodie_record_key", *SCHEMA.names):
+        rows = table.column_stats([column])
+        data_type = pa.string() if column.startswith("_") else SCHEMA.field(column).type
+        bounds = zip(*(bound.to_pylist() for bound in typed_bounds(rows, data_type)), strict=True)
+        for row, ends in zip(rows.to_pylist(), bounds, strict=True):
+            if row["file_name"] in folders:
+                facts = (*ends, row["values"], row["nulls"], row["is_tight"])
+                found.setdefault((folders[row["file_name"]], column), []).append(facts)
+    return {place: sorted(facts, key=str) for place, facts in found.items()}
+
+
+def places_of_keys(path: Path) -> dict[str, tuple[str, list[str]]]:
+    """Return of each key its partition and the keys that are in the same file group."""
+    table = open_table(path)
+    assert table is not None
+    rows = table.record_index().to_pylist()
+    groups: dict[str, list[str]] = {}
+    for row in sorted(rows, key=lambda row: row["key"]):
+        groups.setdefault(row["file_id"], []).append(row["key"])
+    return {row["key"]: (row["partition_path"], groups[row["file_id"]]) for row in rows}
 
 
 def statistics_of_partitions(path: Path) -> dict[tuple[str, str], tuple[object, ...]]:

@@ -25,8 +25,11 @@ def cut_files(path: Path) -> None:
 
 
 def lose_group(path: Path) -> None:
-    """Remove the first file group. If the last one were gone, nothing would show that there was another."""
-    for file in (path / FOLDER / "record_index").glob("*record-index-0000-0_*"):
+    """Remove the last file group: only instants of the metadata table tell that there was another."""
+    groups: dict[str, list[Path]] = {}
+    for file in (path / FOLDER / "record_index").glob("*record-index-*"):
+        groups.setdefault(file.name.removeprefix(".").partition("_")[0], []).append(file)
+    for file in groups[max(groups)]:
         file.unlink()
 
 

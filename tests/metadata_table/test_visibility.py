@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,14 +11,15 @@ import pytest
 
 from lakeformat.codec.log_blocks import BlockKind, HeaderKey, encode_block
 from lakeformat.errors import CorruptTableError, LakeformatError, UnsupportedTableError
+from lakeformat.metadata_table.deltacommit import MetadataChanges, write_deltacommit
 from lakeformat.metadata_table.instants import MetadataInstants
 from lakeformat.metadata_table.metadata_table import MetadataTable, open_metadata_table
-from lakeformat.metadata_table.names import BaseName, LogName
-from lakeformat.storage import open_storage
+from lakeformat.metadata_table.names import BaseName, LogName, MetadataPartition
+from lakeformat.storage import SystemClock, open_storage
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.timeline.timeline_layout import LAYOUT_2
-from tests.helpers.fixture_tables import unpack
+from tests.helpers.fixture_tables import names, unpack
 
 V9 = "hudi_metadata/v9_cow_delete_partition"
 V6 = "hudi_metadata/v6_cow_overwrite_clean"
@@ -125,7 +127,56 @@ def test_last_file_group_that_is_missing_is_noticed_by_the_keys_of_the_others(na
     for path in record_index_files(folder, 3):
         path.unlink()
     with pytest.raises(CorruptTableError, match=r"has keys of another file group than [012] of 3"):
-        open_table(folder).record_index(pa.array([f"k{number:03}" for number in range(40)]))
+        open_table(folder).record_index()
+
+
+def lose_last_group(folder: Path, groups: int) -> None:
+    for path in record_index_files(folder, groups - 1):
+        path.unlink()
+
+
+def copy_last_group(folder: Path, groups: int) -> None:
+    """Add a file group behind the last one, with the same keys."""
+    for path in record_index_files(folder, groups - 1):
+        shutil.copy(path, path.with_name(path.name.replace(f"-{groups - 1:04}-", f"-{groups:04}-")))
+
+
+def add_empty_group(folder: Path, groups: int) -> None:
+    """Add a file group without keys behind the last one."""
+    for path in record_index_files(folder, groups - 1):
+        if "_0000000000000" in path.name and ".log.1_" in path.name:  # What each file group begins with.
+            shutil.copy(path, path.with_name(path.name.replace(f"-{groups - 1:04}-", f"-{groups:04}-")))
+
+
+@pytest.mark.parametrize("damage", [lose_last_group, copy_last_group, add_empty_group])
+@pytest.mark.parametrize("name", names("hudi_metadata"))
+def test_wrong_number_of_file_groups_is_noticed_whatever_key_is_looked_up(
+    name: str, damage: Callable[[Path, int], None], tmp_path: Path
+) -> None:
+    folder = unpack(name, tmp_path)
+    before = open_table(folder)
+    keys = before.record_index()["key"].to_pylist()
+    groups = len(before.list_slices(MetadataPartition.RECORD_INDEX))
+    damage(folder, groups)
+    damaged = open_table(folder)
+    assert len(damaged.list_slices(MetadataPartition.RECORD_INDEX)) != groups
+    for key in [*keys, "none"]:
+        with pytest.raises(CorruptTableError, match=r"(lacks|of another) file group .*; run repair|would miss keys"):
+            damaged.look_up(pa.array([key]))
+    with pytest.raises(CorruptTableError):
+        damaged.check_file_groups()
+    changes = MetadataChanges({}, {MetadataPartition.RECORD_INDEX: pa.array(keys[:1])})
+    with pytest.raises(CorruptTableError):
+        write_deltacommit(damaged, "29990101000000000", changes, SystemClock())
+
+
+@pytest.mark.parametrize("name", names("hudi_metadata"))
+def test_number_of_file_groups_is_known_without_instants_that_name_them(name: str, tmp_path: Path) -> None:
+    folder = unpack(name, tmp_path)
+    keys = open_table(folder).record_index()["key"].to_pylist()
+    for path in (folder / ".hoodie/metadata/.hoodie").rglob("*commit"):
+        path.write_bytes(path.read_bytes().replace(b"record-index-", b"record_index_"))
+    assert sorted(open_table(folder).record_index(pa.array(keys))["key"].to_pylist()) == sorted(keys)
 
 
 def test_file_group_under_the_number_of_another_is_noticed(tmp_path: Path) -> None:
