@@ -129,12 +129,10 @@ PROMISES: Final[Sequence[Promise]] = (
     Promise("Tables that Apache Hudi made raise no alarm", ("tests/services/test_doctor_fixtures.py",), "test"),
     Promise("Any order of verbs gives what a dict gives", (f"{_R}/test_stateful.py",), "test-slow"),
     Promise(
-        "Apache Hudi and we write, roll back and restore in turn, and both keep the metadata table: Hudi skips files"
-        " and finds keys by it",
+        "Apache Hudi and we write in turn, and both keep the metadata table: Hudi skips files and finds keys by it",
         (
             "tests/interop/test_metadata_table_shared.py",
             "tests/interop/test_metadata_table_made.py",
-            "tests/interop/test_metadata_table_undone.py",
         ),
         "interop",
     ),
