@@ -26,6 +26,7 @@ from lakeformat.config.option import (
 from lakeformat.config.read_options import METADATA_TABLE
 
 __all__ = [
+    "COPY_ROW_GROUPS",
     "FILE_INDEX",
     "FILE_INDEX_OPTIONS",
     "INDEX_COLUMNS",
@@ -41,6 +42,7 @@ __all__ = [
 FILE_INDEX: Final = "lakeformat.file.index"
 INDEX_COLUMNS: Final = "hoodie.metadata.index.column.stats.column.list"
 INDEX_COLUMNS_LIMIT: Final = "hoodie.metadata.index.column.stats.max.columns.to.index"
+COPY_ROW_GROUPS: Final = "lakeformat.write.copy.row.groups"
 MERGE: Final = "lakeformat.write.merge"
 MERGE_BYTES: Final = "lakeformat.write.merge.bytes"
 INDEX_COMMITS: Final = "lakeformat.file.index.commits"
@@ -423,6 +425,15 @@ WRITE_OPTIONS: Final[tuple[Option, ...]] = (
         128 << 20,
     ),
     Option(
+        COPY_ROW_GROUPS,
+        "Upserts, deletes by key and inserts that rewrite a base file copy its row groups that they do not change byte "
+        "for byte; false decodes and encodes all rows.",
+        Effect.WRITE,
+        parse_flag,
+        True,
+        ("copy_row_groups",),
+    ),
+    Option(
         MERGE,
         "Where save() of a registered Spark session merges rows: executors, driver, or auto, which takes the executors "
         "if the rows and the files of their partitions exceed a bound (see Writing from Spark).",
@@ -476,6 +487,7 @@ class WriteOptions:
         bloom_fpp: False-positive rate of the Bloom filters in base files, 0 to 1.
         row_group_rows: Maximum number of rows of a row group.
         row_group_bytes: Maximum number of bytes of a row group.
+        copy_row_groups: Whether merges by key copy row groups that they do not change byte for byte.
         file_index: Whether the write updates and uses the file index.
         merge: Where ``save`` of a registered Spark session merges rows: ``auto``, ``executors`` or ``driver``.
         merge_bytes: The bound of ``auto`` in bytes; None for the default.
@@ -503,6 +515,7 @@ class WriteOptions:
     bloom_fpp: float
     row_group_rows: int
     row_group_bytes: int
+    copy_row_groups: bool
     file_index: bool
     merge: str
     merge_bytes: int | None
@@ -534,6 +547,7 @@ class WriteOptions:
             bloom_fpp=value("hoodie.index.bloom.fpp"),
             row_group_rows=value("lakeformat.parquet.row.group.rows"),
             row_group_bytes=value("hoodie.parquet.block.size"),
+            copy_row_groups=value(COPY_ROW_GROUPS),
             file_index=value(FILE_INDEX),
             merge=value(MERGE),
             merge_bytes=value(MERGE_BYTES),

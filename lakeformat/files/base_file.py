@@ -225,6 +225,7 @@ class BaseFileWriter:
     Attributes:
         decoded_bytes: in-memory size of the rows written so far, in bytes, without dictionaries.
         facts: row count and column statistics of the closed file; set by `close`.
+        schema: the columns of the file, as they are given to the Parquet writer.
 
     Args:
         sink: the output stream.
@@ -256,7 +257,7 @@ class BaseFileWriter:
         self._held: list[pa.Table] = []
         self._held_bytes = 0
         self.decoded_bytes = 0
-        self._schema = stored_schema(settings.schema, encoded)
+        self.schema = stored_schema(settings.schema, encoded)
         self._nans = NanCounts(settings.schema, settings.indexed_paths)
 
     @property
@@ -270,7 +271,7 @@ class BaseFileWriter:
         if self._closed_bytes is not None:
             return self._closed_bytes
         keys = estimate_filter_bytes(self.rows, self.settings.fpp)
-        columns = self._groups * len(self._schema) * _COLUMN_FOOTER_BYTES
+        columns = self._groups * len(self.schema) * _COLUMN_FOOTER_BYTES
         return self.size_bytes + keys + columns + len(self.settings.avro_schema)
 
     def write(self, rows: pa.Table, *, new_keys: pa.Array | pa.ChunkedArray | None = None) -> None:
@@ -282,17 +283,12 @@ class BaseFileWriter:
         """
         if not rows.num_rows:
             return
-        keys = rows.column(RECORD_KEY) if new_keys is None else new_keys
-        self.range.add(keys)
-        if self._bloom is None:
-            self._keys += keys.chunks
-        else:
-            self._bloom.add(keys)
+        self._add_keys(rows.column(RECORD_KEY) if new_keys is None else new_keys)
         columns = {
             PARTITION_PATH: constant_column(self.partition_path, rows.num_rows),
             FILE_NAME: constant_column(str(self.name), rows.num_rows),
         }
-        arrays = [columns[f.name] if f.name in columns else _as_type(rows.column(f.name), f.type) for f in self._schema]
+        arrays = [columns[f.name] if f.name in columns else _as_type(rows.column(f.name), f.type) for f in self.schema]
         self.rows += rows.num_rows
         self._nans.add(rows)
         size = decoded_bytes(rows)
@@ -300,11 +296,19 @@ class BaseFileWriter:
         # Write the buffered rows before a large table is added: joining them would copy both.
         if self._held and self._held_bytes + size > self.settings.row_group_bytes:
             self._flush()
-        self._held.append(pa.Table.from_arrays(arrays, schema=self._schema))
+        self._held.append(pa.Table.from_arrays(arrays, schema=self.schema))
         self._held_bytes += size
         is_half = sum(table.num_rows for table in self._held) >= ROW_GROUP_ROWS // 2
         if not self._joins or is_half or self._held_bytes >= self.settings.row_group_bytes // 2:
             self._flush()
+
+    def _add_keys(self, keys: pa.Array | pa.ChunkedArray) -> None:
+        """Add keys to the key range and the bloom filter."""
+        self.range.add(keys)
+        if self._bloom is None:
+            self._keys += keys.chunks
+        else:
+            self._bloom.add(keys)
 
     def _flush(self) -> None:
         held, self._held, self._held_bytes = self._held, [], 0
@@ -312,13 +316,20 @@ class BaseFileWriter:
             rows = held[0] if len(held) == 1 else pa.concat_tables(held).unify_dictionaries().combine_chunks()
             most = min(self.settings.row_group_rows, ROW_GROUP_ROWS)
             for group in split_rows(rows, most, self.settings.row_group_bytes):
-                self._open(group).write_table(group, most)
-                self._groups += 1
+                self._write_group(group, most)
+
+    def _write_group(self, rows: pa.Table, most: int) -> None:
+        """Write one row group."""
+        self._open(rows).write_table(rows, most)
+        self._groups += 1
 
     def _open(self, sample: pa.Table | None) -> pq.ParquetWriter:
         if self._writer is None:
-            self._writer = parquet_writer(self.sink, self._schema, self.settings, sample, joins=self._joins)
+            self._writer = self._make_writer(sample)
         return self._writer
+
+    def _make_writer(self, sample: pa.Table | None) -> pq.ParquetWriter:
+        return parquet_writer(self.sink, self.schema, self.settings, sample, joins=self._joins)
 
     def close(self) -> None:
         """Write the buffered rows, the filter and the footer."""
@@ -335,11 +346,13 @@ class BaseFileWriter:
         if self.range.minimum is not None and self.range.maximum is not None:
             footer[MIN_KEY], footer[MAX_KEY] = self.range.minimum, self.range.maximum
         writer.add_key_value_metadata(footer)
-        writer.close()
+        metadata = self._write_footer(writer)
         self._closed_bytes = int(self.sink.tell())
-        self.facts = collect_file_stats(
-            writer.writer.metadata, self._schema, self.settings.indexed_paths, self._nans.by_path
-        )
+        self.facts = collect_file_stats(metadata, self.schema, self.settings.indexed_paths, self._nans.by_path)
+
+    def _write_footer(self, writer: pq.ParquetWriter) -> pq.FileMetaData:
+        writer.close()
+        return writer.writer.metadata
 
     def __enter__(self) -> BaseFileWriter:
         return self
@@ -359,6 +372,7 @@ def parquet_writer(
     *,
     joins: bool = False,
     checked_rows: int = SAMPLE_ROWS,
+    page_index: bool = False,
 ) -> pq.ParquetWriter:
     """Make a Parquet writer for a file of the table.
 
@@ -368,6 +382,7 @@ def parquet_writer(
         joins: whether the sample may end with rows that were added to existing ones. If so, the whole sample is
             checked, because the added rows may differ from the existing ones.
         checked_rows: number of rows of the sample to check if ``joins`` is false.
+        page_index: whether the file gets a page index.
     """
     checked = sample if sample is None or joins else sample.slice(0, checked_rows)
     leaves = [path for field in schema for path in leaf_columns(field, field.name)]
@@ -381,6 +396,7 @@ def parquet_writer(
         write_statistics=[path for path in leaves if path != COMMIT_SEQNO],
         store_schema=False,
         write_page_checksum=True,
+        write_page_index=page_index,
         write_batch_size=_choose_page_check_rows(sample),
     )
 
@@ -512,6 +528,7 @@ def read_copied_batches(
     threads: bool,
     rows: int = ROW_GROUP_ROWS,
     most_bytes: int = ROW_GROUP_BYTES,
+    row_groups: Sequence[int] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Read the rows of a base file, in the columns of another base file into which they are copied.
 
@@ -522,11 +539,14 @@ def read_copied_batches(
         shape: the schema of the new file, from `stored_schema`.
         rows: maximum number of rows of a batch; a batch never crosses the end of a row group.
         most_bytes: approximate maximum size of a batch in bytes, without its dictionary columns.
+        row_groups: numbers of the row groups to read; None for all.
     """
     wanted = copied_schema(shape)
     present = set(parquet.schema_arrow.names)
     if RECORD_KEY not in present:
         raise CorruptTableError(f"{path} has no column {RECORD_KEY}; restore it from a copy")
     columns = [name for name in wanted.names if name in present]
-    for batch in row_batches(parquet, path, rows, columns=columns, threads=threads, most_bytes=most_bytes):
+    for batch in row_batches(
+        parquet, path, rows, columns=columns, row_groups=row_groups, threads=threads, most_bytes=most_bytes
+    ):
         yield conform(batch, wanted)

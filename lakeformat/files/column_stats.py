@@ -143,6 +143,11 @@ class NanCounts:
         self._parts = {path: paths[path] for path in columns if path in paths}
         self.by_path: dict[str, int] = dict.fromkeys(self._parts, 0)
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Return the names of the table's columns that have counted floats."""
+        return tuple(dict.fromkeys(top for top, *_ in self._parts.values()))
+
     def add(self, rows: pa.Table) -> None:
         """Count the NaN of more rows."""
         for path, (top, *inner) in self._parts.items():

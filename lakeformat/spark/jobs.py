@@ -190,4 +190,5 @@ def parse_written_file(answer: dict[str, Any]) -> WrittenFile:
     merged = answer["stat"]["merged"]
     logged = tuple((path, size) for path, size in answer["stat"]["cdc_stats"])
     stat = WriteStat(**{**answer["stat"], "merged": LogsMerged(**merged) if merged else None, "cdc_stats": logged})
-    return WrittenFile(answer["staged_path"], stat, facts, unmatched_lookups=answer["unmatched_lookups"])
+    counts = {name: answer[name] for name in ("unmatched_lookups", "copied_rows", "copied_bytes")}
+    return WrittenFile(answer["staged_path"], stat, facts, **counts)

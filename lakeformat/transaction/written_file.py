@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from lakeformat.files.column_stats import FileStats
 from lakeformat.model.commit import WriteStat
 from lakeformat.storage.port import own_path
 
-__all__ = ["WrittenFile", "stage_folder"]
+__all__ = ["WrittenFile", "count_copies", "stage_folder"]
 
 
 def stage_folder(write_id: str) -> str:
@@ -25,6 +26,7 @@ class WrittenFile:
         facts: column statistics of the file, for the file index; None if not known.
         unmatched_lookups: number of rows that were looked up in the group's previous base file and not found there.
         decoded_bytes: size of its rows in memory, in bytes; 0 if not known.
+        copied_rows, copied_bytes: rows and bytes of row groups that were copied byte for byte from the older file.
     """
 
     staged_path: str
@@ -32,3 +34,20 @@ class WrittenFile:
     facts: FileStats | None = None
     unmatched_lookups: int = 0
     decoded_bytes: int = 0
+    copied_rows: int = 0
+    copied_bytes: int = 0
+
+
+def count_copies(files: Iterable[WrittenFile]) -> Mapping[str, int]:
+    """Count copied and encoded rows and bytes, for the write's report. If nothing was copied, return no counts."""
+    listed = [*files]
+    rows, size = sum(file.copied_rows for file in listed), sum(file.copied_bytes for file in listed)
+    if not rows:
+        return {}
+    all_rows, all_bytes = (sum(getattr(file.stat, name) for file in listed) for name in ("num_writes", "size_bytes"))
+    return {
+        "copied_rows": rows,
+        "copied_bytes": size,
+        "encoded_rows": all_rows - rows,
+        "encoded_bytes": all_bytes - size,
+    }

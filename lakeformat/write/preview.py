@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
@@ -12,14 +14,18 @@ from lakeformat.config.resolve import Options
 from lakeformat.display import html_rows
 from lakeformat.file_system_view.context import TableContext
 from lakeformat.file_system_view.snapshot import Snapshot
+from lakeformat.files.footers import open_base, read_metadata
 from lakeformat.model.operation import Operation
 from lakeformat.public import OneLine, public
+from lakeformat.storage.port import Storage
 from lakeformat.timeline.write_report import Report, draw_funnel, format_steps, make_stages
+from lakeformat.write.handles.base_file_handles import HandleSettings, find_copies
 from lakeformat.write.intake import plan_job
 from lakeformat.write.rows.arrow_input import Rows, arrow_reader, fit_to_table
 from lakeformat.write.rows.arrow_pool import reuse_memory
 from lakeformat.write.rows.prepare import prepare
 from lakeformat.write.tagging.steps import plan_buckets
+from lakeformat.write.workload.buckets import Bucket
 from lakeformat.write.workload.profile import BucketPlan
 
 __all__ = ["PlannedFile", "WritePlan", "plan_rows", "plan_write"]
@@ -42,6 +48,8 @@ class PlannedFile:
         updates: number of rows that the index locates in the file group, including false positives of its bloom filter.
         inserts: number of new rows.
         expected_bytes: size of the file group after the write, if updated rows keep their size.
+        copied_rows, copied_bytes: rows and bytes of row groups that the write would copy byte for byte from the present
+            file. It would encode all other rows of the new file.
     """
 
     partition_path: str
@@ -50,6 +58,8 @@ class PlannedFile:
     updates: int
     inserts: int
     expected_bytes: int
+    copied_rows: int = 0
+    copied_bytes: int = 0
 
 
 @public
@@ -85,6 +95,11 @@ class WritePlan(OneLine):
     def bytes(self) -> int:
         """Return the expected total size, in bytes, of the files that the write would create."""
         return sum(file.expected_bytes for file in self.files)
+
+    @property
+    def copied_bytes(self) -> int:
+        """Return the bytes of row groups that the write would copy byte for byte, in all files."""
+        return sum(file.copied_bytes for file in self.files)
 
     @property
     def tagging(self) -> Mapping[str, Any]:
@@ -137,9 +152,10 @@ class WritePlan(OneLine):
 
 def _line(file: PlannedFile) -> str:
     name = file.file_id or "new file group"
+    copied = f", {file.copied_rows:,} rows ({file.copied_bytes:,} bytes) copied" if file.copied_rows else ""
     return (
         f"{name:<38} {file.updates:>12,} updates {file.inserts:>12,} inserts "
-        f"{file.size_bytes:>15,} -> {file.expected_bytes:,} bytes"
+        f"{file.size_bytes:>15,} -> {file.expected_bytes:,} bytes{copied}"
     )
 
 
@@ -161,20 +177,35 @@ def plan_write(context: TableContext, snapshot: Snapshot, options: Options, rows
     with report.step("prepare") as counted:
         prepared = prepare(table, job.prepare)
         counted["rows"] = table.num_rows
-    plan = plan_buckets(context.storage, job, prepared, snapshot, job.final_schema(snapshot), report)
+    schema = job.final_schema(snapshot)
+    plan = plan_buckets(context.storage, job, prepared, snapshot, schema, report)
     steps = tuple(report.as_dict()["steps"])
-    return WritePlan(job.operation.value, snapshot.instant_time, table.num_rows, _planned_files(plan), steps)
+    files = _planned_files(context.storage, plan, HandleSettings.of(job, snapshot.instant_time or "", schema))
+    return WritePlan(job.operation.value, snapshot.instant_time, table.num_rows, files, steps)
 
 
-def _planned_files(plan: BucketPlan) -> tuple[PlannedFile, ...]:
+def _planned_files(storage: Storage, plan: BucketPlan, handles: HandleSettings) -> tuple[PlannedFile, ...]:
     files = []
     for bucket in plan.buckets:
         sizing = plan.sizing[bucket.partition_path]
         size = bucket.base.size_bytes if bucket.base else 0
         expected_bytes = round((size or sizing.empty_bytes) + bucket.inserts * sizing.row_bytes)
         file_id = bucket.file_id if bucket.opened_at is not None else None
-        files.append(PlannedFile(bucket.partition_path, file_id, size, bucket.updates, bucket.inserts, expected_bytes))
+        copied = _preview_copies(storage, bucket, plan.rows[bucket.partition_path], handles)
+        files.append(
+            PlannedFile(bucket.partition_path, file_id, size, bucket.updates, bucket.inserts, expected_bytes, *copied)
+        )
     return tuple(files)
+
+
+def _preview_copies(storage: Storage, bucket: Bucket, rows: pa.Table, handles: HandleSettings) -> tuple[int, int]:
+    """Return the numbers of rows and bytes that the merge of a bucket would copy."""
+    if bucket.base is None or bucket.log_place is not None:
+        return 0, 0
+    with ExitStack() as files:
+        open_source = partial(files.enter_context, open_base(storage, bucket.base))
+        copies = find_copies(open_source, read_metadata(storage, bucket.base), bucket, rows, handles)
+        return copies.rows, copies.bytes
 
 
 def plan_rows(context: TableContext, options: Options, rows: Rows, operation: Operation) -> WritePlan:

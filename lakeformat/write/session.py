@@ -36,7 +36,7 @@ from lakeformat.transaction.markers import MarkerKind, marker_kind, prepare_part
 from lakeformat.transaction.publish import Outcome
 from lakeformat.transaction.result import WriteResult
 from lakeformat.transaction.transaction import BatchWrittenError, Transaction
-from lakeformat.transaction.written_file import WrittenFile, stage_folder
+from lakeformat.transaction.written_file import WrittenFile, count_copies, stage_folder
 from lakeformat.write.handles.append_handle import append, log_file_name
 from lakeformat.write.handles.base_file_handles import HandleSettings, create, make_token, merge
 from lakeformat.write.handles.direct import (
@@ -187,6 +187,7 @@ class WriteSession:
             with self.transaction.report.step("write") as counted:
                 written = self.write_buckets(plan, handles, storage=storage)
                 counted.update(buckets=len(plan.buckets), **count_false_positives(self.job, written))
+                counted.update(count_copies(written))
             appended = list_appended_groups(self.job, plan.buckets)
             checks = [make_append_check(appended, self.job, commit.time)] if appended else []
             checks += [check] if (check := make_commit_check(self.storage, self.job, plan)) is not None else []
@@ -355,7 +356,7 @@ class WriteSession:
         with self.transaction.report.step("write") as counted:
             added = self.write_buckets(plan, handles, AFTER_TASKS)
             placed = self.place_files(commit, written)
-            counted.update(placed=len(written), buckets=len(plan.buckets))
+            counted.update(placed=len(written), buckets=len(plan.buckets), **count_copies(added))
         partitions = {file.stat.partition_path for file in (*added, *placed)}
         hidden = self.transaction.list_overwritten(partitions, snapshot)
         outcome = Outcome(schema=schema, written=[*added, *placed], snapshot=snapshot, overwritten=hidden)

@@ -31,7 +31,7 @@ from lakeformat.transaction.conflict import OverlapError
 from lakeformat.transaction.hooks import Hooks
 from lakeformat.transaction.result import WriteResult
 from lakeformat.transaction.transaction import BatchWrittenError
-from lakeformat.transaction.written_file import WrittenFile, stage_folder
+from lakeformat.transaction.written_file import WrittenFile, count_copies, stage_folder
 from lakeformat.write.handles.base_file_handles import HandleSettings
 from lakeformat.write.handles.bucket_tasks import BucketSettings
 from lakeformat.write.plan.job import WriteJob
@@ -279,7 +279,7 @@ class ShuffledSession:
                 stages = tuple(tagged.stage_tasks)
                 added = self.runner.write(RouteTasks(stages, tagged.tag_files, plan, tuple(tasks), buckets))
                 counted["tasks"] = len(set(tasks))
-            counted.update(buckets=len(plan.buckets), **count_false_positives(job, added))
+            counted.update(buckets=len(plan.buckets), **count_false_positives(job, added), **count_copies(added))
         if merge is not None:
             merge.check_changed(session.transaction.report.rows["incoming"], [file.stat for file in added])
         touched += [file.stat.partition_path for file in added]

@@ -25,6 +25,7 @@ __all__ = [
     "MEMORY_DISK",
     "MOVING",
     "NEXT",
+    "SMALL_ROW_GROUPS",
     "WRITES",
     "WRITES_BY_NIGHT",
     "Model",
@@ -39,6 +40,9 @@ __all__ = [
 ]
 
 SCHEMA = a_schema(id="int64", region="string", v="string")
+
+#: Row groups of two rows, so that a write copies those that it does not touch.
+SMALL_ROW_GROUPS: dict[str, object] = {"lakeformat.parquet.row.group.rows": 2}
 
 Model = dict[int, tuple[str, str]]  # id -> (region, v)
 
@@ -81,6 +85,10 @@ class Write:
                 return
             case "moving upsert":
                 options, context = table.options.with_values(**{"hoodie.index.type": "GLOBAL_SIMPLE"}), table.context
+                lakeformat.Table(context.storage, options, clock=context.clock, ids=context.ids).upsert(self.rows)
+                return
+            case "copying upsert":
+                options, context = table.options.with_values(**SMALL_ROW_GROUPS), table.context
                 lakeformat.Table(context.storage, options, clock=context.clock, ids=context.ids).upsert(self.rows)
                 return
         rows = self.rows.select(["id", "region"]) if self.operation == "delete" else self.rows

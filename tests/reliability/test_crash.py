@@ -35,6 +35,7 @@ from tests.helpers.faulty import Call, Crash, Fault, FaultyStorage, Mode, Steppi
 from tests.helpers.flights import (
     MOVING,
     NEXT,
+    SMALL_ROW_GROUPS,
     WRITES,
     WRITES_BY_NIGHT,
     Model,
@@ -90,12 +91,16 @@ TABLES: Final = {
     "merge-on-read 9": TableKind("9", "MERGE_ON_READ"),
     "change log 6": TableKind("6", properties=CDC),
     "change log 9": TableKind("9", properties=CDC),
+    "row groups 9": TableKind(
+        "9", writer={**SMALL_ROW_GROUPS}, past=(Write("bulk_insert", tuple(range(40)), "first"),)
+    ),
     "bucket index 6": TableKind(writer=TWO_BUCKETS, past=_FORTY),
 }
 
 OPERATIONS: Final = {
     **{write.operation: write for write in (*WRITES, MOVING)},
     "upsert to buckets": Write("upsert", (1, 3, 4, 51, 54), "upserted"),
+    "copying upsert": Write("copying upsert", (1, 3, 51), "upserted"),
     "insert to buckets": Write("insert", (60, 61), "new"),
 }
 
@@ -112,6 +117,8 @@ SCHEDULE: Final = [
     (["copy-on-write 6"], ["update", "merge"], (NIGHT, SLOW, SLOW)),
     # A global index moves rows to other partitions: out of one file group and into others.
     (["copy-on-write 6"], ["moving upsert"], (NIGHT, SLOW, SLOW)),
+    # Row groups that the write does not touch are copied.
+    (["row groups 9"], ["copying upsert"], (NIGHT, SLOW, SLOW)),
     # The bucket index: one file group for each bucket.
     (["bucket index 6"], ["upsert to buckets", "insert to buckets"], (NIGHT, SLOW, SLOW)),
     # Timeline layout 2: requested, inflight and completed files of other names.
@@ -167,6 +174,10 @@ def test_write_that_dies_at_any_call_leaves_the_table_before_or_after_it(
         undisturbed = copy_of(table[0], tmp_path)
         write.run(open_at(undisturbed, "writer"))
         assert len(read_logged_changes(Path(undisturbed.root))) > len(read_logged_changes(table[0]))
+    if operation == "copying upsert":
+        undisturbed = copy_of(table[0], tmp_path)
+        write.run(open_at(undisturbed, "writer"))
+        assert "copied rows" in open_at(undisturbed, "reader").history()[0].describe()
     assert failures_of(write, mode, table, tmp_path) == []
 
 

@@ -10,8 +10,9 @@ which has about three bytes per row of the file.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -34,9 +35,9 @@ from lakeformat.files.base_file import (
     read_copied_batches,
     stamp_rows,
     stamp_rows_with,
-    stored_schema,
 )
 from lakeformat.files.footers import open_base, open_parquet, parse_key_footer
+from lakeformat.files.spliced_base_file import SplicedBaseFileWriter
 from lakeformat.keys.record_keys import field_column, make_seqnos
 from lakeformat.merge import MergeRule, flag_deleted_rows, stored_wins
 from lakeformat.model.commit import WriteStat
@@ -46,6 +47,7 @@ from lakeformat.model.record import COMMIT_SEQNO, COMMIT_TIME, IS_DELETED, RECOR
 from lakeformat.storage.port import Storage
 from lakeformat.transaction.written_file import WrittenFile
 from lakeformat.write.handles.cdc_log import ChangeLog, ChangeLogSettings, HandleMerger, log_changes
+from lakeformat.write.handles.row_group_copies import RowGroupCopies, plan_copies
 from lakeformat.write.plan.job import WriteJob
 from lakeformat.write.rows.incoming import Incoming
 from lakeformat.write.rows.prepare import deleted_rows_of
@@ -58,6 +60,7 @@ __all__ = [
     "create",
     "decode_ahead",
     "drop_rows",
+    "find_copies",
     "make_token",
     "mask_of_deletes",
     "merge",
@@ -132,6 +135,7 @@ class HandleSettings:
         ordering: the column by which readers of log files choose between versions; None if they take the last version.
         fills_nulls: whether readers of log files fill nulls of a row's newer version from the older version.
         change_log: settings of the change data files; None if the table has none.
+        copies_groups: whether a merge by key copies row groups that it does not change byte for byte.
     """
 
     instant_time: str
@@ -145,6 +149,7 @@ class HandleSettings:
     ordering: str | None = None
     fills_nulls: bool = False
     change_log: ChangeLogSettings | None = None
+    copies_groups: bool = False
 
     @classmethod
     def of(cls, job: WriteJob, instant_time: str, schema: pa.Schema) -> HandleSettings:
@@ -159,6 +164,7 @@ class HandleSettings:
             ordering=config.ordering_field if config.takes_logs and config.orders_versions else None,
             fills_nulls=config.takes_logs and config.merge_settings.partial_update is not None,
             change_log=ChangeLogSettings.of(mode, schema, config.name, files.row_group_bytes) if mode else None,
+            copies_groups=job.options.write.copy_row_groups,
         )
 
     def file_name(self, bucket: Bucket, task: int) -> BaseFileName:
@@ -220,6 +226,7 @@ def merge(
     stat = WriteStat(bucket.file_id, path, bucket.partition_path, base.name.instant_time, 0, base_name=str(base.name))
     where = f"{storage.location}/{base.path}"
     with (
+        ExitStack() as files,
         open_base(storage, base) as stored,
         _open_for_merge(stored, where, settings) as (parquet, encoded),
         storage.open_output(target) as sink,
@@ -230,15 +237,10 @@ def merge(
         known = inherited or FilterAndRange(
             make_growable_filter(metadata.num_rows + len(bucket.rows), settings.files.fpp)
         )
-        nothing = pa.array([], pa.string())
-        with BaseFileWriter(sink, bucket.partition_path, name, settings.files, known, encoded) as writer:
-            shape = stored_schema(settings.files.schema, encoded)
-            most = settings.files.row_group_bytes
-            batches = read_copied_batches(parquet, where, shape, threads=settings.idle_cores, most_bytes=most)
-            for batch in decode_ahead(batches) if settings.idle_cores else batches:
-                for rows in merger.apply(batch):
-                    writer.write(rows, new_keys=nothing if inherited else None)
-            stored_rows = writer.rows
+        reopen = partial(files.enter_context, open_base(storage, base))
+        copies = find_copies(reopen, metadata, bucket, source, settings)
+        with _open_writer(sink, bucket, name, settings, known, encoded, copies) as writer:
+            stored_rows = _merge_stored(parquet, where, writer, merger, copies, settings, reads_keys=inherited is None)
             for rows in merger.emit_inserts():
                 writer.write(rows)
             writer.close()
@@ -254,7 +256,82 @@ def merge(
         storage.delete(target)
         return None
     stat = replace(stat, cdc_stats=log.stats(bucket.partition_path) if log else ())
-    return WrittenFile(target, stat, writer.facts, unmatched_lookups=merger.unmatched_lookups)
+    return WrittenFile(
+        target,
+        stat,
+        writer.facts,
+        unmatched_lookups=merger.unmatched_lookups,
+        copied_rows=copies.rows,
+        copied_bytes=copies.bytes,
+    )
+
+
+def find_copies(
+    open_source: Callable[[], Any], metadata: Any, bucket: Bucket, source: pa.Table, settings: HandleSettings
+) -> RowGroupCopies:
+    """Choose the row groups of a bucket's base file that its merge copies byte for byte.
+
+    Args:
+        open_source: opens the base file once more; called only if row groups may be copied.
+        metadata: the footer of the base file.
+        source: the rows to which the bucket's positions refer.
+    """
+    if not settings.copies_groups:
+        return RowGroupCopies({}, metadata.num_row_groups, "the option lakeformat.write.copy.row.groups is false")
+    if settings.make_merger is not None:
+        return RowGroupCopies({}, metadata.num_row_groups, "the rows are not chosen by key")
+    keys = gather_column(source.column(RECORD_KEY), bucket.rows[: bucket.lookups])
+    return plan_copies(open_source, metadata, keys, settings.files, appends=len(bucket.rows) > bucket.lookups)
+
+
+def _open_writer(
+    sink: Any,
+    bucket: Bucket,
+    name: BaseFileName,
+    settings: HandleSettings,
+    known: FilterAndRange,
+    encoded: frozenset[str],
+    copies: RowGroupCopies,
+) -> BaseFileWriter:
+    path, files = bucket.partition_path, settings.files
+    if not copies.copied:
+        return BaseFileWriter(sink, path, name, files, known, encoded)
+    return SplicedBaseFileWriter(sink, path, name, files, known, encoded, page_index=copies.page_index)
+
+
+def _merge_stored(
+    parquet: Any,
+    where: str,
+    writer: BaseFileWriter,
+    merger: HandleMerger,
+    copies: RowGroupCopies,
+    settings: HandleSettings,
+    *,
+    reads_keys: bool,
+) -> int:
+    """Write the stored rows as the merger changes them, and copy row groups. Return the number of written rows.
+
+    Args:
+        reads_keys: whether the keys of all rows must be added to the bloom filter and the key range.
+    """
+    nothing = pa.array([], pa.string())
+    for is_copied, groups in copies.runs():
+        if is_copied and isinstance(writer, SplicedBaseFileWriter):
+            for at in groups:
+                writer.copy_group(parquet, where, at, copies.copied[at], reads_keys=reads_keys)
+            continue
+        batches = read_copied_batches(
+            parquet,
+            where,
+            writer.schema,
+            threads=settings.idle_cores,
+            most_bytes=settings.files.row_group_bytes,
+            row_groups=groups,
+        )
+        for batch in decode_ahead(batches) if settings.idle_cores else batches:
+            for rows in merger.apply(batch):
+                writer.write(rows, new_keys=None if reads_keys else nothing)
+    return writer.rows
 
 
 @contextmanager

@@ -1,0 +1,1 @@
+"""Row groups of Parquet files, copied byte for byte into new files."""

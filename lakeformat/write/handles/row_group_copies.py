@@ -1,0 +1,184 @@
+"""Which row groups of a base file a merge copies byte for byte, and which it decodes and encodes again.
+
+A row group is copied if the range of its record keys holds no key that the merge changes, and if the copied bytes are
+what the merge would write: the same columns, a codec that the write may use, a writer whose files are understood.
+Anything unclear means that all row groups are encoded again. A small row group is encoded together with a neighbour
+that is encoded again, or small too. So at most every second row group of a file is small.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from lakeformat.files.base_file import ROW_GROUP_ROWS, FileSettings
+from lakeformat.files.footers import group_bytes
+from lakeformat.files.splice.stored_groups import (
+    ParquetFooter,
+    StoredGroup,
+    find_stored_groups,
+    is_same_schema,
+    read_footer,
+)
+from lakeformat.files.splice.thrift_tree import SpliceError
+from lakeformat.files.spliced_base_file import make_footer
+from lakeformat.model.record import RECORD_KEY
+
+__all__ = ["RowGroupCopies", "choose_copies", "find_touched_groups", "plan_copies"]
+
+#: A row group with this many bytes, decompressed, is not small, even if it has few rows.
+_ENOUGH_BYTES: Final = 8 << 20
+#: Row groups are copied only if they have at least this share of the file's bytes.
+_LEAST_SHARE: Final = 1 / 16
+#: Number of keys that are compared with a row group's range before all others.
+_FIRST_KEYS: Final = 1024
+#: Writers whose footers and statistics mean the same as those of the Parquet writer here.
+_KNOWN_WRITER: Final = re.compile(r"parquet-cpp-arrow version (\d+)\.|parquet-mr version 1\.(\d+)\.")
+_LEAST_ARROW, _LEAST_MR = 8, 11
+#: Arrow's names of Parquet's codecs, where they differ.
+_CODECS: Final = {"NONE": "UNCOMPRESSED"}
+
+
+@dataclass(frozen=True)
+class RowGroupCopies:
+    """The row groups of a base file that a merge copies.
+
+    Attributes:
+        copied: the copied row groups by number.
+        count: number of all row groups of the file.
+        reason: why no row group is copied; "" if some are.
+    """
+
+    copied: Mapping[int, StoredGroup]
+    count: int
+    reason: str = ""
+
+    @property
+    def page_index(self) -> bool:
+        """Tell whether all copied row groups have a page index."""
+        return all(group.has_page_index for group in self.copied.values())
+
+    @property
+    def rows(self) -> int:
+        """Return the number of rows of the copied row groups."""
+        return sum(group.rows for group in self.copied.values())
+
+    @property
+    def bytes(self) -> int:
+        """Return the number of bytes of the copied row groups."""
+        return sum(group.size for group in self.copied.values())
+
+    def runs(self) -> Iterator[tuple[bool, list[int]]]:
+        """Yield runs of consecutive row groups: whether they are copied, and their numbers."""
+        for is_copied, run in groupby(range(self.count), key=self.copied.__contains__):
+            yield is_copied, [*run]
+
+
+def plan_copies(
+    open_source: Callable[[], Any],
+    metadata: pq.FileMetaData,
+    keys: pa.ChunkedArray,
+    settings: FileSettings,
+    *,
+    appends: bool,
+) -> RowGroupCopies:
+    """Choose the row groups of a base file that a merge copies, and prepare them.
+
+    Args:
+        open_source: opens the base file, which stays open until the row groups are copied.
+        keys: the record keys of the rows that the merge may change.
+        appends: whether the merge adds rows after the last row group.
+    """
+    count = metadata.num_row_groups
+    if count < 2:
+        return RowGroupCopies({}, count, "the file has one row group")
+    touched = find_touched_groups(metadata, keys)
+    if all(touched):
+        return RowGroupCopies({}, count, "every row group is touched")
+    rows = min(settings.row_group_rows, ROW_GROUP_ROWS)
+    groups = [metadata.row_group(at) for at in range(count)]
+    oversized = [group.num_rows > rows or group.total_byte_size > settings.row_group_bytes for group in groups]
+    small = [group.num_rows < rows // 2 and group.total_byte_size < _ENOUGH_BYTES for group in groups]
+    rewritten = [one or other for one, other in zip(touched, oversized, strict=True)]
+    wanted = np.flatnonzero(choose_copies(rewritten, small, appends=appends)).tolist()
+    sizes = [group_bytes(metadata, at) for at in range(count)]
+    if not wanted or sum(sizes[at] for at in wanted) < _LEAST_SHARE * sum(sizes):
+        return RowGroupCopies({}, count, "the row groups that are not touched are small")
+    source = open_source()
+    try:
+        footer = read_footer(source)
+        _check_file(footer, metadata, wanted, settings)
+        return RowGroupCopies(find_stored_groups(source, footer, wanted), count)
+    except SpliceError as error:
+        return RowGroupCopies({}, count, str(error))
+
+
+def find_touched_groups(metadata: pq.FileMetaData, keys: pa.ChunkedArray) -> list[bool]:
+    """Tell for each row group whether it may hold one of the keys, by the statistics of the record key column."""
+    column = metadata.schema.names.index(RECORD_KEY) if RECORD_KEY in metadata.schema.names else -1
+    binary = keys.cast(pa.binary())  # Parquet orders texts by their bytes.
+    touched = []
+    for at in range(metadata.num_row_groups):
+        statistics = metadata.row_group(at).column(column).statistics if column >= 0 else None
+        if statistics is None or not statistics.has_min_max or statistics.physical_type != "BYTE_ARRAY":
+            touched.append(True)
+        else:
+            touched.append(_has_key(binary, statistics.min_raw, statistics.max_raw))
+    return touched
+
+
+def _has_key(keys: pa.ChunkedArray, low: bytes, high: bytes) -> bool:
+    """Tell whether a key lies between two bounds. Most often one of the first keys tells."""
+    for part in (keys.slice(0, _FIRST_KEYS), keys.slice(_FIRST_KEYS)):
+        above = pc.greater_equal(part, pa.scalar(low, pa.binary()))
+        if len(part) and pc.any(pc.and_(above, pc.less_equal(part, pa.scalar(high, pa.binary())))).as_py():
+            return True
+    return False
+
+
+def choose_copies(rewritten: Sequence[bool], small: Sequence[bool], *, appends: bool) -> list[bool]:
+    """Tell for each row group whether it is copied.
+
+    A small row group is copied only between two row groups that are copied and not small, or at an end of the file to
+    which no rows are added.
+
+    Args:
+        rewritten: for each row group, whether it must be encoded again.
+        small: for each row group, whether it should grow when its neighbours are encoded again.
+        appends: whether rows are added after the last row group.
+    """
+    joins = [one or other for one, other in zip(rewritten, small, strict=True)]
+    before, after = [False, *joins[:-1]], [*joins[1:], appends]
+    return [
+        not must and not (little and (left or right))
+        for must, little, left, right in zip(rewritten, small, before, after, strict=True)
+    ]
+
+
+def _check_file(
+    footer: ParquetFooter, metadata: pq.FileMetaData, wanted: Sequence[int], settings: FileSettings
+) -> None:
+    """Check that copied row groups would be like those that the write makes.
+
+    Raises:
+        SpliceError: they would not.
+    """
+    writer = _KNOWN_WRITER.match(footer.created_by)
+    if writer is None or not (int(writer[1] or 0) >= _LEAST_ARROW or int(writer[2] or 0) >= _LEAST_MR):
+        raise SpliceError(f"the writer {footer.created_by!r} is not known")
+    if not is_same_schema(footer.tree, make_footer(settings).tree):
+        raise SpliceError("the file has other columns than the table, or stores them otherwise")
+    name = settings.codec.upper()
+    allowed = {_CODECS.get(name, name), "UNCOMPRESSED"} if settings.skips_compression else {_CODECS.get(name, name)}
+    for at in wanted:
+        group = metadata.row_group(at)
+        if not {group.column(leaf).compression for leaf in range(group.num_columns)} <= allowed:
+            raise SpliceError("the file has another codec than the write")

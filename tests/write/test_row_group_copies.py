@@ -1,0 +1,294 @@
+"""Merges that copy row groups byte for byte: the same rows, statistics and counts as merges that encode all rows."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import lakeformat
+from lakeformat import Table
+from lakeformat.codec.bloom import BloomFilter, hash_chain
+from lakeformat.files.footers import BLOOM, BLOOM_TYPE, MAX_KEY, MIN_KEY
+from lakeformat.files.splice import thrift_tree
+from lakeformat.model.record import META_COLUMNS
+from lakeformat.write.handles.row_group_copies import choose_copies
+from tests.helpers import hudi_rs
+from tests.helpers.examples import examples
+from tests.helpers.tables import a_schema
+
+GROUP = 40
+SCHEMA = a_schema(
+    id="string",
+    v="int64",
+    f="float64",
+    s="string",
+    l=pa.list_(pa.int32()),
+    r=pa.struct({"x": pa.int64(), "y": pa.string()}),
+    m=pa.map_(pa.string(), pa.int64()),
+    t=pa.timestamp("us", "UTC"),
+    d=pa.decimal128(12, 2),
+)
+OPTIONS: dict[str, Any] = {"lakeformat.parquet.row.group.rows": GROUP, "hoodie.metadata.enable": False}
+
+
+def key(number: int) -> str:
+    return f"key-{number:06d}"
+
+
+def rows(numbers: Any, edition: int, schema: pa.Schema = SCHEMA) -> pa.Table:
+    """Return one row per number. Some values are null, and some floats are NaN."""
+    listed = [
+        {
+            "id": key(number),
+            "v": None if number % 11 == 0 else number * 100 + edition,
+            "f": float("nan") if number % 13 == edition % 13 else number / 7,
+            "s": None if number % 5 == 0 else f"text {number % 17} of {edition}",
+            "l": None if number % 6 == 0 else [edition] * (number % 4),
+            "r": None if number % 7 == 0 else {"x": number, "y": None if number % 2 else "y"},
+            "m": [("a", number), ("b", None)][: number % 3],
+            "t": 1_700_000_000_000_000 + number,
+            "d": None,
+        }
+        for number in numbers
+    ]
+    return pa.Table.from_pylist(listed, SCHEMA).select(schema.names)
+
+
+def new_table(path: Path, count: int = 10 * GROUP, **options: Any) -> Table:
+    table = lakeformat.create(path, SCHEMA, record_key="id", **{**OPTIONS, **options})
+    table.insert(rows(range(count), 0))
+    return table
+
+
+def twins(path: Path, **options: Any) -> tuple[Table, Table]:
+    """Return two copies of one table: the first copies row groups, the second encodes all rows."""
+    new_table(path / "a", **options)
+    shutil.copytree(path / "a", path / "b")
+    both = {**OPTIONS, **options}
+    return (
+        lakeformat.open(path / "a", **both),
+        lakeformat.open(path / "b", **both, **{"lakeformat.write.copy.row.groups": False}),
+    )
+
+
+def counts(result: Any) -> dict[str, int]:
+    [step] = [step for step in result.report["steps"] if step["step"] == "write"]
+    return {name: step.get(name, 0) for name in ("copied_rows", "encoded_rows", "copied_bytes", "encoded_bytes")}
+
+
+def listed(table: Table) -> list[dict[str, Any]]:
+    """Return all rows with their meta columns; its instants become numbers of commits."""
+    numbers = {commit.instant_time: f"commit {at}" for at, commit in enumerate(reversed(table.history()))}
+    found = table.to_arrow(meta_columns=True).sort_by("id").to_pylist()
+    for row in found:
+        del row["_hoodie_file_name"]
+        instant = row["_hoodie_commit_time"]
+        row["_hoodie_commit_time"] = numbers[instant]
+        row["_hoodie_commit_seqno"] = row["_hoodie_commit_seqno"].replace(instant, numbers[instant])
+    return found
+
+
+def same(one: Any, other: Any) -> bool:
+    """Compare values; NaN equals NaN."""
+    return repr(one) == repr(other)
+
+
+def base_paths(table: Table) -> list[Path]:
+    root = Path(table.context.storage.location)
+    return [root / piece.base.path for piece in table.context.snapshot().each_slice() if piece.base is not None]
+
+
+def assert_sound(table: Table) -> None:
+    """Check each base file against its rows: file names, bloom filter, key range, checksums, statistics."""
+    for path in base_paths(table):
+        stored = pq.ParquetFile(path, page_checksum_verification=True)
+        found = stored.read()
+        assert set(found.column("_hoodie_file_name").to_pylist()) == {path.name}
+        entries = stored.metadata.metadata
+        keys = found.column("_hoodie_record_key").to_pylist()
+        assert entries[MIN_KEY].decode() <= min(keys)
+        assert entries[MAX_KEY].decode() >= max(keys)
+        assert entries[BLOOM]
+        assert stored.metadata.num_rows == len(keys)
+        for at in range(stored.metadata.num_row_groups):
+            group = stored.read_row_group(at)
+            for leaf in range(stored.metadata.num_columns):
+                chunk = stored.metadata.row_group(at).column(leaf)
+                if chunk.statistics is None or "." in chunk.path_in_schema or chunk.path_in_schema == "f":
+                    continue
+                values = [each for each in group.column(chunk.path_in_schema).to_pylist() if each is not None]
+                assert chunk.statistics.null_count == len(group) - len(values)
+                if values:
+                    assert (chunk.statistics.min, chunk.statistics.max) == (min(values), max(values))
+        bloom = BloomFilter.decode(entries[BLOOM], entries.get(BLOOM_TYPE, b"").decode() or None)
+        chain = hash_chain(found.column("_hoodie_record_key").combine_chunks(), bloom.hashes)
+        assert bloom.might_contain(chain).all()
+
+
+def encode_again(path: Path, **options: Any) -> None:
+    """Write all base files of two twins again, with the same rows and entries but other options of the writer."""
+    for file in path.glob("*/*.parquet"):
+        stored = pq.ParquetFile(pa.BufferReader(file.read_bytes()))
+        entries = {name: value for name, value in stored.metadata.metadata.items() if name != b"ARROW:schema"}
+        with pq.ParquetWriter(file, stored.schema_arrow, store_schema=False, **options) as writer:
+            for at in range(stored.metadata.num_row_groups):
+                writer.write_table(stored.read_row_group(at))
+            writer.add_key_value_metadata(entries)
+
+
+#: Base files as other pyarrow writers may have made them.
+FORMS: dict[str, dict[str, Any] | None] = {
+    "ours": None,
+    "page index": {"write_page_index": True, "compression": "zstd", "data_page_size": 64, "write_batch_size": 5},
+    "version 2 pages": {"data_page_version": "2.0", "compression": "zstd", "write_page_checksum": True},
+    "sorting columns": {"sorting_columns": [pq.SortingColumn(2)], "compression": "none"},
+    "no dictionaries": {"use_dictionary": False, "compression": "zstd"},
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_upsert_copies_the_row_groups_that_it_does_not_touch(tmp_path: Path, form: str) -> None:
+    copying, encoding = twins(tmp_path)
+    if FORMS[form] is not None:
+        encode_again(tmp_path, **FORMS[form])
+    before = {row["id"]: row for row in copying.to_arrow(meta_columns=True).to_pylist()}
+    changed = rows(range(2 * GROUP + 3, 2 * GROUP + 9), 1)
+    results = [table.upsert(changed) for table in (copying, encoding)]
+    assert counts(results[0])["copied_rows"] == 9 * GROUP
+    assert counts(results[0])["encoded_rows"] == GROUP
+    assert counts(results[1])["copied_rows"] == 0
+    assert results[0].rows == results[1].rows
+    assert same(listed(copying), listed(encoding))
+    for row in copying.to_arrow(meta_columns=True).to_pylist():
+        if row["id"] not in set(changed.column("id").to_pylist()):
+            old = before[row["id"]]
+            assert same({**row, "_hoodie_file_name": ""}, {**old, "_hoodie_file_name": ""})
+    assert_sound(copying)
+    [path] = base_paths(copying)
+    chunk = pq.read_metadata(path).row_group(0).column(0)
+    assert chunk.has_offset_index == pq.read_metadata(path).row_group(2).column(0).has_offset_index
+    assert chunk.has_offset_index == (form == "page index")
+    theirs, ours = hudi_rs.rows_by_key(hudi_rs.read(tmp_path / "a")), copying.to_arrow(meta_columns=True)
+    assert same(theirs, hudi_rs.rows_by_key(ours))
+
+
+@settings(max_examples=examples(10), deadline=None)
+@given(st.data())
+def test_histories_with_and_without_copies_are_alike(tmp_path_factory: pytest.TempPathFactory, data: Any) -> None:
+    path = tmp_path_factory.mktemp("twins")
+    copying, encoding = twins(path)
+    for edition in range(1, data.draw(st.integers(2, 4))):
+        start = data.draw(st.integers(0, 12 * GROUP), "start")
+        numbers = range(start, start + data.draw(st.integers(1, 3 * GROUP), "count"), data.draw(st.integers(1, 30)))
+        verb = data.draw(st.sampled_from(["upsert", "delete", "insert"]))
+        if verb == "insert":
+            numbers = range(100_000 * edition, 100_000 * edition + len(numbers))
+        results = [getattr(table, verb)(rows(numbers, edition)) for table in (copying, encoding)]
+        assert results[0].rows == results[1].rows
+        assert same(listed(copying), listed(encoding))
+        assert_sound(copying)
+        filters = ["f > 3", "f > 1e300", "v is null", "id = 'key-000077'", "s < 'text 3'"]
+        for where in filters:
+            ours, others = (
+                sorted(t.to_arrow(where=where).to_pylist(), key=lambda r: r["id"]) for t in (copying, encoding)
+            )
+            assert same(ours, others), where
+
+
+def test_files_of_another_codec_are_encoded(tmp_path: Path) -> None:
+    copying, encoding = twins(tmp_path)
+    encode_again(tmp_path, compression="gzip")
+    results = [table.upsert(rows([1], 1)) for table in (copying, encoding)]
+    assert counts(results[0])["copied_rows"] == 0
+    assert same(listed(copying), listed(encoding))
+
+
+def test_files_that_lack_a_column_are_encoded(tmp_path: Path) -> None:
+    copying, encoding = twins(tmp_path)
+    wider = SCHEMA.append(pa.field("late", pa.int64()))
+    for table in (copying, encoding):
+        changed = rows([1], 1).append_column(wider.field("late"), pa.array([7]))
+        assert counts(table.upsert(changed))["copied_rows"] == 0
+    assert same(listed(copying), listed(encoding))
+    for table in (copying, encoding):
+        changed = rows([2], 2).append_column(wider.field("late"), pa.array([8]))
+        copied = counts(table.upsert(changed))["copied_rows"]
+        assert copied == (9 * GROUP if table is copying else 0)
+    assert same(listed(copying), listed(encoding))
+
+
+def test_keys_without_an_inherited_filter_are_read(tmp_path: Path) -> None:
+    """Inserts that do not fit into the stored filter make a new one, of all keys."""
+    copying, encoding = twins(tmp_path)
+    added = rows(range(1_000, 1_000 + 8 * GROUP), 1)
+    results = [table.insert(added) for table in (copying, encoding)]
+    assert counts(results[0])["copied_rows"] == 10 * GROUP
+    assert same(listed(copying), listed(encoding))
+    assert_sound(copying)
+
+
+def test_change_data_is_the_same(tmp_path: Path) -> None:
+    copying, encoding = twins(tmp_path, **{"hoodie.table.cdc.enabled": True})
+    results = []
+    for table in (copying, encoding):
+        begin = table.history()[0].instant_time
+        table.upsert(rows([3, 4, 5000], 1))
+        table.delete(rows([6, 200], 1))
+        changes = table.changes(begin).to_arrow()
+        listed_changes = changes.to_pylist()
+        for change in listed_changes:
+            change.pop("ts_ms", None)
+        results.append(sorted(repr(change) for change in listed_changes))
+    assert same(listed(copying), listed(encoding))
+    assert len(results[0]) == len(results[1]) > 0
+
+
+def test_a_plan_tells_what_a_write_copies(tmp_path: Path) -> None:
+    copying, encoding = twins(tmp_path)
+    changed = rows([5, 6, 7], 1)
+    planned = copying.plan_upsert(changed)
+    assert "copied" in str(planned)
+    assert "copied" not in str(encoding.plan_upsert(changed))
+    done = counts(copying.upsert(changed))
+    [file] = planned.files
+    assert (file.copied_rows, planned.copied_bytes) == (done["copied_rows"], done["copied_bytes"])
+
+
+def test_rows_are_encoded_without_thrift(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    copying, _ = twins(tmp_path)
+    thrift_tree._protocol.cache_clear()
+    monkeypatch.setitem(sys.modules, "thrift.protocol.TCompactProtocol", None)
+    assert counts(copying.upsert(rows([5], 1)))["copied_rows"] == 0
+    monkeypatch.undo()
+    assert counts(copying.upsert(rows([5], 2)))["copied_rows"] == 9 * GROUP
+
+
+@pytest.mark.parametrize(
+    ("rewritten", "small", "appends", "copied"),
+    [
+        ("0100", "0000", False, "1011"),
+        ("0100", "1000", False, "0011"),
+        ("0000", "0100", False, "1111"),
+        ("0000", "0110", False, "1001"),
+        ("0000", "0001", True, "1110"),
+        ("0000", "0001", False, "1111"),
+        ("1111", "0000", True, "0000"),
+    ],
+)
+def test_small_row_groups_join_neighbours(rewritten: str, small: str, appends: bool, copied: str) -> None:
+    flags = [[each == "1" for each in text] for text in (rewritten, small)]
+    assert "".join(str(int(each)) for each in choose_copies(*flags, appends=appends)) == copied
+
+
+def test_meta_columns_are_all_there(tmp_path: Path) -> None:
+    table, _ = twins(tmp_path)
+    table.upsert(rows([5], 1))
+    assert [*META_COLUMNS] == pq.read_schema(base_paths(table)[0]).names[:5]
