@@ -23,6 +23,7 @@ from lakeformat.write.handles.row_group_copies import choose_copies
 from tests.helpers import hudi_rs
 from tests.helpers.examples import examples
 from tests.helpers.tables import a_schema
+from tests.metadata_table.test_fixtures import open_table
 
 GROUP = 40
 SCHEMA = a_schema(
@@ -292,3 +293,26 @@ def test_meta_columns_are_all_there(tmp_path: Path) -> None:
     table, _ = twins(tmp_path)
     table.upsert(rows([5], 1))
     assert [*META_COLUMNS] == pq.read_schema(base_paths(table)[0]).names[:5]
+
+
+def test_statistics_in_the_metadata_table_are_the_same(tmp_path: Path) -> None:
+    indexed = {
+        "hoodie.write.table.version": 9,
+        "hoodie.metadata.enable": True,
+        "hoodie.metadata.index.column.stats.enable": True,
+        "hoodie.metadata.index.column.stats.column.list": "id,v,s,t",
+    }
+    one, other = twins(tmp_path, **indexed)
+    found = []
+    for table in (one, other):
+        result = table.upsert(rows([5, 7, 401], 1))
+        assert (counts(result)["copied_rows"] > 0) == (table is one)
+        [path] = base_paths(table)
+        statistics = open_table(Path(table.context.storage.location))
+        assert statistics is not None
+        stored = statistics.column_stats().drop_columns(["key", "size_bytes", "unpacked_bytes"]).to_pylist()
+        found.append({row.pop("column_name"): row for row in stored if row.pop("file_name") == path.name})
+        assert found[-1]["id"]["max.StringWrapper"] == key(401)
+    for each in found:
+        each.pop("_hoodie_commit_time", None)
+    assert found[0] == found[1]
