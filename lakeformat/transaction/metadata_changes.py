@@ -5,7 +5,7 @@ A partition of the metadata table that cannot follow is named, so that the calle
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import pyarrow as pa
@@ -22,6 +22,7 @@ from lakeformat.metadata_table.new_records import (
     filter_rows,
     statistics_rows,
 )
+from lakeformat.metadata_table.partition_records import find_unmeasured, indexed_columns
 from lakeformat.model.commit import CommitMetadata, WriteStat
 from lakeformat.model.instant import parse_instant_time
 from lakeformat.model.record import META_COLUMNS
@@ -30,7 +31,11 @@ from lakeformat.timeline.store import TimelineStore
 from lakeformat.transaction.key_changes import find_key_changes
 from lakeformat.transaction.metadata_deletions import find_unmaintained
 from lakeformat.transaction.new_files import read_base, read_log
-from lakeformat.transaction.partition_statistics import combines_fields, find_partition_changes
+from lakeformat.transaction.partition_statistics import (
+    combines_fields,
+    find_partition_changes,
+    needs_all_statistics,
+)
 from lakeformat.transaction.publish import Outcome
 from lakeformat.transaction.written_file import WrittenFile
 
@@ -74,8 +79,11 @@ def changes_of_commit(
             rows[_FILTERS] = filters
     if form:
         found = _find_statistics(store, table, config, instant_time, metadata, outcome, form, bases)
-        rows |= found.rows
-        deleted |= found.deleted
+        if found is None:
+            lost |= {_COLUMNS.value, _PARTITIONS.value} & set(table.names)
+        else:
+            rows |= found.rows
+            deleted |= found.deleted
     if table.has(_PARTITIONS) and _PARTITIONS not in deleted:
         lost.add(_PARTITIONS.value)
     if table.has(_KEYS):
@@ -96,10 +104,10 @@ def _find_statistics(
     outcome: Outcome,
     form: StatisticsForm,
     bases: Sequence[NewFile],
-) -> MetadataChanges:
+) -> MetadataChanges | None:
     """Return what a commit changes in the statistics of files and of partitions.
 
-    If those of partitions are not known, they are left out.
+    If those of partitions are not known, they are left out. Return None if a file lacks statistics that it must have.
 
     Args:
         bases: the base files that the commit has written.
@@ -108,6 +116,10 @@ def _find_statistics(
     logs = [] if combines_fields(config) else _read_logs(table, outcome, form)
     written = [*bases, *logs]
     known = statistics_rows(written, form.columns, schema, stores_types=form.stores_types) if written else None
+    if needs_all_statistics(config) and _has_unmeasured(
+        metadata, known, indexed_columns(form.columns, schema, stores_types=form.stores_types)
+    ):
+        return None
     rows = {} if known is None else {_COLUMNS: known}
     deleted: dict[MetadataPartition, pa.Array] = {}
     if table.has(_PARTITIONS):
@@ -118,6 +130,12 @@ def _find_statistics(
             measured = [each for each in (known, found.measured) if each is not None]
             rows |= {_COLUMNS: pa.concat_tables(measured, promote_options="default")} if measured else {}
     return MetadataChanges(rows, deleted)
+
+
+def _has_unmeasured(metadata: CommitMetadata, known: pa.Table | None, types: Mapping[str, pa.DataType]) -> bool:
+    """Tell whether the statistics lack a file that the commit has written."""
+    files = [(stat.partition_path, stat.path.rpartition("/")[2]) for stat in metadata.all_stats()]
+    return bool(files) and (known is None or bool(find_unmeasured(files, known, types)))
 
 
 def _stored_schema(outcome: Outcome) -> pa.Schema:

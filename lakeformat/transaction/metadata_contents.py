@@ -35,7 +35,7 @@ from lakeformat.model.table_config import TableConfig
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.transaction.new_files import measure_files, read_base
-from lakeformat.transaction.partition_statistics import combines_fields
+from lakeformat.transaction.partition_statistics import combines_fields, needs_all_statistics
 
 __all__ = ["FirstContents"]
 
@@ -84,6 +84,7 @@ class FirstContents:
             case MetadataPartition.FILES:
                 return [rows_of_files(self._list_files())]
             case MetadataPartition.COLUMN_STATS:
+                self._check_statistics()
                 return split_rows(self._statistics, options.statistics_groups)
             case MetadataPartition.PARTITION_STATS:
                 return split_rows(self._read_partition_statistics(), options.partition_groups)
@@ -157,6 +158,19 @@ class FirstContents:
         """Return the statistics of all files; of log files only if no reader joins fields of several versions."""
         listing = self._listing
         return self._measure([*listing.bases, *(() if combines_fields(self._config) else listing.logs)])
+
+    def _check_statistics(self) -> None:
+        """Refuse statistics if they lack a live file, and must not."""
+        if not needs_all_statistics(self._config):
+            return
+        live = [(file.partition_path, str(file.name)) for piece in self._snapshot.each_slice() for file in piece.files]
+        types = indexed_columns(self.columns, self._stored_schema, stores_types=self._stores_types)
+        if lacking := find_unmeasured(live, self._statistics, types):
+            raise UnsupportedTableError(
+                f"column_stats of the metadata table of {self._storage.location} cannot be made: the bounds of "
+                f"{'/'.join(lacking[0])} are not known, and Hudi would lose its rows; name columns without NaN by "
+                "hoodie.metadata.index.column.stats.column.list"
+            )
 
     def _read_partition_statistics(self) -> pa.Table:
         live = [file for piece in self._snapshot.each_slice() for file in piece.files]

@@ -49,6 +49,7 @@ MADE_PARTITIONS: Final = (
     MetadataPartition.BLOOM_FILTERS,
     MetadataPartition.RECORD_INDEX,
 )
+_STATISTICS: Final = frozenset({MetadataPartition.COLUMN_STATS.value, MetadataPartition.PARTITION_STATS.value})
 #: Seconds for which the lease of the lock must still last before the properties are replaced.
 _LEASE_SECONDS: Final = 30.0
 _HAS_TIMES: Final = 8
@@ -82,7 +83,13 @@ def make_missing_partitions(
         with ExitStack() as stack:
             if not (storage.has_lock or lock.is_shared):
                 lease = stack.enter_context(lock_table(storage, lock, service=True, clock=clock))
-            make_partitions(store, clock, settings.metadata, wanted, lock, lease)
+            try:
+                make_partitions(store, clock, settings.metadata, wanted, lock, lease)
+            except UnsupportedTableError as error:
+                if wanted.isdisjoint(_STATISTICS):
+                    raise
+                _LOG.warning("column_stats and partition_stats are left out: %s", error)
+                make_partitions(store, clock, settings.metadata, wanted - _STATISTICS, lock, lease)
     except LakeformatError as error:
         _LOG.warning("could not make the metadata table of %s: %s", storage.location, error)
 

@@ -38,10 +38,11 @@ from lakeformat.timeline.timeline import Timeline
 from lakeformat.transaction import claims
 from lakeformat.transaction.new_files import measure_files
 
-__all__ = ["PartitionChanges", "combines_fields", "find_partition_changes", "live_after"]
+__all__ = ["PartitionChanges", "combines_fields", "find_partition_changes", "live_after", "needs_all_statistics"]
 
 #: An instant after all others: log files of the pending commit belong to the newest base file.
 _ALWAYS: Final = "9" * 17
+_VERSION_WITH_PARTITIONS: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,15 @@ class PartitionChanges:
     rows: pa.Table | None
     deleted: pa.Array
     measured: pa.Table | None
+
+
+def needs_all_statistics(config: TableConfig) -> bool:
+    """Tell whether the table must have statistics of all its files, or of none.
+
+    Hudi 1.2.0 joins the statistics of the files that have some to those of a partition, and calls these tight. A filter
+    that they rule out then loses the rows of the other files.
+    """
+    return bool(config.partition_fields) and config.version >= _VERSION_WITH_PARTITIONS
 
 
 def combines_fields(config: TableConfig) -> bool:

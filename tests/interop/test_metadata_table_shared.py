@@ -194,6 +194,22 @@ def assert_skipping_is_right(hudi: Hudi, path: Path, model: Rows, newest: int) -
         assert by_id(found) == {key: row for key, row in model.items() if holds(row)}, condition
 
 
+def test_hudi_finds_rows_of_a_file_with_nan(hudi: Hudi, tmp_path: Path) -> None:
+    """Hudi joins the statistics of the files that have some, so the bounds of a partition may lack those of a file."""
+    if hudi.version == "0.15.0":
+        pytest.skip("0.15.0 has no statistics of partitions")
+    path, schema = tmp_path / "t", a_schema(id="int64", v="float64", ts="int64", p="string")
+    theirs = {**THEIRS, "hoodie.write.table.version": "9", "hoodie.datasource.write.table.type": "COPY_ON_WRITE"}
+    hudi.write(path, pa.table([[1, 2], [1.0, 2.0], [1, 1], ["x", "y"]], schema=schema), "upsert", **theirs)
+    nan = pa.table([[3], [float("nan")], [500], ["x"]], schema=schema)
+    lakeformat.open(path, **{"hoodie.parquet.small.file.limit": 0}).insert(nan)
+    for number in (4, 5):
+        hudi.write(path, pa.table([[number], [1.0], [number], ["x"]], schema=schema), "upsert", **theirs)
+    options = "'hoodie.metadata.enable' 'true', 'hoodie.enable.data.skipping' 'true'"
+    hudi.run(f"CREATE OR REPLACE TEMPORARY VIEW has_nan USING hudi OPTIONS (path '{path}', {options})")
+    assert hudi.sql("SELECT id FROM has_nan WHERE ts = 500")["id"].to_pylist() == [3]
+
+
 @pytest.mark.parametrize(
     ("version", "kind"), [pytest.param(*KINDS[1].values, id="v6-mor", marks=pytest.mark.nightly), *KINDS[2:]]
 )

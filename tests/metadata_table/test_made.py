@@ -201,6 +201,20 @@ def test_pending_write_delays_it(tmp_path: Path, caplog: pytest.LogCaptureFixtur
     assert_kept(tmp_path / "new")
 
 
+def test_statistics_that_would_lack_a_file_are_not_made(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    rows, table = rows_and_new_table(9, "COPY_ON_WRITE", tmp_path)
+    amount = rows.schema.get_field_index("amount")
+    table.upsert(rows.set_column(amount, "amount", pa.array([float("nan")] * len(rows))))
+    with pytest.raises(UnsupportedTableError, match=r"column_stats .* cannot be made: the bounds of .* are not known"):
+        table.create_index("column_stats")
+    lakeformat.open(tmp_path / "new", **OPTIONS).upsert(rows.slice(0, 1))
+    assert opened(tmp_path / "new").names == ("bloom_filters", "files", "record_index")
+    assert "column_stats and partition_stats are left out" in caplog.text
+    columns = {"hoodie.metadata.index.column.stats.column.list": "id,ts"}
+    lakeformat.open(tmp_path / "new", **OPTIONS, **columns).upsert(rows.slice(0, 1))
+    assert opened(tmp_path / "new").names == MADE
+
+
 def test_damaged_one_is_made_again_by_the_option(tmp_path: Path) -> None:
     path = unpack("hudi_metadata/v9_mor_compacted", tmp_path)
     (path / FOLDER / ".hoodie/hoodie.properties").unlink()
