@@ -24,14 +24,14 @@ UNDOS: dict[str, Callable[[lakeformat.Table], object]] = {
     "restore": lambda table: table.restore(table.history()[2].instant_time),
     "restore_merged": lambda table: table.restore(table.history()[4].instant_time),
 }
-#: The cases that do not run by night only.
-SHORT = {("v9_mor_compacted", "rollback", Mode.AFTER), ("v6_mor_compacted", "restore_merged", Mode.TORN)}
+#: The case that does not run by night only.
+SHORT = ("v9_mor_compacted", "rollback", Mode.AFTER)
 CASES = [
     pytest.param(
         name,
         undo,
         mode,
-        marks=pytest.mark.slow if (name, undo, mode) in SHORT else pytest.mark.nightly,
+        marks=pytest.mark.slow if (name, undo, mode) == SHORT else pytest.mark.nightly,
         id=f"{name}-{undo}-{mode.name}",
     )
     for name in LAYOUTS
