@@ -41,7 +41,7 @@ FIXED_FILE_ID: Final = "00000000-0000-0000-0000-000000000000-0"
 _DIGITS: Final = 8
 _BUCKETS: Final = "hoodie.bucket.index.num.buckets"
 _FIELDS: Final = "hoodie.bucket.index.hash.field"
-#: Maximum number of files whose ids may begin with eight digits by chance. More such files are buckets.
+#: Maximum number of random file ids that may begin with eight digits by chance. More of them are buckets.
 _BY_CHANCE: Final = 4
 #: If all eight-digit numbers in file ids are below this, the files are buckets, however few.
 _LOW: Final = 10_000
@@ -255,16 +255,19 @@ def _files_of_buckets(snapshot: Snapshot, buckets: int) -> Mapping[str, Mapping[
 def has_bucket_files(slices: Iterable[FileSlice]) -> bool:
     """Tell from the file ids whether the live slices of a table are buckets.
 
-    The result is False if any file id has no bucket number. A random file id may begin with eight digits by chance. So
-    if there are at most `_BY_CHANCE` slices, they count as buckets only if all their numbers are below `_LOW`.
+    The result is False if any file id has no bucket number. A random file id may begin with eight digits by chance, and
+    the files of one task of Hudi share it up to a last number. So if there are at most `_BY_CHANCE` random ids, they
+    count as buckets only if all their numbers are below `_LOW`.
     """
-    count = highest = 0
+    ids, highest = set[str](), 0
     for piece in slices:
         number = bucket_of(piece.group.file_id)
         if number is None:
             return False
-        count, highest = count + 1, max(highest, number)
-    return count > _BY_CHANCE or (count > 0 and highest < _LOW)
+        highest = max(highest, number)
+        if len(ids) <= _BY_CHANCE:
+            ids.add(piece.group.file_id.rpartition("-")[0])
+    return len(ids) > _BY_CHANCE or (len(ids) > 0 and highest < _LOW)
 
 
 def find_bucket_count(storage: Storage, snapshot: Snapshot, fields: Sequence[str]) -> int | None:

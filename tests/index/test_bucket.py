@@ -18,7 +18,8 @@ from lakeformat import Table
 from lakeformat.codec.java import FieldRule
 from lakeformat.config.resolve import resolve
 from lakeformat.errors import InvalidOptionError, UnsupportedTableError, WriteConflictError
-from lakeformat.index.bucket import bucket_ids, bucket_of, find_bucket_count
+from lakeformat.index.bucket import bucket_ids, bucket_of, find_bucket_count, has_bucket_files
+from lakeformat.model.files import BaseFile, BaseFileName, FileGroupId, FileSlice
 from lakeformat.model.record import RECORD_KEY
 from lakeformat.storage import LocalStorage, MemoryStorage
 from lakeformat.write.intake import create_table
@@ -281,3 +282,18 @@ def test_two_writers_do_not_open_one_bucket_twice(tmp_path: Path) -> None:
         ours.upsert(rows({("p", "ours"): 1}))
     assert not waiting
     assert read_rows(lakeformat.open(tmp_path / "t")) == theirs
+
+
+@pytest.mark.parametrize(
+    ("ids", "are_buckets"),
+    [
+        ([f"86783146-62b7-434b-bc96-064e49830754-{number}" for number in range(6)], False),
+        ([f"86783146-62b7-434b-bc96-{number:012}-0" for number in range(6)], True),
+        ([f"0000000{number}-62b7-434b-bc96-064e49830754-0" for number in range(2)], True),
+    ],
+)
+def test_files_of_one_random_id_are_no_buckets(ids: list[str], are_buckets: bool) -> None:
+    """Hudi gives all files of one task the same random id, with a number after it. It may begin with eight digits."""
+    names = [BaseFileName.parse(f"{file_id}_0-1-0_20260101000000000.parquet") for file_id in ids]
+    slices = [FileSlice(FileGroupId("", name.file_id), name.instant_time, BaseFile("", name, 1)) for name in names]
+    assert has_bucket_files(slices) == are_buckets
