@@ -11,7 +11,6 @@ import argparse
 import shutil
 import time
 import uuid
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
@@ -29,11 +28,11 @@ from lakeformat.model.files import PARTITION_MARKER
 from lakeformat.storage import open_storage
 from lakeformat.timeline.store import TimelineStore
 from tests.helpers.fault_proxy import fault_proxy
+from tests.helpers.fixture_tables import unpack
 from tests.helpers.servers import start_server
 
 WORK: Final = ROOT / ".work" / "metadata_listing"
 NAME: Final = "v6_cow_overwrite_clean"
-FIXTURE: Final = ROOT / "tests" / "fixtures" / "hudi_metadata" / f"{NAME}.zip"
 ARCHIVED: Final = "20200101000000000"
 #: The limits of planning with the metadata table, as a multiple of planning by listing the folders.
 LIMIT, S3_LIMIT = 0.5, 0.05
@@ -44,13 +43,11 @@ _RUNS: Final = 3
 def make(files: int, partitions: int) -> Path:
     """Make the table and return its folder."""
     shutil.rmtree(WORK, ignore_errors=True)
-    with zipfile.ZipFile(FIXTURE) as archive:
-        archive.extractall(WORK)
-    folder = WORK / NAME
+    folder = unpack(f"hudi_metadata/{NAME}", WORK)
     store = TimelineStore(open_storage(str(folder)))
     table = open_metadata_table(store.storage, store.config(), store.load())
     if table is None:
-        raise SystemExit(f"{FIXTURE} has no metadata table")
+        raise SystemExit(f"{NAME} has no metadata table")
     kept = table.files()
     rows = list(zip(*(kept[name].to_pylist() for name in kept.column_names), strict=True))
     for number in range(partitions):

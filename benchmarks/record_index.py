@@ -13,7 +13,6 @@ import argparse
 import shutil
 import tempfile
 import time
-import zipfile
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,11 +28,11 @@ from lakeformat.metadata_table.metadata_table import MetadataTable, open_metadat
 from lakeformat.metadata_table.names import MetadataPartition, base_name, file_groups_of, file_id
 from lakeformat.storage import open_storage
 from lakeformat.timeline.store import TimelineStore
+from tests.helpers.fixture_tables import unpack
 from tests.helpers.hudi_spark import Hudi
 
 WORK: Final = ROOT / ".work" / "record_index"
 NAME: Final = "v9_cow_overwrite_flat"
-FIXTURE: Final = ROOT / "tests" / "fixtures" / "hudi_metadata" / f"{NAME}.zip"
 #: The limit of tagging by the record index, as a multiple of the better of the others.
 LIMIT: Final = 0.25
 #: How many times as long Hudi's whole upsert must take at least.
@@ -50,9 +49,7 @@ _ROW_BYTES: Final = 13
 def make(rows: int, files: int) -> Path:
     """Make the table and return its folder."""
     shutil.rmtree(WORK, ignore_errors=True)
-    with zipfile.ZipFile(FIXTURE) as archive:
-        archive.extractall(WORK)
-    folder = WORK / NAME
+    folder = unpack(f"hudi_metadata/{NAME}", WORK)
     table = lakeformat.open(folder, **{"hoodie.parquet.max.file.size": rows // files * _ROW_BYTES})
     first = table.to_arrow().slice(0, 1)
     order = np.random.default_rng(1).permutation(rows)
@@ -79,7 +76,7 @@ def open_index(folder: Path) -> MetadataTable:
     store = TimelineStore(open_storage(str(folder)))
     table = open_metadata_table(store.storage, store.config(), store.load())
     if table is None:
-        raise SystemExit(f"{FIXTURE} has no metadata table")
+        raise SystemExit(f"{NAME} has no metadata table")
     return table
 
 

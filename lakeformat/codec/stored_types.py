@@ -10,6 +10,7 @@ from typing import Final
 import pyarrow as pa
 
 from lakeformat.errors import SchemaMismatchError
+from lakeformat.model.record import META_COLUMNS
 
 __all__ = [
     "MAX_NESTING",
@@ -21,6 +22,7 @@ __all__ = [
     "refuse_repeated",
     "storage_schema",
     "unstorable_type_error",
+    "with_meta_columns",
 ]
 
 MAX_NESTING: Final = 64
@@ -162,3 +164,8 @@ def unstorable_type_error(data_type: pa.DataType | str, place: Place) -> SchemaM
     name = "variant" if is_variant else str(data_type)[:120]
     message = f"column {str(place)!r} has the type {name}, which a Hudi table cannot hold"
     return SchemaMismatchError(f"{message}; cast or drop the column")
+
+
+def with_meta_columns(schema: pa.Schema) -> pa.Schema:
+    """Return the meta columns and after them the table's columns."""
+    return pa.schema([*(pa.field(name, pa.string()) for name in META_COLUMNS), *schema])

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from lakeformat.codec.avro.schema import from_avro, without_meta
 from lakeformat.codec.log_blocks import HeaderKey
-from lakeformat.codec.stored_types import storage_schema
+from lakeformat.codec.stored_types import storage_schema, with_meta_columns
 from lakeformat.errors import CorruptTableError, InstantNotAvailableError, UnsupportedTableError
 from lakeformat.file_system_view.file_groups import (
     Listing,
@@ -60,7 +60,7 @@ from lakeformat.model.commit import CommitMetadata
 from lakeformat.model.files import BaseFile, FileGroupId, FileSlice, LogFile
 from lakeformat.model.instant import COMMIT_ACTIONS, Action, Instant, State, VisibleInstants
 from lakeformat.model.keys import KeySettings
-from lakeformat.model.record import META_COLUMNS, OPERATION
+from lakeformat.model.record import OPERATION
 from lakeformat.model.table_config import CREATE_SCHEMA, PROPERTIES_PATH, TableConfig, TableType
 from lakeformat.predicate import Predicate
 from lakeformat.public import public
@@ -384,8 +384,7 @@ def _add_statistics(found: Snapshot, table: MetadataTable) -> Snapshot:
     """Return the snapshot with the statistics of the metadata table."""
     if found.schema is None or found.versions:
         return found  # With schema on read, column ids identify columns, but statistics have their names.
-    meta = [pa.field(name, pa.string()) for name in META_COLUMNS]
-    statistics, live = MetadataBounds(table, pa.schema([*meta, *found.schema])), found.live
+    statistics, live = MetadataBounds(table, with_meta_columns(found.schema)), found.live
     if isinstance(live, ListedSlices):
         return replace(found, live=replace(live, statistics=statistics))
     files = live.table if isinstance(live, ListedTable) else file_columns(found.files)

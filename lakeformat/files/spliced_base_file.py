@@ -46,9 +46,6 @@ def make_footer(settings: FileSettings) -> ParquetFooter:
 class SplicedBaseFileWriter(BaseFileWriter):
     """A writer of a base file that also copies row groups of the older base file.
 
-    Attributes:
-        copied_rows, copied_bytes: rows and bytes of the copied row groups.
-
     Args:
         page_index: whether all copied row groups have a page index. Then the other row groups get one, too.
     """
@@ -69,7 +66,6 @@ class SplicedBaseFileWriter(BaseFileWriter):
         self._page_index = page_index
         self._waiting: list[StoredGroup] = []
         self._names: dict[int, StoredChunk] = {}
-        self.copied_rows = self.copied_bytes = 0
 
     def copy_group(self, parquet: Any, path: str, at: int, group: StoredGroup, *, reads_keys: bool) -> None:
         """Append a stored row group.
@@ -82,8 +78,6 @@ class SplicedBaseFileWriter(BaseFileWriter):
         self._flush()
         self._count_values(parquet, path, at, reads_keys=reads_keys)
         self.rows += group.rows
-        self.copied_rows += group.rows
-        self.copied_bytes += group.size
         self._waiting.append(group)
         self._copy_waiting()
 

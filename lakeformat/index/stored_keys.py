@@ -26,6 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from lakeformat.codec.stored_types import with_meta_columns
 from lakeformat.errors import CorruptTableError
 from lakeformat.file_system_view.live_files import ListedSlices
 from lakeformat.file_system_view.snapshot import Snapshot
@@ -37,7 +38,7 @@ from lakeformat.index.port import Ints, Tagged, argsort_keys
 from lakeformat.merge.versions import LogRows
 from lakeformat.model.files import BaseFile, FileSlice, LogFile
 from lakeformat.model.instant import VisibleInstants
-from lakeformat.model.record import COMMIT_TIME, META_COLUMNS, RECORD_KEY
+from lakeformat.model.record import COMMIT_TIME, RECORD_KEY
 from lakeformat.storage.port import Storage
 
 __all__ = [
@@ -48,6 +49,7 @@ __all__ = [
     "Wanted",
     "add_keys_of_logs",
     "add_log_keys",
+    "column_number",
     "drop_deleted_places",
     "find_deleting_slices",
     "flag_deleted_pairs",
@@ -133,7 +135,7 @@ def overlapping_groups(metadata: pq.FileMetaData, column: int, wanted: Wanted) -
 
 def _may_hold_wanted_key(chunk: pq.ColumnChunkMetaData, wanted: Wanted) -> bool:
     statistics = chunk.statistics
-    if statistics is None or not statistics.has_min_max:
+    if statistics is None or not statistics.has_min_max or statistics.physical_type != "BYTE_ARRAY":
         return True
     try:
         low, high = (text.encode() if isinstance(text, str) else text for text in (statistics.min, statistics.max))
@@ -142,7 +144,7 @@ def _may_hold_wanted_key(chunk: pq.ColumnChunkMetaData, wanted: Wanted) -> bool:
     return wanted(low, high)
 
 
-def _column_number(metadata: pq.FileMetaData, name: str) -> int:
+def column_number(metadata: pq.FileMetaData, name: str) -> int:
     """Return the number of a column without children; the number of columns if the file does not have it."""
     columns = range(metadata.num_columns)
     return next((at for at in columns if metadata.schema.column(at).path == name), metadata.num_columns)
@@ -165,7 +167,7 @@ def read_keys(
         if RECORD_KEY not in parquet.schema_arrow.names:
             raise CorruptTableError(f"{location} has no column {RECORD_KEY}; restore it from a copy")
         found = parquet.metadata
-        column = _column_number(found, RECORD_KEY)
+        column = column_number(found, RECORD_KEY)
         every = list(range(found.num_row_groups))
         groups = every if wanted is None else overlapping_groups(found, column, wanted)
         size = sum(found.row_group(at).column(column).total_compressed_size for at in groups)
@@ -188,7 +190,7 @@ def read_keys_of_commit(storage: Storage, file: BaseFile, instant_time: str) -> 
             raise CorruptTableError(f"{location} has no column {', '.join(sorted(missing))}; restore it from a copy")
         time = instant_time.encode()
         groups = overlapping_groups(
-            parquet.metadata, _column_number(parquet.metadata, COMMIT_TIME), lambda low, high: low <= time <= high
+            parquet.metadata, column_number(parquet.metadata, COMMIT_TIME), lambda low, high: low <= time <= high
         )
         batches = row_batches(parquet, location, _BATCH_ROWS, columns=[RECORD_KEY, COMMIT_TIME], row_groups=groups)
         own = (batch.filter(pc.equal(batch.column(COMMIT_TIME), instant_time)) for batch in batches)
@@ -379,7 +381,7 @@ def find_deleting_slices(
 
 
 def _stored_columns(storage: Storage, snapshot: Snapshot) -> pa.Schema:
-    return pa.schema([*((name, pa.string()) for name in META_COLUMNS), *snapshot.columns(storage.location)])
+    return with_meta_columns(snapshot.columns(storage.location))
 
 
 def read_live_keys(storage: Storage, snapshot: Snapshot, piece: FileSlice) -> pa.ChunkedArray:

@@ -116,8 +116,10 @@ class MetadataTable:
         The instants since a partition was made last tell it. If none of them names the last group, keys of all groups
         must have the hash of their group.
         """
+        self._check_key_groups(self.list_slices(MetadataPartition.RECORD_INDEX))
+
+    def _check_key_groups(self, slices: Sequence[MetadataSlice]) -> None:
         instants, partition = self.instants, MetadataPartition.RECORD_INDEX
-        slices = self.list_slices(partition)
         made = max((instants.completions[time] for time in instants.filled), default="")
         done = [each for name in self.list_timeline() if (each := self.layout.parse(name)) and each.state is _DONE]
         told = [each for each in done if each.action in _WRITES and instants.completions.get(each.time, "") >= made]
@@ -250,7 +252,7 @@ class MetadataTable:
         parts: Mapping[int, Any] = dict.fromkeys(range(len(slices)), wanted)
         if isinstance(wanted, _Keys):
             if partition is MetadataPartition.RECORD_INDEX:
-                self.check_key_groups()
+                self._check_key_groups(slices)
             parts = wanted.by_group(len(slices))
         added = counts or _Counts()
 

@@ -11,6 +11,7 @@ from typing import Final
 import pyarrow as pa
 
 from lakeformat.arrow.conform import reader_schema
+from lakeformat.codec.stored_types import with_meta_columns
 from lakeformat.config.read_options import END, FORMAT, TIME_ZONE
 from lakeformat.config.resolve import Options
 from lakeformat.errors import InvalidInputError, InvalidOptionError, nearest
@@ -141,8 +142,8 @@ def _hide_meta_columns(options: Options, snapshot: Snapshot) -> Options:
 
 def readable_schema(table: pa.Schema, *, meta_columns: bool) -> pa.Schema:
     """Return the columns of a read of all columns: the meta columns first, if wanted, then the table's."""
-    meta = [pa.field(name, pa.string()) for name in META_COLUMNS] if meta_columns else []
-    return pa.schema([*meta, *reader_schema(table)])
+    columns = reader_schema(table)
+    return with_meta_columns(columns) if meta_columns else columns
 
 
 def make_query(

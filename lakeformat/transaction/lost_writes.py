@@ -119,9 +119,8 @@ def _collect_histories(commits: Iterable[tuple[Instant, CommitMetadata]]) -> dic
                 history.bases[instant.time] = stat
             elif name is not None and not name.is_cdc:
                 history.logs.append((instant, stat, name))
-        for path, ids in metadata.replaced.items():
-            for file_id in ids:
-                histories.setdefault(FileGroupId(path, file_id), _History()).replaced.append(instant.time)
+        for group in metadata.replaced_groups:
+            histories.setdefault(group, _History()).replaced.append(instant.time)
     return histories
 
 

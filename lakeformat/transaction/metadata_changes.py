@@ -11,6 +11,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakeformat.codec.stored_types import with_meta_columns
 from lakeformat.concurrency import run_all
 from lakeformat.metadata_table.deltacommit import MetadataChanges, fits_log_files, rows_of_files
 from lakeformat.metadata_table.index_definitions import StatisticsForm, is_partitioned_index, read_statistics_form
@@ -25,16 +26,15 @@ from lakeformat.metadata_table.new_records import (
 from lakeformat.metadata_table.partition_records import find_unmeasured, indexed_columns
 from lakeformat.model.commit import CommitMetadata, WriteStat
 from lakeformat.model.instant import parse_instant_time
-from lakeformat.model.record import META_COLUMNS
 from lakeformat.model.table_config import TableConfig
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.transaction.key_changes import find_key_changes
 from lakeformat.transaction.metadata_deletions import find_unmaintained
 from lakeformat.transaction.new_files import read_base, read_log
 from lakeformat.transaction.partition_statistics import (
+    can_have_partition_stats,
     combines_fields,
     find_partition_changes,
-    needs_all_statistics,
 )
 from lakeformat.transaction.publish import Outcome
 from lakeformat.transaction.written_file import WrittenFile
@@ -116,7 +116,7 @@ def _find_statistics(
     logs = [] if combines_fields(config) else _read_logs(table, outcome, form)
     written = [*bases, *logs]
     known = statistics_rows(written, form.columns, schema, stores_types=form.stores_types) if written else None
-    if needs_all_statistics(config) and _has_unmeasured(
+    if can_have_partition_stats(config) and _has_unmeasured(
         metadata, known, indexed_columns(form.columns, schema, stores_types=form.stores_types)
     ):
         return None
@@ -139,7 +139,7 @@ def _has_unmeasured(metadata: CommitMetadata, known: pa.Table | None, types: Map
 
 
 def _stored_schema(outcome: Outcome) -> pa.Schema:
-    return pa.schema([*((name, pa.string()) for name in META_COLUMNS), *(outcome.files_schema or outcome.schema)])
+    return with_meta_columns(outcome.files_schema or outcome.schema)
 
 
 def _find_key_changes(

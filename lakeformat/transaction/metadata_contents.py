@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakeformat.codec.stored_types import with_meta_columns
 from lakeformat.concurrency import run_all
 from lakeformat.config.metadata_options import MetadataOptions
 from lakeformat.errors import UnsupportedTableError
@@ -30,12 +31,11 @@ from lakeformat.metadata_table.parts import no_rows
 from lakeformat.model.files import BaseFile, FileSlice, LogFile
 from lakeformat.model.instant import parse_instant_time
 from lakeformat.model.merge_settings import RecordMergeMode
-from lakeformat.model.record import META_COLUMNS
 from lakeformat.model.table_config import TableConfig
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.transaction.new_files import measure_files, read_base
-from lakeformat.transaction.partition_statistics import combines_fields, needs_all_statistics
+from lakeformat.transaction.partition_statistics import can_have_partition_stats, combines_fields
 
 __all__ = ["FirstContents"]
 
@@ -48,7 +48,6 @@ _HUDI_RECORD_BYTES: Final = 48
 #: Bytes of a cell of the record index, without its key.
 _RECORD_BYTES: Final = 120
 _VERSION_WITH_TYPES: Final = 9
-_VERSION_WITH_PARTITIONS: Final = 8
 
 
 class FirstContents:
@@ -139,7 +138,7 @@ class FirstContents:
     @cached_property
     def _stored_schema(self) -> pa.Schema:
         schema = self._snapshot.columns(self._storage.location)
-        return pa.schema([*((name, pa.string()) for name in META_COLUMNS), *schema])
+        return with_meta_columns(schema)
 
     def _measure(self, files: Sequence[BaseFile | LogFile]) -> pa.Table:
         """Return the statistics of files. Files whose bounds are not all known have none."""
@@ -161,7 +160,7 @@ class FirstContents:
 
     def _check_statistics(self) -> None:
         """Refuse statistics if they lack a live file, and must not."""
-        if not needs_all_statistics(self._config):
+        if not can_have_partition_stats(self._config):
             return
         live = [(file.partition_path, str(file.name)) for piece in self._snapshot.each_slice() for file in piece.files]
         types = indexed_columns(self.columns, self._stored_schema, stores_types=self._stores_types)
@@ -182,7 +181,7 @@ class FirstContents:
         lacking = find_unmeasured(names, known, types)
         config = self._config
         is_custom = has_logs and config.merge_settings.mode is RecordMergeMode.CUSTOM
-        can_have = config.partition_fields and config.version >= _VERSION_WITH_PARTITIONS and self._storage.has_lock
+        can_have = can_have_partition_stats(config) and self._storage.has_lock
         if lacking or is_custom or not can_have:
             why = f"the bounds of {'/'.join(lacking[0])} are not known" if lacking else "its settings do not allow it"
             raise UnsupportedTableError(

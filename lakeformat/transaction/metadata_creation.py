@@ -35,6 +35,7 @@ from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.transaction.metadata_commits import drop_metadata_table, forget_partitions
 from lakeformat.transaction.metadata_contents import FirstContents
+from lakeformat.transaction.partition_statistics import can_have_partition_stats
 from lakeformat.transaction.properties_file import write_properties
 from lakeformat.transaction.settings import TransactionSettings
 
@@ -68,7 +69,7 @@ def make_missing_partitions(
     """
     storage, lock = store.storage, settings.lock
     wanted, config = frozenset(settings.metadata.names), store.known_config
-    if config.version < _HAS_TIMES or not (config.partition_fields and storage.has_lock):
+    if not (can_have_partition_stats(config) and storage.has_lock):
         wanted -= {MetadataPartition.PARTITION_STATS.value}
     if wanted <= frozenset(config.metadata_partitions):
         return

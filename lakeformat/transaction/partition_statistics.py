@@ -38,7 +38,7 @@ from lakeformat.timeline.timeline import Timeline
 from lakeformat.transaction import claims
 from lakeformat.transaction.new_files import measure_files
 
-__all__ = ["PartitionChanges", "combines_fields", "find_partition_changes", "live_after", "needs_all_statistics"]
+__all__ = ["PartitionChanges", "can_have_partition_stats", "combines_fields", "find_partition_changes", "live_after"]
 
 #: An instant after all others: log files of the pending commit belong to the newest base file.
 _ALWAYS: Final = "9" * 17
@@ -60,11 +60,12 @@ class PartitionChanges:
     measured: pa.Table | None
 
 
-def needs_all_statistics(config: TableConfig) -> bool:
-    """Tell whether the table must have statistics of all its files, or of none.
+def can_have_partition_stats(config: TableConfig) -> bool:
+    """Tell whether Hudi keeps statistics of the table's partitions.
 
-    Hudi 1.2.0 joins the statistics of the files that have some to those of a partition, and calls these tight. A filter
-    that they rule out then loses the rows of the other files.
+    Such a table must have statistics of all its files, or of none. Hudi 1.2.0 joins the statistics of the files
+    that have some to those of a partition, and calls these tight. A filter that they rule out then loses the rows
+    of the other files.
     """
     return bool(config.partition_fields) and config.version >= _VERSION_WITH_PARTITIONS
 

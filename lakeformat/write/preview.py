@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from lakeformat.concurrency import run_all
 from lakeformat.config.resolve import Options
 from lakeformat.display import html_rows
 from lakeformat.file_system_view.context import TableContext
@@ -185,13 +186,17 @@ def plan_write(context: TableContext, snapshot: Snapshot, options: Options, rows
 
 
 def _planned_files(storage: Storage, plan: BucketPlan, handles: HandleSettings) -> tuple[PlannedFile, ...]:
+
+    def preview(bucket: Bucket) -> tuple[int, int]:
+        return _preview_copies(storage, bucket, plan.rows[bucket.partition_path], handles)
+
     files = []
-    for bucket in plan.buckets:
+    copies = run_all(preview, plan.buckets, threads=max(1, pa.cpu_count()))
+    for bucket, copied in zip(plan.buckets, copies, strict=True):
         sizing = plan.sizing[bucket.partition_path]
         size = bucket.base.size_bytes if bucket.base else 0
         expected_bytes = round((size or sizing.empty_bytes) + bucket.inserts * sizing.row_bytes)
         file_id = bucket.file_id if bucket.opened_at is not None else None
-        copied = _preview_copies(storage, bucket, plan.rows[bucket.partition_path], handles)
         files.append(
             PlannedFile(bucket.partition_path, file_id, size, bucket.updates, bucket.inserts, expected_bytes, *copied)
         )
@@ -200,7 +205,7 @@ def _planned_files(storage: Storage, plan: BucketPlan, handles: HandleSettings) 
 
 def _preview_copies(storage: Storage, bucket: Bucket, rows: pa.Table, handles: HandleSettings) -> tuple[int, int]:
     """Return the numbers of rows and bytes that the merge of a bucket would copy."""
-    if bucket.base is None or bucket.log_place is not None:
+    if bucket.base is None or bucket.log_place is not None or not handles.copies_groups:
         return 0, 0
     with ExitStack() as files:
         open_source = partial(files.enter_context, open_base(storage, bucket.base))

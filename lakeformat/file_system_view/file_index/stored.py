@@ -33,12 +33,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakeformat.arrow.conform import reader_schema
+from lakeformat.codec.stored_types import with_meta_columns
 from lakeformat.errors import InvalidInputError, StorageError
 from lakeformat.file_system_view.live_files import FILE_COLUMNS, file_columns
 from lakeformat.files.column_stats import FileStats, fold_file_stats
 from lakeformat.files.footer_bounds import is_exact_conversion
 from lakeformat.model.files import BaseFile, FileGroupId
-from lakeformat.model.record import META_COLUMNS
 from lakeformat.predicate import ColumnBounds, resolve_column
 from lakeformat.storage.port import FileInfo, Storage, own_path
 
@@ -300,7 +300,7 @@ _SEPARATOR: Final = "\x00"
 
 def bounds_schema(table: pa.Schema) -> pa.Schema:
     """Return the columns that may have bounds, with the types that readers see: the meta columns and the table's."""
-    return pa.schema([*(pa.field(name, pa.string()) for name in META_COLUMNS), *reader_schema(table)])
+    return with_meta_columns(reader_schema(table))
 
 
 def file_table(

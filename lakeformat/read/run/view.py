@@ -15,11 +15,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeformat.arrow.conform import reader_schema
+from lakeformat.codec.stored_types import with_meta_columns
 from lakeformat.config.resolve import resolve
 from lakeformat.errors import InvalidInputError, nearest
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.files.footers import read_metadata
-from lakeformat.model.record import META_COLUMNS, RECORD_KEY
+from lakeformat.model.record import RECORD_KEY
 from lakeformat.predicate import Always, Predicate, Where, bind
 from lakeformat.predicate.sql import Aggregate, Select
 from lakeformat.public import public
@@ -83,7 +84,7 @@ def bind_select(select: Select, schema: pa.Schema) -> Select:
     Raises:
         InvalidInputError: a column is not known, or its type does not have the aggregate.
     """
-    full = pa.schema([*(pa.field(name, pa.string()) for name in META_COLUMNS), *reader_schema(schema)])
+    full = with_meta_columns(reader_schema(schema))
     for part in select.aggregates:
         if part.column is not None:
             _check_aggregate(part, part.column, full, f"cannot run the query {select.text!r}")

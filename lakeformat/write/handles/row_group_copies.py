@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from typing import Any, Final
 
@@ -30,6 +31,7 @@ from lakeformat.files.splice.stored_groups import (
 )
 from lakeformat.files.splice.thrift_tree import SpliceError
 from lakeformat.files.spliced_base_file import make_footer
+from lakeformat.index.stored_keys import column_number, overlapping_groups
 from lakeformat.model.record import RECORD_KEY
 
 __all__ = ["RowGroupCopies", "choose_copies", "find_touched_groups", "plan_copies"]
@@ -123,16 +125,12 @@ def plan_copies(
 
 def find_touched_groups(metadata: pq.FileMetaData, keys: pa.ChunkedArray) -> list[bool]:
     """Tell for each row group whether it may hold one of the keys, by the statistics of the record key column."""
-    column = metadata.schema.names.index(RECORD_KEY) if RECORD_KEY in metadata.schema.names else -1
+    column = column_number(metadata, RECORD_KEY)
+    if column == metadata.num_columns:
+        return [True] * metadata.num_row_groups
     binary = keys.cast(pa.binary())  # Parquet orders texts by their bytes.
-    touched = []
-    for at in range(metadata.num_row_groups):
-        statistics = metadata.row_group(at).column(column).statistics if column >= 0 else None
-        if statistics is None or not statistics.has_min_max or statistics.physical_type != "BYTE_ARRAY":
-            touched.append(True)
-        else:
-            touched.append(_has_key(binary, statistics.min_raw, statistics.max_raw))
-    return touched
+    touched = frozenset(overlapping_groups(metadata, column, partial(_has_key, binary)))
+    return [at in touched for at in range(metadata.num_row_groups)]
 
 
 def _has_key(keys: pa.ChunkedArray, low: bytes, high: bytes) -> bool:

@@ -33,6 +33,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeformat.arrow.conform import conform
+from lakeformat.codec.stored_types import with_meta_columns
 from lakeformat.errors import WriteConflictError
 from lakeformat.files.base_file import (
     ROW_GROUP_ROWS,
@@ -48,7 +49,7 @@ from lakeformat.merge import ReadRule, stored_wins
 from lakeformat.merge.versions import LogDeletes, deleting_rows
 from lakeformat.model.commit import WriteStat
 from lakeformat.model.files import join_path
-from lakeformat.model.record import COMMIT_TIME, FILE_NAME, META_COLUMNS, PARTITION_PATH, RECORD_KEY
+from lakeformat.model.record import COMMIT_TIME, FILE_NAME, PARTITION_PATH, RECORD_KEY
 from lakeformat.storage.port import Storage
 from lakeformat.transaction.written_file import WrittenFile
 from lakeformat.write.handles.base_file_handles import HandleSettings, KeyMerger, open_merger
@@ -314,7 +315,7 @@ def _open_merged(
 ) -> Iterator[MergedSlice]:
     assert place.file_slice is not None  # noqa: S101  The caller does not pass buckets that open a slice.
     assert place.merging is not None  # noqa: S101  No caller gets here without merge rules.
-    table = pa.schema([*(pa.field(name, pa.string()) for name in META_COLUMNS), *settings.files.schema])
+    table = with_meta_columns(settings.files.schema)
     names = columns or [name for name in table.names if name != PARTITION_PATH]
     with open_merged_slice(storage, place.file_slice, place.merging, table, names) as merged:
         yield merged

@@ -11,9 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeformat.arrow.conform import reader_schema
+from lakeformat.codec.stored_types import with_meta_columns
 from lakeformat.config.foreign_names import unknown_clause
 from lakeformat.errors import InvalidInputError, SchemaMismatchError, nearest
-from lakeformat.model.record import IS_DELETED, META_COLUMNS
+from lakeformat.model.record import IS_DELETED
 from lakeformat.model.table_config import TableConfig
 from lakeformat.predicate import (
     Always,
@@ -169,7 +170,7 @@ def bind_clauses(
         raise InvalidInputError("the merge has no clause; add when_matched_update(), when_matched_delete() or another")
     sides = {
         "source": reader_schema(source),
-        "target": pa.schema([*(pa.field(name, pa.string()) for name in META_COLUMNS), *reader_schema(table)]),
+        "target": with_meta_columns(reader_schema(table)),
     }
     bound: list[BoundClause] = []
     unconditional: dict[bool, Kind] = {}

@@ -16,11 +16,12 @@ import numpy as np
 import pyarrow as pa
 
 from lakeformat.arrow.conform import conform, reader_schema
+from lakeformat.codec.stored_types import with_meta_columns
 from lakeformat.errors import WriteConflictError
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.files.base_file import constant_column
 from lakeformat.keys.record_keys import make_seqnos
-from lakeformat.model.record import COMMIT_SEQNO, FILE_NAME, META_COLUMNS, PARTITION_PATH, RECORD_KEY
+from lakeformat.model.record import COMMIT_SEQNO, FILE_NAME, PARTITION_PATH, RECORD_KEY
 from lakeformat.predicate import Predicate, columns_of, mask
 from lakeformat.read.run.session import Matches
 from lakeformat.storage.port import Storage
@@ -171,7 +172,7 @@ def convert_for_readers(batch: pa.RecordBatch, bucket: Bucket, schema: pa.Schema
 
 def reader_columns(schema: pa.Schema) -> pa.Schema:
     """Return the meta columns and the table's columns, with the types that readers get."""
-    return pa.schema([*(pa.field(name, pa.string()) for name in META_COLUMNS), *reader_schema(schema)])
+    return with_meta_columns(reader_schema(schema))
 
 
 class _RewriteMerger:
