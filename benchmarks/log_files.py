@@ -42,10 +42,10 @@ def fastest(read: Callable[[], Any]) -> float:
 
 def make(dataset: Dataset, path: Path, log_format: str) -> None:
     """Make the table and print the seconds of Hudi's reads. This runs in the environment of Hudi."""
-    from benchmarks.engines.hudi import _SETTINGS
+    from benchmarks.engines.hudi import SETTINGS
     from benchmarks.engines.spark_session import consume, open_spark
 
-    spark = open_spark(path, settings=_SETTINGS)
+    spark = open_spark(path, settings=SETTINGS)
     options = {
         "hoodie.table.name": "bench",
         "hoodie.datasource.write.recordkey.field": RECORD_KEY,

@@ -15,7 +15,7 @@ from benchmarks.engines import ENGINES, EngineSpec
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 #: Packages that let an engine run in the benchmark's own environment.
-_IMPORTABLE: Final = {"delta-rs": "deltalake"}
+_IMPORTABLE: Final = {"delta-rs": "deltalake", "pyiceberg": "pyiceberg"}
 
 
 class SetupError(Exception):
@@ -52,7 +52,7 @@ def _missing(spec: EngineSpec, python: Path) -> list[str]:
     probe = (
         "import re, sys\nfrom importlib.metadata import PackageNotFoundError, version\n"
         "for wanted in sys.argv[1:]:\n"
-        "    try:\n        version(re.split('[<>=]', wanted)[0])\n"
+        "    try:\n        version(re.split('[[<>=]', wanted)[0])\n"
         "    except PackageNotFoundError:\n        print(wanted)\n"
     )
     found = subprocess.run([str(python), "-c", probe, *spec.requirements], capture_output=True, text=True, check=False)

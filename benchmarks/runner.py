@@ -67,51 +67,60 @@ class Runner:
             *("--rows", str(self.dataset.variant.rows), "--keys", self.dataset.variant.keys),
             *("--steps", ",".join(step.name for step in steps)),
         ]
-        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-        environment.pop("PYTHONDONTWRITEBYTECODE", None)  # An installed package is compiled once, too.
-        with log.open("wb") as output, events.open() as events_file:
-            process = subprocess.Popen(
-                command,
-                cwd=ROOT,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-            try:
-                self._watch(process, events_file, result)
-            finally:
-                _end_group(process)
+        run_worker(command, events, log, result, self.timeout_seconds)
         for step in steps:
             if step.writes:
                 result.samples += step.sample_names()
-        if process.returncode and not result.failure:
-            result.failure = f"exit code {process.returncode}"
-        if result.failure:
-            result.failure += f" (log: {log.relative_to(ROOT) if log.is_relative_to(ROOT) else log})"
 
-    def _watch(self, process: subprocess.Popen[bytes], events_file: Any, result: EngineResult) -> None:
-        """Record the engine's events and its memory until it ends or its time is over."""
-        deadline = time.monotonic() + self.timeout_seconds
-        pending, current, memory = "", Measured(), TreeMemory(process.pid)
-        while True:
-            ended, status = os.waitpid(process.pid, os.WNOHANG)
-            pending += events_file.read()
-            *lines, pending = pending.split("\n")
-            for line in lines:
-                current = _take_in(json.loads(line), result, current)
-            if ended:
-                process.returncode = os.waitstatus_to_exitcode(status)
-                return
-            resident = memory.sample_bytes()
-            result.peak_bytes = max(result.peak_bytes, resident)
-            if current.peak_bytes:
-                current.peak_bytes[-1] = max(current.peak_bytes[-1], resident)
-            if time.monotonic() > deadline:
-                result.failure = f"not done after {self.timeout_seconds:.0f} s"
-                return
-            time.sleep(_SAMPLING_SECONDS)
+
+def run_worker(command: list[str], events: Path, log: Path, result: EngineResult, timeout_seconds: float) -> None:
+    """Run an engine's process and take its events and its memory into the result. No error is raised.
+
+    ``events`` is the existing file to which the process reports; ``log`` takes its output.
+    """
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # An installed package is compiled once, too.
+    with log.open("wb") as output, events.open() as events_file:
+        process = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            _watch(process, events_file, result, timeout_seconds)
+        finally:
+            _end_group(process)
+    if process.returncode and not result.failure:
+        result.failure = f"exit code {process.returncode}"
+    if result.failure:
+        result.failure += f" (log: {log.relative_to(ROOT) if log.is_relative_to(ROOT) else log})"
+
+
+def _watch(process: subprocess.Popen[bytes], events_file: Any, result: EngineResult, timeout_seconds: float) -> None:
+    """Record the engine's events and its memory until it ends or its time is over."""
+    deadline = time.monotonic() + timeout_seconds
+    pending, current, memory = "", Measured(), TreeMemory(process.pid)
+    while True:
+        ended, status = os.waitpid(process.pid, os.WNOHANG)
+        pending += events_file.read()
+        *lines, pending = pending.split("\n")
+        for line in lines:
+            current = _take_in(json.loads(line), result, current)
+        if ended:
+            process.returncode = os.waitstatus_to_exitcode(status)
+            return
+        resident = memory.sample_bytes()
+        result.peak_bytes = max(result.peak_bytes, resident)
+        if current.peak_bytes:
+            current.peak_bytes[-1] = max(current.peak_bytes[-1], resident)
+        if time.monotonic() > deadline:
+            result.failure = f"not done after {timeout_seconds:.0f} s"
+            return
+        time.sleep(_SAMPLING_SECONDS)
 
 
 def contradictions(dataset: Dataset, results: dict[str, EngineResult]) -> list[str]:
@@ -161,6 +170,10 @@ def _take_in(event: dict[str, Any], result: EngineResult, current: Measured) -> 
             current.peak_bytes[-1] = max(current.peak_bytes[-1], event["peak"])
             result.peak_bytes = max(result.peak_bytes, event["peak"])
             print(f"    {event['step']:<10} {event['seconds']:8.2f} s", file=sys.stderr, flush=True)
+        case "checking":
+            current = Measured()  # The memory of the check belongs to no step.
+        case "checked":
+            result.steps[event["step"]].answers[-1] = event["answer"]
         case "read":
             result.steps[event["step"]].read_bytes[-1] = event["read"]
         case "left out":

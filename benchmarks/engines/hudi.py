@@ -18,7 +18,7 @@ from tools.interop_setup import HUDI_VERSIONS
 
 VERSION: Final = HUDI_VERSIONS[-1]
 JAR: Final = ROOT / ".cache" / "jars" / f"hudi-spark3.5-bundle_2.12-{VERSION}.jar"
-_SETTINGS: Final = {
+SETTINGS: Final = {
     "spark.jars": str(JAR),
     "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
     "spark.kryo.registrator": "org.apache.spark.HoodieSparkKryoRegistrar",
@@ -50,7 +50,7 @@ class Hudi(InRounds, SparkReads):
     def __init__(self, dataset: Dataset, table: Path) -> None:
         self._dataset, self._table = dataset, table
         self._index = os.environ.get("HUDI_INDEX", "bloom").upper()
-        self.spark = open_spark(table, settings=_SETTINGS)
+        self.spark = open_spark(table, settings=SETTINGS)
 
     def load(self, table: Path) -> None:
         rows = self.spark.read.parquet(*map(str, self._dataset.base_files()))

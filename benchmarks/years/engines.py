@@ -122,11 +122,11 @@ class Hudi:
     """Apache Hudi on Spark 3.5 with its defaults. The CPU time of all threads of the driver counts."""
 
     def __init__(self, path: Path, kind: str) -> None:
-        from benchmarks.engines.hudi import _SETTINGS
+        from benchmarks.engines.hudi import SETTINGS
         from benchmarks.engines.spark_session import open_spark
 
         self._path = path
-        self._spark = open_spark(path, settings=_SETTINGS)
+        self._spark = open_spark(path, settings=SETTINGS)
         self._write(first_rows(), "bulk_insert", "overwrite")
 
     def commit(self, commit: Commit) -> None:

@@ -1,0 +1,1 @@
+"""The engines of the benchmark. Each module has ``open_engine(table)``."""
