@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, contextmanager
 from threading import Event, Thread
 from typing import Protocol, TypeVar
 
-__all__ = ["Backend", "every", "monotonic", "run_all", "run_both", "sleep", "thread_pool", "use_backend"]
+__all__ = ["Backend", "every", "monotonic", "run_ahead", "run_all", "run_both", "sleep", "thread_pool", "use_backend"]
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
@@ -95,6 +95,16 @@ def run_all(function: Callable[[_Item], _Result], items: Iterable[_Item], *, thr
         return [function(item) for item in items]
     with thread_pool(threads) as pool:
         return list(pool.map(function, items))
+
+
+def run_ahead(items: Iterator[_Item]) -> Iterator[_Item]:
+    """Yield the items unchanged. A second thread makes the next item while the caller uses the current one."""
+    nothing = object()
+    with thread_pool(1) as maker:
+        following = maker.submit(next, items, nothing)
+        while (item := following.result()) is not nothing:
+            following = maker.submit(next, items, nothing)
+            yield item  # type: ignore[misc]
 
 
 def run_both(

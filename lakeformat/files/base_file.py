@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
@@ -38,6 +38,8 @@ __all__ = [
     "BaseFileWriter",
     "FileSettings",
     "FilterAndRange",
+    "as_type",
+    "chunk_writer",
     "constant_column",
     "copied_schema",
     "dictionary_columns",
@@ -246,6 +248,7 @@ class BaseFileWriter:
     ) -> None:
         self.sink, self.partition_path, self.name, self.settings = sink, partition_path, name, settings
         self.rows = 0
+        self.copied_rows = self.copied_bytes = 0
         self.facts: FileStats | None = None
         self.range = known.range if known else KeyRange()
         self._bloom = known.bloom if known else None
@@ -288,7 +291,7 @@ class BaseFileWriter:
             PARTITION_PATH: constant_column(self.partition_path, rows.num_rows),
             FILE_NAME: constant_column(str(self.name), rows.num_rows),
         }
-        arrays = [columns[f.name] if f.name in columns else _as_type(rows.column(f.name), f.type) for f in self.schema]
+        arrays = [columns[f.name] if f.name in columns else as_type(rows.column(f.name), f.type) for f in self.schema]
         self.rows += rows.num_rows
         self._nans.add(rows)
         size = decoded_bytes(rows)
@@ -385,20 +388,57 @@ def parquet_writer(
         page_index: whether the file gets a page index.
     """
     checked = sample if sample is None or joins else sample.slice(0, checked_rows)
-    leaves = [path for field in schema for path in leaf_columns(field, field.name)]
     plain = [field for field in schema if not pa.types.is_dictionary(field.type)]
+    codecs = _choose_codecs(_leaf_paths(schema), plain, checked, settings)
+    return _open_writer(sink, schema, codecs, dictionary_columns(plain, checked, joins), sample, page_index)
+
+
+def chunk_writer(
+    sink: Any,
+    schema: pa.Schema,
+    stored: Mapping[str, pq.ColumnChunkMetaData],
+    sample: pa.Table | None,
+    *,
+    page_index: bool,
+) -> pq.ParquetWriter:
+    """Make a Parquet writer that encodes columns as stored column chunks are.
+
+    Args:
+        stored: the column chunks by the path of their leaf.
+        sample: rows of which the widest column sets how often the size of a page is checked.
+    """
+    leaves = _leaf_paths(schema)
+    codecs = {path: stored[path].compression.replace("UNCOMPRESSED", "NONE") for path in leaves}
+    return _open_writer(
+        sink, schema, codecs, [path for path in leaves if stored[path].has_dictionary_page], sample, page_index
+    )
+
+
+def _open_writer(
+    sink: Any,
+    schema: pa.Schema,
+    codecs: Mapping[str, str],
+    dictionaries: Sequence[str],
+    sample: pa.Table | None,
+    page_index: bool,
+) -> pq.ParquetWriter:
     encoded = [field.name for field in schema if pa.types.is_dictionary(field.type)]
     return pq.ParquetWriter(
         sink,
         schema,
-        compression=_choose_codecs(leaves, plain, checked, settings),
-        use_dictionary=[*encoded, *dictionary_columns(plain, checked, joins)],
-        write_statistics=[path for path in leaves if path != COMMIT_SEQNO],
+        compression=codecs,
+        use_dictionary=[*dict.fromkeys([*encoded, *dictionaries])],
+        write_statistics=[path for path in _leaf_paths(schema) if path != COMMIT_SEQNO],
         store_schema=False,
         write_page_checksum=True,
         write_page_index=page_index,
         write_batch_size=_choose_page_check_rows(sample),
     )
+
+
+def _leaf_paths(schema: pa.Schema) -> list[str]:
+    """Return the paths of all leaf columns."""
+    return [path for field in schema for path in leaf_columns(field, field.name)]
 
 
 def _choose_codecs(
@@ -447,7 +487,8 @@ def estimate_filter_bytes(rows: int, fpp: float) -> int:
     return int(rows * _HEADROOM * -math.log(fpp) / math.log(2) ** 2 / 8 * 4 / 3)
 
 
-def _as_type(column: Any, kind: pa.DataType) -> Any:
+def as_type(column: Any, kind: pa.DataType) -> Any:
+    """Return a text column as it is, or as a dictionary if it is stored as one."""
     return column if column.type.equals(kind) else column.dictionary_encode()
 
 

@@ -149,8 +149,11 @@ class NanCounts:
         return tuple(dict.fromkeys(top for top, *_ in self._parts.values()))
 
     def add(self, rows: pa.Table) -> None:
-        """Count the NaN of more rows."""
+        """Count the NaN of more rows. Columns that they lack are not counted."""
+        given = set(rows.schema.names)
         for path, (top, *inner) in self._parts.items():
+            if top not in given:
+                continue
             for chunk in rows.column(top).chunks:
                 values = pc.struct_field(chunk, inner) if inner else chunk  # Fields of a null struct count as null.
                 self.by_path[path] += _nan_count(values)

@@ -6,7 +6,7 @@ cover all keys, and the statistics for the file index cover all row groups.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +17,8 @@ from lakeformat.files.base_file import (
     BaseFileWriter,
     FileSettings,
     FilterAndRange,
+    as_type,
+    chunk_writer,
     constant_column,
     parquet_writer,
     stored_schema,
@@ -46,6 +48,10 @@ def make_footer(settings: FileSettings) -> ParquetFooter:
 class SplicedBaseFileWriter(BaseFileWriter):
     """A writer of a base file that also copies row groups of the older base file.
 
+    Attributes:
+        copied_rows: number of rows of row groups of which all columns were copied, except the file's name.
+        copied_bytes: bytes of all column chunks that were copied.
+
     Args:
         page_index: whether all copied row groups have a page index. Then the other row groups get one, too.
     """
@@ -64,7 +70,6 @@ class SplicedBaseFileWriter(BaseFileWriter):
         super().__init__(sink, partition_path, name, settings, known, encoded)
         self._spliced = SplicedFile(sink, keeps_page_index=page_index)
         self._page_index = page_index
-        self._waiting: list[StoredGroup] = []
         self._names: dict[int, StoredChunk] = {}
 
     def copy_group(self, parquet: Any, path: str, at: int, group: StoredGroup, *, reads_keys: bool) -> None:
@@ -75,35 +80,76 @@ class SplicedBaseFileWriter(BaseFileWriter):
             at: the row group's number in it.
             reads_keys: whether its keys must be added to the bloom filter and the key range.
         """
-        self._flush()
-        self._count_values(parquet, path, at, reads_keys=reads_keys)
+        self._begin(parquet.metadata, at)
+        self._count_values(parquet, path, at, None, reads_keys=reads_keys)
+        self._spliced.copy(group, {FILE_NAME: self._name_chunk(group.rows)})
         self.rows += group.rows
-        self._waiting.append(group)
-        self._copy_waiting()
+        self.copied_rows += group.rows
+        self.copied_bytes += group.size
 
-    def _count_values(self, parquet: Any, path: str, at: int, *, reads_keys: bool) -> None:
-        """Read the columns of a copied row group whose values the footer does not tell: floats with NaN, and keys."""
-        columns = dict.fromkeys([*self._nans.columns, *([RECORD_KEY] if reads_keys else [])])
-        if not columns:
-            return
-        most = self.settings.row_group_bytes
-        for batch in row_batches(
-            parquet, path, ROW_GROUP_ROWS, columns=[*columns], row_groups=[at], threads=False, most_bytes=most
-        ):
-            self._nans.add(pa.Table.from_batches([batch]))
-            if reads_keys:
-                self._add_keys(batch.column(RECORD_KEY))
+    def copy_columns(
+        self,
+        parquet: Any,
+        path: str,
+        at: int,
+        group: StoredGroup,
+        rows: pa.Table,
+        changed: Collection[str],
+        *,
+        reads_keys: bool,
+    ) -> None:
+        """Append a stored row group of which some columns get new values.
 
-    def _copy_waiting(self) -> None:
-        """Copy the row groups that wait, if the Parquet writer exists: the file begins with its bytes.
-
-        The codecs of the written row groups are chosen by their rows. So the writer is made for the first of them.
+        Args:
+            rows: all rows of the row group, with the changed columns and maybe others.
+            changed: the names of the changed columns.
         """
+        self._begin(parquet.metadata, at)
+        self._count_values(parquet, path, at, rows, reads_keys=reads_keys)
+        chunks = {FILE_NAME: self._name_chunk(group.rows), **self._encode_chunks(parquet.metadata, at, rows, changed)}
+        self._spliced.copy(group, chunks, keeps_order=False)
+        self.rows += group.rows
+        self.copied_bytes += sum(chunk.size for chunk in group.chunks if chunk.path not in chunks)
+
+    def _begin(self, metadata: pq.FileMetaData, at: int) -> None:
+        """Write the buffered rows, and open the Parquet writer: it must write the first bytes of the file.
+
+        If no rows were written, its codecs and dictionaries are those of a stored row group.
+        """
+        self._flush()
         if self._writer is None:
-            return
-        waiting, self._waiting = self._waiting, []
-        for group in waiting:
-            self._spliced.copy(group, {FILE_NAME: self._name_chunk(group.rows)})
+            stored = _chunks_by_path(metadata, at)
+            self._writer = chunk_writer(self._spliced.stream, self.schema, stored, None, page_index=self._page_index)
+
+    def _count_values(self, parquet: Any, path: str, at: int, rows: pa.Table | None, *, reads_keys: bool) -> None:
+        """Count what the footer of a row group does not tell: NaN, and keys. Columns that ``rows`` lacks are read."""
+        columns = dict.fromkeys([*self._nans.columns, *([RECORD_KEY] if reads_keys else [])])
+        known = set(rows.schema.names) if rows is not None else set()
+        missing = [name for name in columns if name not in known]
+        if missing:
+            most = self.settings.row_group_bytes
+            for batch in row_batches(
+                parquet, path, ROW_GROUP_ROWS, columns=missing, row_groups=[at], threads=False, most_bytes=most
+            ):
+                self._add_values(pa.Table.from_batches([batch]))
+        if rows is not None and len(missing) < len(columns):
+            self._add_values(rows.select([name for name in columns if name in known]))
+
+    def _add_values(self, rows: pa.Table) -> None:
+        self._nans.add(rows)
+        if RECORD_KEY in rows.schema.names:
+            self._add_keys(rows.column(RECORD_KEY))
+
+    def _encode_chunks(
+        self, metadata: pq.FileMetaData, at: int, rows: pa.Table, changed: Collection[str]
+    ) -> dict[str, StoredChunk]:
+        """Encode columns of a row group. Codecs and dictionaries are those of the stored column chunks."""
+        shape = pa.schema([field for field in self.schema if field.name in changed])
+        sink = pa.BufferOutputStream()
+        arrays = [as_type(rows.column(field.name), field.type) for field in shape]
+        with chunk_writer(sink, shape, _chunks_by_path(metadata, at), rows, page_index=self._page_index) as writer:
+            writer.write_table(pa.Table.from_arrays(arrays, schema=shape), max(rows.num_rows, 1))
+        return {chunk.path: chunk for chunk in _read_chunks(sink)}
 
     def _name_chunk(self, rows: int) -> StoredChunk:
         """Return a column chunk with the file's name in every row."""
@@ -113,8 +159,7 @@ class SplicedBaseFileWriter(BaseFileWriter):
             shape = pa.schema([self.schema.field(FILE_NAME)])
             with parquet_writer(sink, shape, self.settings, None, page_index=self._page_index) as writer:
                 writer.write_table(names, max(rows, 1))
-            source = pa.BufferReader(sink.getvalue())
-            [self._names[rows]] = find_stored_groups(source, read_footer(source), [0])[0].chunks
+            [self._names[rows]] = _read_chunks(sink)
         return self._names[rows]
 
     def _make_writer(self, sample: pa.Table | None) -> pq.ParquetWriter:
@@ -128,11 +173,20 @@ class SplicedBaseFileWriter(BaseFileWriter):
         )
 
     def _write_group(self, rows: pa.Table, most: int) -> None:
-        self._open(rows)
-        self._copy_waiting()
         super()._write_group(rows, most)
         self._spliced.note_written_group()
 
     def _write_footer(self, writer: pq.ParquetWriter) -> pq.FileMetaData:
-        self._copy_waiting()
         return self._spliced.finish(writer.close)
+
+
+def _chunks_by_path(metadata: pq.FileMetaData, at: int) -> dict[str, pq.ColumnChunkMetaData]:
+    """Return the column chunks of a row group by the path of their leaf."""
+    chunks = [metadata.row_group(at).column(leaf) for leaf in range(metadata.num_columns)]
+    return {chunk.path_in_schema: chunk for chunk in chunks}
+
+
+def _read_chunks(sink: pa.BufferOutputStream) -> Sequence[StoredChunk]:
+    """Return the column chunks of a file in memory with one row group."""
+    source = pa.BufferReader(sink.getvalue())
+    return find_stored_groups(source, read_footer(source), [0])[0].chunks

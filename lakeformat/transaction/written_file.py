@@ -26,7 +26,8 @@ class WrittenFile:
         facts: column statistics of the file, for the file index; None if not known.
         unmatched_lookups: number of rows that were looked up in the group's previous base file and not found there.
         decoded_bytes: size of its rows in memory, in bytes; 0 if not known.
-        copied_rows, copied_bytes: rows and bytes of row groups that were copied byte for byte from the older file.
+        copied_rows: rows of the row groups that were copied byte for byte from the older file.
+        copied_bytes: bytes of these row groups, and of single column chunks that were copied.
     """
 
     staged_path: str
@@ -39,10 +40,10 @@ class WrittenFile:
 
 
 def count_copies(files: Iterable[WrittenFile]) -> Mapping[str, int]:
-    """Count copied and encoded rows and bytes, for the write's report. If nothing was copied, return no counts."""
+    """Count copied and encoded rows and bytes, for the write's report. Return no counts if nothing was copied."""
     listed = [*files]
     rows, size = sum(file.copied_rows for file in listed), sum(file.copied_bytes for file in listed)
-    if not rows:
+    if not size:
         return {}
     all_rows, all_bytes = (sum(getattr(file.stat, name) for file in listed) for name in ("num_writes", "size_bytes"))
     return {

@@ -20,7 +20,7 @@ from lakeformat.model.operation import Operation
 from lakeformat.public import OneLine, public
 from lakeformat.storage.port import Storage
 from lakeformat.timeline.write_report import Report, draw_funnel, format_steps, make_stages
-from lakeformat.write.handles.base_file_handles import HandleSettings, find_copies
+from lakeformat.write.handles.base_file_handles import HandleSettings, preview_copies
 from lakeformat.write.intake import plan_job
 from lakeformat.write.rows.arrow_input import Rows, arrow_reader, fit_to_table
 from lakeformat.write.rows.arrow_pool import reuse_memory
@@ -209,7 +209,7 @@ def _preview_copies(storage: Storage, bucket: Bucket, rows: pa.Table, handles: H
         return 0, 0
     with ExitStack() as files:
         open_source = partial(files.enter_context, open_base(storage, bucket.base))
-        copies = find_copies(open_source, read_metadata(storage, bucket.base), bucket, rows, handles)
+        copies = preview_copies(open_source, read_metadata(storage, bucket.base), bucket, rows, handles)
         return copies.rows, copies.bytes
 
 

@@ -40,6 +40,7 @@ __all__ = [
     "REPETITION",
     "ROW_GROUPS",
     "SCHEMA",
+    "SORTING_COLUMNS",
     "STORED_BYTES",
     "TOTAL_BYTES",
 ]
@@ -50,7 +51,7 @@ FILE_FIELDS: Final = frozenset(range(1, 8))
 # ``SchemaElement``.
 REPETITION, NAME, CHILDREN = 3, 4, 5
 # ``RowGroup``.
-COLUMNS, TOTAL_BYTES, GROUP_ROWS, GROUP_OFFSET, COMPRESSED_BYTES, ORDINAL = 1, 2, 3, 5, 6, 7
+COLUMNS, TOTAL_BYTES, GROUP_ROWS, SORTING_COLUMNS, GROUP_OFFSET, COMPRESSED_BYTES, ORDINAL = 1, 2, 3, 4, 5, 6, 7
 GROUP_FIELDS: Final = frozenset(range(1, 8))
 # ``ColumnChunk``. Field 1 names another file, the fields 8 and 9 belong to encrypted columns.
 CHUNK_OFFSET, META, OFFSET_INDEX, OFFSET_INDEX_BYTES, COLUMN_INDEX, COLUMN_INDEX_BYTES = 2, 3, 4, 5, 6, 7

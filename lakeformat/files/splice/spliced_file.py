@@ -94,11 +94,12 @@ class SplicedFile:
         """Note that the Parquet writer has written one row group."""
         self._groups.append(None)
 
-    def copy(self, group: StoredGroup, replaced: Mapping[str, StoredChunk]) -> None:
+    def copy(self, group: StoredGroup, replaced: Mapping[str, StoredChunk], *, keeps_order: bool = True) -> None:
         """Append a row group with the same pages.
 
         Args:
             replaced: column chunks that are taken from other files, by the dotted path of the column.
+            keeps_order: whether the rows are still sorted by the columns by which the row group says they are.
         """
         chunks = [replaced.get(chunk.path, chunk) for chunk in group.chunks]
         starts = self._copy_pages(chunks)
@@ -107,8 +108,9 @@ class SplicedFile:
         self._copied += zip(trees, chunks, strict=True)
         stored = sum(chunk.size for chunk in chunks)
         plain = sum(read_field(chunk.meta, ids.PLAIN_BYTES, I64) for chunk in chunks)
+        order = () if keeps_order else (ids.SORTING_COLUMNS,)
         tree = {
-            **group.tree,
+            **{number: field for number, field in group.tree.items() if number not in order},
             ids.COLUMNS: Field(LIST, (STRUCT, trees)),
             ids.TOTAL_BYTES: Field(I64, plain),
             ids.GROUP_OFFSET: Field(I64, starts[0]),

@@ -14,7 +14,7 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from lakeformat.codec.avro.schema import with_meta
-from lakeformat.concurrency import thread_pool
+from lakeformat.concurrency import run_ahead, thread_pool
 from lakeformat.display import progress
 from lakeformat.file_system_view.context import TableContext
 from lakeformat.files.base_file import (
@@ -33,7 +33,6 @@ from lakeformat.model.commit import LogsMerged, WriteStat
 from lakeformat.model.files import BaseFileName, FileSlice, join_path
 from lakeformat.storage.port import Storage
 from lakeformat.transaction.written_file import WrittenFile
-from lakeformat.write.handles.base_file_handles import decode_ahead
 from lakeformat.write.rows.arrow_pool import reuse_memory
 
 __all__ = ["CompactSettings", "Compactor", "SliceToCompact", "compact_in_process", "compact_slice", "count_parallel"]
@@ -99,7 +98,7 @@ def compact_slice(storage: Storage, one: SliceToCompact, settings: CompactSettin
         nothing = pa.array([], pa.string())
         with BaseFileWriter(sink, group.partition_path, name, settings.files, known) as writer:
             stored = merged.base_batches(ROW_GROUP_ROWS, most, threads=threads)
-            for batch in decode_ahead(stored) if threads else stored:
+            for batch in run_ahead(stored) if threads else stored:
                 writer.write(pa.Table.from_batches([batch]), new_keys=nothing if inherited else None)
             for batch in merged.log_batches(ROW_GROUP_ROWS, most):
                 writer.write(pa.Table.from_batches([batch]))

@@ -9,20 +9,21 @@ which has about three bytes per row of the file.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from lakeformat.arrow.gather import gather, gather_column, replace_values
 from lakeformat.arrow.row_bytes import split_positions
-from lakeformat.concurrency import thread_pool
+from lakeformat.arrow.same_values import has_same_values
 from lakeformat.errors import SchemaMismatchError
 from lakeformat.files.base_file import (
     ROW_GROUP_ROWS,
@@ -32,7 +33,6 @@ from lakeformat.files.base_file import (
     find_dictionary_texts,
     inherit_filter_and_range,
     make_growable_filter,
-    read_copied_batches,
     stamp_rows,
     stamp_rows_with,
 )
@@ -47,7 +47,8 @@ from lakeformat.model.record import COMMIT_SEQNO, COMMIT_TIME, IS_DELETED, RECOR
 from lakeformat.storage.port import Storage
 from lakeformat.transaction.written_file import WrittenFile
 from lakeformat.write.handles.cdc_log import ChangeLog, ChangeLogSettings, HandleMerger, log_changes
-from lakeformat.write.handles.row_group_copies import RowGroupCopies, plan_copies
+from lakeformat.write.handles.row_group_copies import RowGroupCopies, find_touched_groups, plan_copies
+from lakeformat.write.handles.row_group_merge import StoredRows
 from lakeformat.write.plan.job import WriteJob
 from lakeformat.write.rows.incoming import Incoming
 from lakeformat.write.rows.prepare import deleted_rows_of
@@ -58,15 +59,19 @@ __all__ = [
     "KeyMerger",
     "check_inserts",
     "create",
-    "decode_ahead",
     "drop_rows",
-    "find_copies",
+    "find_keys",
     "make_token",
     "mask_of_deletes",
     "merge",
     "open_merger",
+    "preview_copies",
     "replace_rows",
 ]
+
+
+#: Number of replaced values that are compared before all others.
+_FIRST_VALUES: Final = 16
 
 
 def replace_rows(
@@ -75,13 +80,15 @@ def replace_rows(
     rows: pa.Table,
     instant: str,
 ) -> pa.Table:
-    """Replace the rows for which ``mask`` is true by ``rows``, in order. Columns that ``rows`` lacks are not changed.
+    """Replace the rows for which ``mask`` is true by ``rows``, in order.
+
+    A column that ``rows`` lacks, or whose values stay the same, keeps its memory.
 
     Args:
         table: the stored rows, one chunk per column.
         instant: the commit time of the new rows.
     """
-    where, new_columns = pa.array(mask), set(rows.schema.names)
+    where, at, new_columns = pa.array(mask), np.flatnonzero(mask), set(rows.schema.names)
     columns = []
     for field in table.schema:
         old = table.column(field.name).chunk(0)  # The table is one record batch, so it has one chunk.
@@ -92,10 +99,20 @@ def replace_rows(
             columns.append(old)
             continue
         new = rows.column(field.name).combine_chunks()
+        if _stays_the_same(old, at, new):
+            columns.append(old)
+            continue
         if pa.types.is_dictionary(field.type):
             new = new.dictionary_encode()
         columns.append(replace_values(old, where, new))
     return pa.Table.from_arrays(columns, schema=table.schema)
+
+
+def _stays_the_same(old: pa.Array, at: npt.NDArray[np.int64], new: pa.Array) -> bool:
+    """Tell whether the values at some positions are those that would replace them. The first ones most often tell."""
+    return all(
+        has_same_values(old.take(pa.array(at[part])), new[part]) for part in (slice(_FIRST_VALUES), slice(len(at)))
+    )
 
 
 def _stamp(old: pa.DictionaryArray, mask: npt.NDArray[np.bool_], instant: str) -> pa.DictionaryArray:
@@ -227,8 +244,8 @@ def merge(
     where = f"{storage.location}/{base.path}"
     with (
         ExitStack() as files,
-        open_base(storage, base) as stored,
-        _open_for_merge(stored, where, settings) as (parquet, encoded),
+        open_base(storage, base) as opened,
+        _open_for_merge(opened, where, settings) as (parquet, encoded),
         storage.open_output(target) as sink,
         open_merger(storage, bucket, source, task, settings) as (merger, log),
     ):
@@ -238,9 +255,13 @@ def merge(
             make_growable_filter(metadata.num_rows + len(bucket.rows), settings.files.fpp)
         )
         reopen = partial(files.enter_context, open_base(storage, base))
-        copies = find_copies(reopen, metadata, bucket, source, settings)
+        copies = _find_copies(reopen, metadata, merger, bucket, settings)
+        stored = StoredRows(
+            parquet, where, merger, copies, inherited is None, settings.idle_cores, settings.files.row_group_bytes
+        )
         with _open_writer(sink, bucket, name, settings, known, encoded, copies) as writer:
-            stored_rows = _merge_stored(parquet, where, writer, merger, copies, settings, reads_keys=inherited is None)
+            stored.write_to(writer)
+            stored_rows = writer.rows
             for rows in merger.emit_inserts():
                 writer.write(rows)
             writer.close()
@@ -261,27 +282,32 @@ def merge(
         stat,
         writer.facts,
         unmatched_lookups=merger.unmatched_lookups,
-        copied_rows=copies.rows,
-        copied_bytes=copies.bytes,
+        copied_rows=writer.copied_rows,
+        copied_bytes=writer.copied_bytes,
     )
 
 
-def find_copies(
+def _find_copies(
+    open_source: Callable[[], Any], metadata: Any, merger: HandleMerger, bucket: Bucket, settings: HandleSettings
+) -> RowGroupCopies:
+    """Choose the row groups of a bucket's base file that its merge copies byte for byte."""
+    if not settings.copies_groups:
+        return RowGroupCopies(metadata.num_row_groups, reason="the option lakeformat.write.copy.row.groups is false")
+    touched = merger.find_touched_groups(metadata)
+    return plan_copies(open_source, metadata, touched, settings.files, appends=len(bucket.rows) > bucket.lookups)
+
+
+def preview_copies(
     open_source: Callable[[], Any], metadata: Any, bucket: Bucket, source: pa.Table, settings: HandleSettings
 ) -> RowGroupCopies:
-    """Choose the row groups of a bucket's base file that its merge copies byte for byte.
+    """Return the row groups of a bucket's base file that an upsert or delete surely copies byte for byte.
 
     Args:
-        open_source: opens the base file once more; called only if row groups may be copied.
+        open_source: opens the base file; called only if row groups may be copied.
         metadata: the footer of the base file.
         source: the rows to which the bucket's positions refer.
     """
-    if not settings.copies_groups:
-        return RowGroupCopies({}, metadata.num_row_groups, "the option lakeformat.write.copy.row.groups is false")
-    if settings.make_merger is not None:
-        return RowGroupCopies({}, metadata.num_row_groups, "the rows are not chosen by key")
-    keys = gather_column(source.column(RECORD_KEY), bucket.rows[: bucket.lookups])
-    return plan_copies(open_source, metadata, keys, settings.files, appends=len(bucket.rows) > bucket.lookups)
+    return _find_copies(open_source, metadata, KeyMerger(bucket, source, 0, settings), bucket, settings)
 
 
 def _open_writer(
@@ -294,44 +320,9 @@ def _open_writer(
     copies: RowGroupCopies,
 ) -> BaseFileWriter:
     path, files = bucket.partition_path, settings.files
-    if not copies.copied:
+    if not (copies.untouched or copies.examined):
         return BaseFileWriter(sink, path, name, files, known, encoded)
     return SplicedBaseFileWriter(sink, path, name, files, known, encoded, page_index=copies.page_index)
-
-
-def _merge_stored(
-    parquet: Any,
-    where: str,
-    writer: BaseFileWriter,
-    merger: HandleMerger,
-    copies: RowGroupCopies,
-    settings: HandleSettings,
-    *,
-    reads_keys: bool,
-) -> int:
-    """Write the stored rows as the merger changes them, and copy row groups. Return the number of written rows.
-
-    Args:
-        reads_keys: whether the keys of all rows must be added to the bloom filter and the key range.
-    """
-    nothing = pa.array([], pa.string())
-    for is_copied, groups in copies.runs():
-        if is_copied and isinstance(writer, SplicedBaseFileWriter):
-            for at in groups:
-                writer.copy_group(parquet, where, at, copies.copied[at], reads_keys=reads_keys)
-            continue
-        batches = read_copied_batches(
-            parquet,
-            where,
-            writer.schema,
-            threads=settings.idle_cores,
-            most_bytes=settings.files.row_group_bytes,
-            row_groups=groups,
-        )
-        for batch in decode_ahead(batches) if settings.idle_cores else batches:
-            for rows in merger.apply(batch):
-                writer.write(rows, new_keys=None if reads_keys else nothing)
-    return writer.rows
 
 
 @contextmanager
@@ -349,15 +340,6 @@ def open_merger(
         return
     with log_changes(storage, merger, target, settings.instant_time, settings.change_log) as both:
         yield both
-
-
-def decode_ahead(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the batches unchanged. A second thread decodes the next batch while the caller uses the current one."""
-    with thread_pool(1) as reader:
-        following = reader.submit(next, batches, None)
-        while (batch := following.result()) is not None:
-            following = reader.submit(next, batches, None)
-            yield batch
 
 
 class KeyMerger:
@@ -381,14 +363,30 @@ class KeyMerger:
         """Return the number of rows that the index located in this base file, but that no batch so far has held."""
         return len(self._keys) - int(self._found[: len(self._keys)].sum())
 
-    def apply(self, batch: pa.RecordBatch) -> Iterator[pa.Table]:
+    @property
+    def lookup_columns(self) -> Collection[str]:
+        """Return the record key column."""
+        return (RECORD_KEY,)
+
+    def find_touched_groups(self, metadata: pq.FileMetaData) -> Sequence[bool]:
+        """Tell for each row group whether one of the keys is in its key range."""
+        return find_touched_groups(metadata, self._keys)
+
+    def find(self, batch: pa.RecordBatch) -> pa.Array | None:
+        """Return for each stored row the position of the row with its key, or null; None if no row has one."""
+        return find_keys(batch, self._keys)
+
+    def needed_columns(self, found: pa.Array) -> Collection[str] | None:
+        """Return None: a merge rule may need all columns."""
+        return None
+
+    def apply(self, batch: pa.RecordBatch, found: pa.Array | None) -> Iterator[pa.Table]:
         """Yield a batch of stored rows, in one or several parts, with matched rows updated or deleted."""
-        if not len(self._keys):
+        if found is None:
             yield pa.Table.from_batches([batch])
             return
-        matches = pc.index_in(batch.column(RECORD_KEY), value_set=self._keys)
-        for part, found in self.incoming.split_batch(batch, matches):
-            yield self._apply_part(part, found)
+        for part, matches in self.incoming.split_batch(batch, found):
+            yield self._apply_part(part, matches)
 
     def _apply_part(self, batch: pa.RecordBatch, matches: pa.Array) -> pa.Table:
         table = pa.Table.from_batches([batch])
@@ -488,6 +486,14 @@ class KeyMerger:
         left = np.flatnonzero(~(self._found | self._find_deletes))
         for part in self.incoming.split_into_runs(left, ROW_GROUP_ROWS):
             yield check_inserts(self._stamp_rows(part), self.settings)
+
+
+def find_keys(batch: pa.RecordBatch, keys: pa.ChunkedArray) -> pa.Array | None:
+    """Return for each stored row the position of its record key in ``keys``, or null; None if no row has a position."""
+    if not len(keys):
+        return None
+    found = pc.index_in(batch.column(RECORD_KEY), value_set=keys)
+    return found if found.null_count < len(found) else None
 
 
 def mask_of_deletes(rows: Incoming | pa.Table, settings: HandleSettings) -> npt.NDArray[np.bool_]:

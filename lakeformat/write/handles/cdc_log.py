@@ -14,7 +14,7 @@ Memory: the rows before and after their changes, up to a row group's bytes, and 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
@@ -22,6 +22,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from lakeformat.arrow.conform import conform
 from lakeformat.codec.avro.schema import to_avro
@@ -52,10 +53,35 @@ class HandleMerger(Protocol):
     def unmatched_lookups(self) -> int:
         """Return the number of rows that the index located in this base file, but that no batch so far has held."""
 
-    def apply(self, batch: pa.RecordBatch) -> Iterator[pa.Table]:
+    @property
+    def lookup_columns(self) -> Collection[str]:
+        """Return the names of the stored columns by which `find` finds rows; the record key is among them."""
+
+    def find_touched_groups(self, metadata: pq.FileMetaData) -> Sequence[bool]:
+        """Tell for each row group of the base file whether it may hold a row that changes, by the statistics."""
+
+    def find(self, batch: pa.RecordBatch) -> pa.Array | None:
+        """Find the rows of a batch that may change; None if there are none. The method does not change the merger.
+
+        Args:
+            batch: stored rows with the columns of `lookup_columns`, and maybe others.
+        """
+
+    def needed_columns(self, found: pa.Array) -> Collection[str] | None:
+        """Return the names of the columns that `apply` needs besides those of `lookup_columns`; None if it needs all.
+
+        Args:
+            found: what `find` found in a batch.
+        """
+
+    def apply(self, batch: pa.RecordBatch, found: pa.Array | None) -> Iterator[pa.Table]:
         """Yield a batch of stored rows with changed rows replaced and deleted rows dropped.
 
-        If the new rows are large, the batch is yielded in several parts.
+        If the new rows are large, the batch is yielded in several parts. A column whose values stay the same keeps its
+        memory.
+
+        Args:
+            found: what `find` found in this batch.
         """
 
     def emit_inserts(self) -> Iterator[pa.Table]:
@@ -190,13 +216,29 @@ class _LoggingMerger:
     def unmatched_lookups(self) -> int:
         return self._merger.unmatched_lookups
 
-    def apply(self, batch: pa.RecordBatch) -> Iterator[pa.Table]:
+    @property
+    def lookup_columns(self) -> Collection[str]:
+        return self._merger.lookup_columns
+
+    def find_touched_groups(self, metadata: pq.FileMetaData) -> Sequence[bool]:
+        return self._merger.find_touched_groups(metadata)
+
+    def find(self, batch: pa.RecordBatch) -> pa.Array | None:
+        return self._merger.find(batch)
+
+    def needed_columns(self, found: pa.Array) -> Collection[str] | None:
+        return None
+
+    def apply(self, batch: pa.RecordBatch, found: pa.Array | None) -> Iterator[pa.Table]:
+        if found is None:
+            yield from self._merger.apply(batch, found)
+            return
         deletes = self.deletes
         keys, left = batch.column(RECORD_KEY), [pa.array([], pa.string())]
         if pc.count_distinct(keys).as_py() < len(keys):
-            yield from self._apply_to_repeated_keys(batch)
+            yield from self._apply_to_repeated_keys(batch, found)
             return
-        for part in self._merger.apply(batch):
+        for part in self._merger.apply(batch, found):
             new = part.filter(pc.equal(part.column(COMMIT_TIME).cast(pa.string()), self._time))
             new_keys = _text(new)
             self._log.add("u", new_keys, batch.take(pc.index_in(new_keys, value_set=keys)), new)
@@ -206,13 +248,13 @@ class _LoggingMerger:
             gone = pc.invert(pc.is_in(keys, value_set=pa.concat_arrays(left)))
             self._log.add("d", keys.filter(gone), batch.filter(gone), None)
 
-    def _apply_to_repeated_keys(self, batch: pa.RecordBatch) -> Iterator[pa.Table]:
+    def _apply_to_repeated_keys(self, batch: pa.RecordBatch, found: pa.Array) -> Iterator[pa.Table]:
         """Apply the merger to a batch in which several rows have the same key, and log the changes.
 
         The key does not show which of these rows has changed. But the merger changes a row's sequence number only with
         the row, so a sequence number that remains marks an unchanged row.
         """
-        parts = list(self._merger.apply(batch))
+        parts = list(self._merger.apply(batch, found))
         yield from parts
         is_new = [pc.equal(part.column(COMMIT_TIME).cast(pa.string()), self._time) for part in parts]
         unchanged = [part.filter(pc.invert(new)) for part, new in zip(parts, is_new, strict=True)]

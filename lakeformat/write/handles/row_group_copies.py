@@ -1,16 +1,18 @@
 """Which row groups of a base file a merge copies byte for byte, and which it decodes and encodes again.
 
-A row group is copied if the range of its record keys holds no key that the merge changes, and if the copied bytes are
-what the merge would write: the same columns, a codec that the write may use, a writer whose files are understood.
-Anything unclear means that all row groups are encoded again. A small row group is encoded together with a neighbour
-that is encoded again, or small too. So at most every second row group of a file is small.
+A row group is copied if its statistics prove that the merge changes no row of it, and if the copied bytes are what the
+merge would write: the same columns, a codec that the write may use, a writer whose files are understood. Of the other
+row groups, those columns are read first that tell which rows change. Anything unclear means that all row groups are
+encoded again. A small row group is encoded together with a neighbour that is encoded again, or small too. So at most
+every second row group of a file is small.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
 from functools import partial
 from itertools import groupby
 from typing import Any, Final
@@ -34,7 +36,7 @@ from lakeformat.files.spliced_base_file import make_footer
 from lakeformat.index.stored_keys import column_number, overlapping_groups
 from lakeformat.model.record import RECORD_KEY
 
-__all__ = ["RowGroupCopies", "choose_copies", "find_touched_groups", "plan_copies"]
+__all__ = ["RowGroupCopies", "Treatment", "choose_copies", "find_touched_groups", "is_worthwhile", "plan_copies"]
 
 #: A row group with this many bytes, decompressed, is not small, even if it has few rows.
 _ENOUGH_BYTES: Final = 8 << 20
@@ -49,45 +51,60 @@ _LEAST_ARROW, _LEAST_MR = 8, 11
 _CODECS: Final = {"NONE": "UNCOMPRESSED"}
 
 
+class Treatment(Enum):
+    """What a merge does with a row group: copy it, look at its rows first, or encode it again."""
+
+    COPY = "copy"
+    EXAMINE = "examine"
+    ENCODE = "encode"
+
+
 @dataclass(frozen=True)
 class RowGroupCopies:
-    """The row groups of a base file that a merge copies.
+    """What a merge does with the row groups of a base file.
 
     Attributes:
-        copied: the copied row groups by number.
         count: number of all row groups of the file.
-        reason: why no row group is copied; "" if some are.
+        untouched: the row groups that are copied, by number, because no row touches them.
+        examined: numbers of the row groups whose rows are looked up first. Such a row group is copied, too, if no row
+            of it changes. Otherwise, those of its column chunks are copied whose values do not change.
+        find_group: returns a row group of the file by its number, ready to be copied.
+        page_index: whether all these row groups have a page index.
+        reason: why no row group is copied; "" if some may be.
     """
 
-    copied: Mapping[int, StoredGroup]
     count: int
+    untouched: Mapping[int, StoredGroup] = field(default_factory=dict)
+    examined: frozenset[int] = frozenset()
+    find_group: Callable[[int], StoredGroup] | None = None
+    page_index: bool = False
     reason: str = ""
 
     @property
-    def page_index(self) -> bool:
-        """Tell whether all copied row groups have a page index."""
-        return all(group.has_page_index for group in self.copied.values())
-
-    @property
     def rows(self) -> int:
-        """Return the number of rows of the copied row groups."""
-        return sum(group.rows for group in self.copied.values())
+        """Return the number of rows of the untouched row groups."""
+        return sum(group.rows for group in self.untouched.values())
 
     @property
     def bytes(self) -> int:
-        """Return the number of bytes of the copied row groups."""
-        return sum(group.size for group in self.copied.values())
+        """Return the number of bytes of the untouched row groups."""
+        return sum(group.size for group in self.untouched.values())
 
-    def runs(self) -> Iterator[tuple[bool, list[int]]]:
-        """Yield runs of consecutive row groups: whether they are copied, and their numbers."""
-        for is_copied, run in groupby(range(self.count), key=self.copied.__contains__):
-            yield is_copied, [*run]
+    def runs(self) -> Iterator[tuple[Treatment, list[int]]]:
+        """Yield runs of consecutive row groups: what is done with them, and their numbers."""
+        for treatment, run in groupby(range(self.count), key=self._choose):
+            yield treatment, [*run]
+
+    def _choose(self, at: int) -> Treatment:
+        if at in self.untouched:
+            return Treatment.COPY
+        return Treatment.EXAMINE if at in self.examined else Treatment.ENCODE
 
 
 def plan_copies(
     open_source: Callable[[], Any],
     metadata: pq.FileMetaData,
-    keys: pa.ChunkedArray,
+    touched: Sequence[bool],
     settings: FileSettings,
     *,
     appends: bool,
@@ -96,31 +113,48 @@ def plan_copies(
 
     Args:
         open_source: opens the base file, which stays open until the row groups are copied.
-        keys: the record keys of the rows that the merge may change.
+        touched: for each row group, whether the merge may change one of its rows.
         appends: whether the merge adds rows after the last row group.
     """
     count = metadata.num_row_groups
-    if count < 2:
-        return RowGroupCopies({}, count, "the file has one row group")
-    touched = find_touched_groups(metadata, keys)
-    if all(touched):
-        return RowGroupCopies({}, count, "every row group is touched")
     rows = min(settings.row_group_rows, ROW_GROUP_ROWS)
     groups = [metadata.row_group(at) for at in range(count)]
     oversized = [group.num_rows > rows or group.total_byte_size > settings.row_group_bytes for group in groups]
     small = [group.num_rows < rows // 2 and group.total_byte_size < _ENOUGH_BYTES for group in groups]
     rewritten = [one or other for one, other in zip(touched, oversized, strict=True)]
-    wanted = np.flatnonzero(choose_copies(rewritten, small, appends=appends)).tolist()
+    copied = np.flatnonzero(choose_copies(rewritten, small, appends=appends)).tolist()
+    examined = [at for at in range(count) if touched[at] and not oversized[at] and not small[at]]
     sizes = [group_bytes(metadata, at) for at in range(count)]
+    wanted = [*copied, *examined]
     if not wanted or sum(sizes[at] for at in wanted) < _LEAST_SHARE * sum(sizes):
-        return RowGroupCopies({}, count, "the row groups that are not touched are small")
+        return RowGroupCopies(count, reason="no large part of the file is in row groups that may be copied")
     source = open_source()
     try:
         footer = read_footer(source)
         _check_file(footer, metadata, wanted, settings)
-        return RowGroupCopies(find_stored_groups(source, footer, wanted), count)
+        untouched = find_stored_groups(source, footer, copied)
     except SpliceError as error:
-        return RowGroupCopies({}, count, str(error))
+        return RowGroupCopies(count, reason=str(error))
+    indexed = all(_has_page_index(groups[at]) for at in wanted)
+    return RowGroupCopies(count, untouched, frozenset(examined), partial(_find_group, source, footer), indexed)
+
+
+def _find_group(source: Any, footer: ParquetFooter, at: int) -> StoredGroup:
+    return find_stored_groups(source, footer, [at])[at]
+
+
+def _has_page_index(group: pq.RowGroupMetaData) -> bool:
+    return all(group.column(leaf).has_offset_index for leaf in range(group.num_columns))
+
+
+def is_worthwhile(group: StoredGroup, changed: Collection[str]) -> bool:
+    """Tell whether a large enough part of a row group is in the columns that do not change.
+
+    Args:
+        changed: names of the columns whose values change.
+    """
+    same = sum(chunk.size for chunk in group.chunks if chunk.path.partition(".")[0] not in changed)
+    return same >= _LEAST_SHARE * group.size
 
 
 def find_touched_groups(metadata: pq.FileMetaData, keys: pa.ChunkedArray) -> list[bool]:
@@ -154,7 +188,7 @@ def choose_copies(rewritten: Sequence[bool], small: Sequence[bool], *, appends: 
         appends: whether rows are added after the last row group.
     """
     joins = [one or other for one, other in zip(rewritten, small, strict=True)]
-    before, after = [False, *joins[:-1]], [*joins[1:], appends]
+    before, after = [False, *joins][:-1], [*joins, appends][1:]
     return [
         not must and not (little and (left or right))
         for must, little, left, right in zip(rewritten, small, before, after, strict=True)

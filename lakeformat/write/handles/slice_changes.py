@@ -106,7 +106,7 @@ class ChangedRows:
         """
         for batch in self._stored_batches:
             before = self.merger.updates, self.merger.deletes
-            parts = list(self.merger.apply(batch))
+            parts = list(self.merger.apply(batch, self.merger.find(batch)))
             if (self.merger.updates, self.merger.deletes) == before:
                 continue
             left = pa.concat_tables(parts, promote_options="permissive")
@@ -283,7 +283,7 @@ def rewrite_slice(
         known = FilterAndRange(make_growable_filter(merged.most_rows + len(bucket.rows), settings.files.fpp))
         with BaseFileWriter(sink, bucket.partition_path, name, settings.files, known) as writer:
             for batch in _stored_batches(merged, settings):
-                for rows in merger.apply(batch):
+                for rows in merger.apply(batch, merger.find(batch)):
                     writer.write(rows)
             stored_rows = writer.rows
             for rows in merger.emit_inserts():

@@ -40,6 +40,11 @@ class Assignment:
     value: pa.Scalar | Computed
 
     @property
+    def is_literal(self) -> bool:
+        """Tell whether the value does not depend on the row."""
+        return isinstance(self.value, pa.Scalar)
+
+    @property
     def literal_bytes(self) -> int:
         """Return the size in bytes of a literal value; 0 if a function computes the values."""
         return int(pa.repeat(self.value, 1).nbytes) if isinstance(self.value, pa.Scalar) else 0

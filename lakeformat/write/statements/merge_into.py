@@ -10,7 +10,7 @@ Memory: the source, plus per thread one row group of a base file.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, TypeAlias
@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from lakeformat.arrow.conform import conform, reader_schema
 from lakeformat.config.resolve import Options
@@ -38,7 +39,9 @@ from lakeformat.timeline.store import TimelineStore
 from lakeformat.transaction.hooks import check_hooks
 from lakeformat.transaction.publish import Outcome
 from lakeformat.transaction.result import WriteResult
-from lakeformat.write.handles.base_file_handles import HandleSettings, drop_rows, replace_rows
+from lakeformat.transaction.written_file import count_copies
+from lakeformat.write.handles.base_file_handles import HandleSettings, drop_rows, find_keys, replace_rows
+from lakeformat.write.handles.row_group_copies import find_touched_groups
 from lakeformat.write.intake import probe_keys, with_bucket_index
 from lakeformat.write.plan.job import WriteJob, check_unpartitioned, columns_stored_as_text
 from lakeformat.write.plan.table_settings import key_settings
@@ -333,7 +336,8 @@ def _attempt(
         handles = plan.set_merger(HandleSettings.of(job, commit.time, plan.schema))
         with session.transaction.report.step("write") as counted:
             written = session.write_buckets(plan_of_buckets, handles)
-            counted.update(buckets=len(plan_of_buckets.buckets), **count_false_positives(job, written))
+            counts = {**count_false_positives(job, written), **count_copies(written)}
+            counted.update(buckets=len(plan_of_buckets.buckets), **counts)
         plan.check_changed(input_rows, [each.stat for each in written])
         check = make_commit_check(session.storage, job, plan_of_buckets)
         outcome = Outcome(schema=plan.schema, written=written, snapshot=snapshot, check_new_keys=check)
@@ -376,14 +380,31 @@ class _ClauseMerger:
     def unmatched_lookups(self) -> int:
         return len(self._keys) - int(self._found[: len(self._keys)].sum())
 
-    def apply(self, batch: pa.RecordBatch) -> Iterator[pa.Table]:
-        matches = pc.index_in(batch.column(RECORD_KEY), value_set=self._keys)
+    @property
+    def lookup_columns(self) -> Collection[str]:
+        return (RECORD_KEY,)
+
+    def find_touched_groups(self, metadata: pq.FileMetaData) -> Sequence[bool]:
+        return find_touched_groups(metadata, self._keys)
+
+    def find(self, batch: pa.RecordBatch) -> pa.Array | None:
+        """Return for each stored row the position of the source row with its key, or null; None if no row has one."""
+        return find_keys(batch, self._keys)
+
+    def needed_columns(self, found: pa.Array) -> Collection[str] | None:
+        """Return None: clauses may need all columns."""
+        return None
+
+    def apply(self, batch: pa.RecordBatch, found: pa.Array | None) -> Iterator[pa.Table]:
+        if found is None:
+            yield pa.Table.from_batches([batch])
+            return
         clauses = (clause.assignments for clause in self.plan.matched)
         widest = max((sum(each.literal_bytes for each in assigned) for assigned in clauses), default=0)
         most_rows = max(1, self.settings.files.row_group_bytes // max(widest, 1))
-        for part, found in self._rows.split_batch(batch, matches):
+        for part, matches in self._rows.split_batch(batch, found):
             for start in range(0, part.num_rows, most_rows):
-                yield self._apply_part(part.slice(start, most_rows), found.slice(start, most_rows))
+                yield self._apply_part(part.slice(start, most_rows), matches.slice(start, most_rows))
 
     def _apply_part(self, batch: pa.RecordBatch, matches: pa.Array) -> pa.Table:
         table = pa.Table.from_batches([batch])

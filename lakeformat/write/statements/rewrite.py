@@ -8,26 +8,29 @@ rows are changed in place, so the rule is not applied. Memory: per thread one ro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from lakeformat.arrow.conform import conform, reader_schema
 from lakeformat.codec.stored_types import with_meta_columns
 from lakeformat.errors import WriteConflictError
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.files.base_file import constant_column
+from lakeformat.files.footer_bounds import row_group_bounds
+from lakeformat.files.slice_skipping import Skipping
 from lakeformat.keys.record_keys import make_seqnos
-from lakeformat.model.record import COMMIT_SEQNO, FILE_NAME, PARTITION_PATH, RECORD_KEY
-from lakeformat.predicate import Predicate, columns_of, mask
+from lakeformat.model.record import COMMIT_SEQNO, COMMIT_TIME, FILE_NAME, PARTITION_PATH, RECORD_KEY
+from lakeformat.predicate import Predicate, columns_of, mask, may_match
 from lakeformat.read.run.session import Matches
 from lakeformat.storage.port import Storage
 from lakeformat.transaction.publish import Outcome
 from lakeformat.transaction.result import WriteResult
-from lakeformat.transaction.written_file import WrittenFile
+from lakeformat.transaction.written_file import WrittenFile, count_copies
 from lakeformat.write.handles.append_handle import append
 from lakeformat.write.handles.base_file_handles import HandleSettings, drop_rows, merge, replace_rows
 from lakeformat.write.rows.schema import make_nested_nullable
@@ -124,7 +127,7 @@ def _attempt(
                 if bucket_writer is None
                 else session.place_files(commit, bucket_writer(buckets, handles))
             )
-            counted["buckets"] = len(buckets)
+            counted.update(buckets=len(buckets), **count_copies(written))
         session.transaction.publish(commit, Outcome(schema=change.schema, written=written, snapshot=snapshot))
     return session.transaction.close(commit)
 
@@ -185,16 +188,43 @@ class _RewriteMerger:
         # A condition may use no column. The record key is always read, because a batch needs a column to have rows.
         wanted = {RECORD_KEY, *columns_of(change.predicate)}
         self._filtered = pa.schema([field for field in self._readable if field.name in wanted])
+        widest = sum(each.literal_bytes for each in change.assignments)
+        self._most_rows = max(1, settings.files.row_group_bytes // max(widest, 1))
 
-    def apply(self, batch: pa.RecordBatch) -> Iterator[pa.Table]:
-        widest = sum(each.literal_bytes for each in self.change.assignments)
-        most_rows = max(1, self.settings.files.row_group_bytes // max(widest, 1))
-        for start in range(0, batch.num_rows, most_rows):
-            yield self._apply_part(batch.slice(start, most_rows))
+    @property
+    def lookup_columns(self) -> Collection[str]:
+        return tuple(self._filtered.names)
 
-    def _apply_part(self, batch: pa.RecordBatch) -> pa.Table:
+    def find_touched_groups(self, metadata: pq.FileMetaData) -> Sequence[bool]:
+        skipping = Skipping(self.change.predicate, self._readable)
+        bounds, rows, _ = row_group_bounds([metadata], skipping.paths, skipping.table)
+        touched: list[bool] = may_match(skipping.predicate, bounds, rows).tolist()
+        return touched
+
+    def find(self, batch: pa.RecordBatch) -> pa.Array | None:
+        """Return for each row whether it matches the condition; None if none does."""
+        hit = mask(self.change.predicate, convert_for_readers(batch, self.bucket, self._filtered))
+        flags = pa.array(np.asarray(hit))
+        return flags if flags.true_count else None
+
+    def needed_columns(self, found: pa.Array) -> Collection[str] | None:
+        """Return the columns that change, if the new values are literals; no column, if all rows are deleted."""
+        if not self.change.assignments:
+            return () if found.true_count == len(found) else None
+        if len(found) > self._most_rows or not all(each.is_literal for each in self.change.assignments):
+            return None
+        return {COMMIT_TIME, COMMIT_SEQNO, *(each.field.name for each in self.change.assignments)}
+
+    def apply(self, batch: pa.RecordBatch, found: pa.Array | None) -> Iterator[pa.Table]:
+        if found is None:
+            yield pa.Table.from_batches([batch])
+            return
+        for start in range(0, batch.num_rows, self._most_rows):
+            yield self._apply_part(batch.slice(start, self._most_rows), found.slice(start, self._most_rows))
+
+    def _apply_part(self, batch: pa.RecordBatch, found: pa.Array) -> pa.Table:
         table = pa.Table.from_batches([batch])
-        hit = np.asarray(mask(self.change.predicate, convert_for_readers(batch, self.bucket, self._filtered)))
+        hit = np.asarray(found)
         count = int(hit.sum())
         if not count:
             return table

@@ -1,0 +1,44 @@
+"""Tests whether two arrays hold the same values: by comparing them, or because they share memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+__all__ = ["has_same_values", "is_same_memory"]
+
+
+def has_same_values(one: pa.Array, other: pa.Array) -> bool:
+    """Tell whether two arrays of one type are equal, bit by bit: 0.0 is not -0.0, and NaN is itself.
+
+    Return False if it is not known: for floats inside lists, structs and maps. Dictionaries are decoded.
+    """
+    one, other = _decode(one), _decode(other)
+    if not one.type.equals(other.type) or len(one) != len(other):
+        return False
+    if pa.types.is_floating(one.type):
+        bits = pa.type_for_alias(f"int{one.type.bit_width}")
+        return bool(one.view(bits).equals(other.view(bits)))
+    return not _holds_floats(one.type) and bool(one.equals(other))
+
+
+def _decode(values: pa.Array) -> pa.Array:
+    return values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
+
+
+def _holds_floats(kind: pa.DataType) -> bool:
+    if pa.types.is_nested(kind):
+        return any(_holds_floats(kind.field(at).type) for at in range(kind.num_fields))
+    return bool(pa.types.is_floating(kind))
+
+
+def is_same_memory(one: pa.Array, other: pa.Array) -> bool:
+    """Tell whether two arrays of one type are the same part of the same memory, so that no value can differ."""
+    return bool(_memory_of(one) == _memory_of(other))
+
+
+def _memory_of(values: pa.Array) -> Any:
+    places = [None if buffer is None else buffer.address for buffer in values.buffers()]
+    inner = _memory_of(values.dictionary) if pa.types.is_dictionary(values.type) else None
+    return values.offset, len(values), places, inner
