@@ -426,8 +426,8 @@ WRITE_OPTIONS: Final[tuple[Option, ...]] = (
     ),
     Option(
         COPY_ROW_GROUPS,
-        "Upserts, deletes by key and inserts that rewrite a base file copy its row groups that they do not change byte "
-        "for byte; false decodes and encodes all rows.",
+        "Writes that rewrite a base file copy its row groups and columns that they do not change byte for byte; false "
+        "decodes and encodes all rows.",
         Effect.WRITE,
         parse_flag,
         True,
@@ -487,7 +487,7 @@ class WriteOptions:
         bloom_fpp: False-positive rate of the Bloom filters in base files, 0 to 1.
         row_group_rows: Maximum number of rows of a row group.
         row_group_bytes: Maximum number of bytes of a row group.
-        copy_row_groups: Whether merges by key copy row groups that they do not change byte for byte.
+        copy_row_groups: Whether merges copy row groups and columns that they do not change byte for byte.
         file_index: Whether the write updates and uses the file index.
         merge: Where ``save`` of a registered Spark session merges rows: ``auto``, ``executors`` or ``driver``.
         merge_bytes: The bound of ``auto`` in bytes; None for the default.

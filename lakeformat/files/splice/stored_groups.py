@@ -96,6 +96,11 @@ class StoredChunk:
         return meta
 
     @property
+    def plain_bytes(self) -> int:
+        """Return the bytes of the pages before compression."""
+        return int(read_field(self.meta, ids.PLAIN_BYTES, I64))
+
+    @property
     def path(self) -> str:
         """Return the dotted path of the column."""
         return ".".join(part.decode() for part in read_field(self.meta, ids.PATH, LIST)[1])

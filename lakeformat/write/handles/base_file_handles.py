@@ -152,7 +152,7 @@ class HandleSettings:
         ordering: the column by which readers of log files choose between versions; None if they take the last version.
         fills_nulls: whether readers of log files fill nulls of a row's newer version from the older version.
         change_log: settings of the change data files; None if the table has none.
-        copies_groups: whether a merge by key copies row groups that it does not change byte for byte.
+        copies_groups: whether a merge copies row groups and columns that it does not change byte for byte.
     """
 
     instant_time: str

@@ -153,8 +153,8 @@ def is_worthwhile(group: StoredGroup, changed: Collection[str]) -> bool:
     Args:
         changed: names of the columns whose values change.
     """
-    same = sum(chunk.size for chunk in group.chunks if chunk.path.partition(".")[0] not in changed)
-    return same >= _LEAST_SHARE * group.size
+    same = sum(chunk.plain_bytes for chunk in group.chunks if chunk.path.partition(".")[0] not in changed)
+    return same >= _LEAST_SHARE * sum(chunk.plain_bytes for chunk in group.chunks)
 
 
 def find_touched_groups(metadata: pq.FileMetaData, keys: pa.ChunkedArray) -> list[bool]:
