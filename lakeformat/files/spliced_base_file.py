@@ -13,7 +13,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakeformat.files.base_file import (
-    ROW_GROUP_ROWS,
     BaseFileWriter,
     FileSettings,
     FilterAndRange,
@@ -23,7 +22,6 @@ from lakeformat.files.base_file import (
     parquet_writer,
     stored_schema,
 )
-from lakeformat.files.footers import row_batches
 from lakeformat.files.splice.spliced_file import SplicedFile
 from lakeformat.files.splice.stored_groups import (
     ParquetFooter,
@@ -47,6 +45,9 @@ def make_footer(settings: FileSettings) -> ParquetFooter:
 
 class SplicedBaseFileWriter(BaseFileWriter):
     """A writer of a base file that also copies row groups of the older base file.
+
+    The footer of a copied row group does not tell how many NaN it has, and a reused bloom filter may not have its keys.
+    Before a row group is appended, `count_copied` must get the columns that `counted_columns` names.
 
     Attributes:
         copied_rows: number of rows of row groups of which all columns were copied, except the file's name.
@@ -72,44 +73,48 @@ class SplicedBaseFileWriter(BaseFileWriter):
         self._page_index = page_index
         self._names: dict[int, StoredChunk] = {}
 
-    def copy_group(self, parquet: Any, path: str, at: int, group: StoredGroup, *, reads_keys: bool) -> None:
+    def copy_group(self, metadata: pq.FileMetaData, at: int, group: StoredGroup) -> None:
         """Append a stored row group.
 
         Args:
-            parquet: the older base file, and its path for messages.
+            metadata: the footer of the older base file.
             at: the row group's number in it.
-            reads_keys: whether its keys must be added to the bloom filter and the key range.
         """
-        self._begin(parquet.metadata, at)
-        self._count_values(parquet, path, at, None, reads_keys=reads_keys)
+        self._begin(metadata, at)
         self._spliced.copy(group, {FILE_NAME: self._name_chunk(group.rows)})
         self.rows += group.rows
         self.copied_rows += group.rows
         self.copied_bytes += group.size
 
     def copy_columns(
-        self,
-        parquet: Any,
-        path: str,
-        at: int,
-        group: StoredGroup,
-        rows: pa.Table,
-        changed: Collection[str],
-        *,
-        reads_keys: bool,
+        self, metadata: pq.FileMetaData, at: int, group: StoredGroup, rows: pa.Table, changed: Collection[str]
     ) -> None:
         """Append a stored row group of which some columns get new values.
 
         Args:
+            metadata, at: as in `copy_group`.
             rows: all rows of the row group, with the changed columns and maybe others.
             changed: the names of the changed columns.
         """
-        self._begin(parquet.metadata, at)
-        self._count_values(parquet, path, at, rows, reads_keys=reads_keys)
-        chunks = {FILE_NAME: self._name_chunk(group.rows), **self._encode_chunks(parquet.metadata, at, rows, changed)}
+        self._begin(metadata, at)
+        chunks = {FILE_NAME: self._name_chunk(group.rows), **self._encode_chunks(metadata, at, rows, changed)}
         self._spliced.copy(group, chunks, keeps_order=False)
         self.rows += group.rows
         self.copied_bytes += sum(chunk.size for chunk in group.chunks if chunk.path not in chunks)
+
+    def counted_columns(self, *, reads_keys: bool) -> tuple[str, ...]:
+        """Return the names of the columns that `count_copied` needs.
+
+        Args:
+            reads_keys: whether keys must be added to the bloom filter and the key range.
+        """
+        return tuple(dict.fromkeys([*self._nans.columns, *([RECORD_KEY] if reads_keys else [])]))
+
+    def count_copied(self, rows: pa.Table, *, reads_keys: bool) -> None:
+        """Count NaN in rows of a row group that is copied, and add its keys. Columns that they lack are not counted."""
+        self._nans.add(rows)
+        if reads_keys and RECORD_KEY in rows.schema.names:
+            self._add_keys(rows.column(RECORD_KEY))
 
     def _begin(self, metadata: pq.FileMetaData, at: int) -> None:
         """Write the buffered rows, and open the Parquet writer: it must write the first bytes of the file.
@@ -120,25 +125,6 @@ class SplicedBaseFileWriter(BaseFileWriter):
         if self._writer is None:
             stored = _chunks_by_path(metadata, at)
             self._writer = chunk_writer(self._spliced.stream, self.schema, stored, None, page_index=self._page_index)
-
-    def _count_values(self, parquet: Any, path: str, at: int, rows: pa.Table | None, *, reads_keys: bool) -> None:
-        """Count what the footer of a row group does not tell: NaN, and keys. Columns that ``rows`` lacks are read."""
-        columns = dict.fromkeys([*self._nans.columns, *([RECORD_KEY] if reads_keys else [])])
-        known = set(rows.schema.names) if rows is not None else set()
-        missing = [name for name in columns if name not in known]
-        if missing:
-            most = self.settings.row_group_bytes
-            for batch in row_batches(
-                parquet, path, ROW_GROUP_ROWS, columns=missing, row_groups=[at], threads=False, most_bytes=most
-            ):
-                self._add_values(pa.Table.from_batches([batch]))
-        if rows is not None and len(missing) < len(columns):
-            self._add_values(rows.select([name for name in columns if name in known]))
-
-    def _add_values(self, rows: pa.Table) -> None:
-        self._nans.add(rows)
-        if RECORD_KEY in rows.schema.names:
-            self._add_keys(rows.column(RECORD_KEY))
 
     def _encode_chunks(
         self, metadata: pq.FileMetaData, at: int, rows: pa.Table, changed: Collection[str]

@@ -320,7 +320,7 @@ def _open_writer(
     copies: RowGroupCopies,
 ) -> BaseFileWriter:
     path, files = bucket.partition_path, settings.files
-    if not (copies.untouched or copies.examined):
+    if not copies.stored:
         return BaseFileWriter(sink, path, name, files, known, encoded)
     return SplicedBaseFileWriter(sink, path, name, files, known, encoded, page_index=copies.page_index)
 

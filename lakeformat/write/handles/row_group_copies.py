@@ -10,11 +10,10 @@ every second row group of a file is small.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
-from itertools import groupby
 from typing import Any, Final
 
 import numpy as np
@@ -65,37 +64,36 @@ class RowGroupCopies:
 
     Attributes:
         count: number of all row groups of the file.
-        untouched: the row groups that are copied, by number, because no row touches them.
+        stored: the row groups that may be copied, by number.
+        untouched: numbers of those that are copied, because no row touches them.
         examined: numbers of the row groups whose rows are looked up first. Such a row group is copied, too, if no row
             of it changes. Otherwise, those of its column chunks are copied whose values do not change.
-        find_group: returns a row group of the file by its number, ready to be copied.
-        page_index: whether all these row groups have a page index.
         reason: why no row group is copied; "" if some may be.
     """
 
     count: int
-    untouched: Mapping[int, StoredGroup] = field(default_factory=dict)
+    stored: Mapping[int, StoredGroup] = field(default_factory=dict)
+    untouched: frozenset[int] = frozenset()
     examined: frozenset[int] = frozenset()
-    find_group: Callable[[int], StoredGroup] | None = None
-    page_index: bool = False
     reason: str = ""
+
+    @property
+    def page_index(self) -> bool:
+        """Tell whether all row groups that may be copied have a page index."""
+        return all(group.has_page_index for group in self.stored.values())
 
     @property
     def rows(self) -> int:
         """Return the number of rows of the untouched row groups."""
-        return sum(group.rows for group in self.untouched.values())
+        return sum(self.stored[at].rows for at in self.untouched)
 
     @property
     def bytes(self) -> int:
         """Return the number of bytes of the untouched row groups."""
-        return sum(group.size for group in self.untouched.values())
+        return sum(self.stored[at].size for at in self.untouched)
 
-    def runs(self) -> Iterator[tuple[Treatment, list[int]]]:
-        """Yield runs of consecutive row groups: what is done with them, and their numbers."""
-        for treatment, run in groupby(range(self.count), key=self._choose):
-            yield treatment, [*run]
-
-    def _choose(self, at: int) -> Treatment:
+    def choose(self, at: int) -> Treatment:
+        """Return what is done with a row group, by its number."""
         if at in self.untouched:
             return Treatment.COPY
         return Treatment.EXAMINE if at in self.examined else Treatment.ENCODE
@@ -132,19 +130,10 @@ def plan_copies(
     try:
         footer = read_footer(source)
         _check_file(footer, metadata, wanted, settings)
-        untouched = find_stored_groups(source, footer, copied)
+        stored = find_stored_groups(source, footer, wanted)
     except SpliceError as error:
         return RowGroupCopies(count, reason=str(error))
-    indexed = all(_has_page_index(groups[at]) for at in wanted)
-    return RowGroupCopies(count, untouched, frozenset(examined), partial(_find_group, source, footer), indexed)
-
-
-def _find_group(source: Any, footer: ParquetFooter, at: int) -> StoredGroup:
-    return find_stored_groups(source, footer, [at])[at]
-
-
-def _has_page_index(group: pq.RowGroupMetaData) -> bool:
-    return all(group.column(leaf).has_offset_index for leaf in range(group.num_columns))
+    return RowGroupCopies(count, stored, frozenset(copied), frozenset(examined))
 
 
 def is_worthwhile(group: StoredGroup, changed: Collection[str]) -> bool:

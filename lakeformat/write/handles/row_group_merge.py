@@ -4,6 +4,9 @@ Of a row group that may be copied, the columns are decoded first by which the me
 finds none, the row group is copied. If no row comes or goes, the column chunks whose values stay the same are copied,
 and only the others are encoded again.
 
+A second thread may look at the next row group meanwhile. It alone reads the Parquet file. The copied bytes come from a
+stream of their own.
+
 Memory: two decoded row groups, and the encoded columns of one that change.
 """
 
@@ -12,15 +15,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
 from lakeformat.arrow.same_values import is_same_memory
 from lakeformat.concurrency import run_ahead
 from lakeformat.files.base_file import BaseFileWriter, copied_schema, read_copied_batches
-from lakeformat.files.splice.stored_groups import StoredGroup
-from lakeformat.files.splice.thrift_tree import SpliceError
 from lakeformat.files.spliced_base_file import SplicedBaseFileWriter
 from lakeformat.model.record import FILE_NAME
 from lakeformat.write.handles.cdc_log import HandleMerger
@@ -30,18 +31,37 @@ __all__ = ["StoredRows"]
 
 
 @dataclass(frozen=True, slots=True)
-class _Examined:
-    """A row group in which the merger has looked for rows to change.
+class _Part:
+    """Rows that are encoded again, and what the merger found among them."""
 
-    Attributes:
-        at: its number.
-        found: what the merger found; None if it changes no row.
-        batch: the columns that the merger needs; None if it changes no row, or if they are too large for one batch.
-    """
+    batch: pa.RecordBatch
+    found: pa.Array | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Changed:
+    """A row group in which rows change, with all columns that may change, and what the merger found."""
 
     at: int
-    found: pa.Array | None = None
-    batch: pa.RecordBatch | None = None
+    batch: pa.RecordBatch
+    found: pa.Array
+
+
+@dataclass(frozen=True, slots=True)
+class _Counted:
+    """Values of a row group that is copied next, of the columns that the writer must know."""
+
+    batch: pa.RecordBatch
+
+
+@dataclass(frozen=True, slots=True)
+class _Copied:
+    """A row group in which no row changes."""
+
+    at: int
+
+
+_Step: TypeAlias = _Part | _Changed | _Counted | _Copied
 
 
 @dataclass(frozen=True)
@@ -66,83 +86,97 @@ class StoredRows:
 
     def write_to(self, writer: BaseFileWriter) -> None:
         """Write all rows."""
-        for treatment, groups in self.copies.runs():
-            if not isinstance(writer, SplicedBaseFileWriter) or treatment is Treatment.ENCODE:
-                self._encode(writer, groups)
-            elif treatment is Treatment.COPY:
-                for at in groups:
-                    self._copy(writer, at, self.copies.untouched[at])
-            else:
-                examined = self._examine(writer, groups)
-                for each in run_ahead(examined) if self.threads else examined:
-                    self._write_examined(writer, each)
+        steps = self._read_groups(writer)
+        for step in run_ahead(steps) if self.threads else steps:
+            if isinstance(step, _Part):
+                self._write_parts(writer, self.merger.apply(step.batch, step.found))
+            elif isinstance(writer, SplicedBaseFileWriter):
+                self._copy(writer, step)
 
-    def _encode(self, writer: BaseFileWriter, groups: Sequence[int]) -> None:
-        batches = self._read(writer.schema, groups)
-        for batch in run_ahead(batches) if self.threads else batches:
-            self._write_parts(writer, self.merger.apply(batch, self.merger.find(batch)))
+    def _read_groups(self, writer: BaseFileWriter) -> Iterator[_Step]:
+        """Read what is needed of each row group, and yield how its rows are written."""
+        names = copied_schema(writer.schema).names
+        counted: Sequence[str] = ()
+        if isinstance(writer, SplicedBaseFileWriter):
+            counted = writer.counted_columns(reads_keys=self.reads_keys)
+        for at in range(self.copies.count):
+            match self.copies.choose(at):
+                case Treatment.EXAMINE:
+                    yield from self._examine(writer.schema, at, names, counted)
+                case Treatment.COPY:
+                    yield from self._count(writer.schema, at, counted)
+                    yield _Copied(at)
+                case Treatment.ENCODE:
+                    yield from self._decode(writer.schema, at, names)
 
-    def _read(self, shape: pa.Schema, groups: Sequence[int]) -> Iterator[pa.RecordBatch]:
+    def _copy(self, writer: SplicedBaseFileWriter, step: _Changed | _Counted | _Copied) -> None:
+        match step:
+            case _Changed():
+                self._write_changed(writer, step)
+            case _Counted(batch):
+                writer.count_copied(pa.Table.from_batches([batch]), reads_keys=self.reads_keys)
+            case _Copied(at):
+                writer.copy_group(self.parquet.metadata, at, self.copies.stored[at])
+
+    def _read(self, shape: pa.Schema, at: int, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Read columns of a row group."""
+        wanted = pa.schema([shape.field(name) for name in names])
         return read_copied_batches(
-            self.parquet, self.where, shape, threads=self.threads, most_bytes=self.most_bytes, row_groups=groups
+            self.parquet, self.where, wanted, threads=self.threads, most_bytes=self.most_bytes, row_groups=[at]
         )
+
+    def _decode(self, shape: pa.Schema, at: int, names: Sequence[str]) -> Iterator[_Step]:
+        for batch in self._read(shape, at, names):
+            yield _Part(batch, self.merger.find(batch))
+
+    def _count(self, shape: pa.Schema, at: int, names: Sequence[str]) -> Iterator[_Step]:
+        if names:
+            yield from map(_Counted, self._read(shape, at, names))
+
+    def _examine(self, shape: pa.Schema, at: int, names: Sequence[str], counted: Sequence[str]) -> Iterator[_Step]:
+        """Look for rows that change in a row group, and decode the columns that are needed then."""
+        wanted = {*self.merger.lookup_columns}
+        looked = self._read_whole(shape, at, [name for name in names if name in wanted])
+        if looked is None:
+            yield from self._decode(shape, at, names)
+            return
+        found = self.merger.find(looked)
+        if found is None:
+            known = [name for name in counted if name in wanted]
+            if known:
+                yield _Counted(looked.select(known))
+            yield from self._count(shape, at, [name for name in counted if name not in wanted])
+            yield _Copied(at)
+            return
+        needed = self.merger.needed_columns(found)
+        kept = {*names} if needed is None else {*needed, *counted}
+        more = [name for name in names if name in kept and name not in wanted]
+        rest = self._read_whole(shape, at, more) if more else looked.select([])
+        if rest is None:
+            yield from self._decode(shape, at, names)
+        else:
+            yield _Changed(at, _join(looked, rest, names), found)
+
+    def _read_whole(self, shape: pa.Schema, at: int, names: Sequence[str]) -> pa.RecordBatch | None:
+        """Read columns of a row group as one batch. Return None if they take more than ``most_bytes``."""
+        batch = next(self._read(shape, at, names))
+        return batch if batch.num_rows == self.parquet.metadata.row_group(at).num_rows else None
 
     def _write_parts(self, writer: BaseFileWriter, parts: Iterator[pa.Table]) -> None:
         for rows in parts:
             writer.write(rows, new_keys=None if self.reads_keys else pa.array([], pa.string()))
 
-    def _copy(self, writer: SplicedBaseFileWriter, at: int, group: StoredGroup) -> None:
-        writer.copy_group(self.parquet, self.where, at, group, reads_keys=self.reads_keys)
-
-    def _examine(self, writer: SplicedBaseFileWriter, groups: Sequence[int]) -> Iterator[_Examined]:
-        """Look for the rows that change in some row groups, and decode the columns that the merger needs of them."""
-        names = copied_schema(writer.schema).names
-        for at in groups:
-            wanted = {*self.merger.lookup_columns}
-            looked = self._read_whole(writer.schema, at, [name for name in names if name in wanted])
-            found = self.merger.find(looked) if looked is not None else None
-            if looked is None or found is None:
-                yield _Examined(at, None if looked is not None else pa.nulls(0))
-                continue
-            needed = self.merger.needed_columns(found)
-            more = [name for name in names if name not in wanted and (needed is None or name in needed)]
-            rest = self._read_whole(writer.schema, at, more) if more else looked.select([])
-            yield _Examined(at, found, None if rest is None else _join(looked, rest, names))
-
-    def _read_whole(self, shape: pa.Schema, at: int, names: Sequence[str]) -> pa.RecordBatch | None:
-        """Read columns of a row group as one batch. Return None if they take more than ``most_bytes``."""
-        batch = next(self._read(pa.schema([shape.field(name) for name in names]), [at]))
-        return batch if batch.num_rows == self.parquet.metadata.row_group(at).num_rows else None
-
-    def _write_examined(self, writer: SplicedBaseFileWriter, examined: _Examined) -> None:
-        group = self._find_group(examined.at)
-        if group is None or (examined.found is not None and examined.batch is None):
-            self._encode(writer, [examined.at])
-        elif examined.batch is None:
-            self._copy(writer, examined.at, group)
-        else:
-            self._write_changed(writer, examined.at, group, examined.batch, examined.found)
-
-    def _find_group(self, at: int) -> StoredGroup | None:
-        """Return a row group ready to be copied; None if it cannot be copied."""
-        try:
-            return self.copies.find_group(at) if self.copies.find_group is not None else None
-        except SpliceError:
-            return None
-
-    def _write_changed(
-        self, writer: SplicedBaseFileWriter, at: int, group: StoredGroup, batch: pa.RecordBatch, found: pa.Array | None
-    ) -> None:
-        """Write a row group of which some rows change. ``batch`` has all its columns, or all that may change."""
-        parts = self.merger.apply(batch, found)
+    def _write_changed(self, writer: SplicedBaseFileWriter, step: _Changed) -> None:
+        parts = self.merger.apply(step.batch, step.found)
         first = next(parts)
-        if first.num_rows < batch.num_rows:
+        if first.num_rows < step.batch.num_rows:
             self._write_parts(writer, chain([first], parts))
             return
-        changed = _changed_columns(batch, first)
-        is_partial = batch.num_columns < len(copied_schema(writer.schema))
+        changed, group = _changed_columns(step.batch, first), self.copies.stored[step.at]
+        is_partial = step.batch.num_columns < len(copied_schema(writer.schema))
         if is_partial or is_worthwhile(group, {FILE_NAME, *changed}):
-            writer.copy_columns(self.parquet, self.where, at, group, first, changed, reads_keys=self.reads_keys)
+            writer.count_copied(first, reads_keys=self.reads_keys)
+            writer.copy_columns(self.parquet.metadata, step.at, group, first, changed)
         else:
             self._write_parts(writer, iter([first]))
 
