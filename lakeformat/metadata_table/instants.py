@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from lakeformat.model.instant import COMMIT_ACTIONS, Action, State
@@ -50,6 +50,7 @@ class MetadataInstants:
         applied: Times of the completed deltacommits, without those that fill a new partition.
         filled: Times of the completed deltacommits that fill a new partition.
         compacted: Time of the newest completed compaction; "" if there is none. From it on the table archives nothing.
+        restored: Maps the times of completed restores to the time of the first deltacommit that follows.
     """
 
     completions: Mapping[str, str]
@@ -60,6 +61,7 @@ class MetadataInstants:
     applied: frozenset[str] = frozenset()
     filled: frozenset[str] = frozenset()
     compacted: str = ""
+    restored: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of_file_names(cls, names: Iterable[str], table: Timeline, version: int) -> MetadataInstants:
@@ -75,6 +77,7 @@ class MetadataInstants:
         applied: set[str] = set()
         filled: set[str] = set()
         compacted = ""
+        restores: set[str] = set()
         for name in names:
             found = _NAME.fullmatch(name)
             if found is None:
@@ -86,6 +89,8 @@ class MetadataInstants:
                     (filled if _is_first(found["time"]) else applied).add(found["time"])
                 elif found["action"] == Action.COMMIT.value:
                     compacted = max(compacted, found["time"])
+                elif found["action"] == Action.RESTORE.value:
+                    restores.add(found["time"])
         pending = {instant.time for instant in table.pending}
         if has_completion_times:
             counted = completions.keys() - pending
@@ -102,6 +107,7 @@ class MetadataInstants:
             frozenset(applied),
             frozenset(filled),
             compacted,
+            {time: min((each for each in applied if each > time), default="") for time in restores},
         )
 
     def find_lacking(self, table: Timeline) -> str | None:
@@ -125,14 +131,28 @@ class MetadataInstants:
 
         Instants that the table may have archived are not compared: it archives cleans and rollbacks that are newer than
         its oldest commit, but nothing since the last compaction of the metadata table. An instant that is later than
-        the timeline that was loaded may have begun since then.
+        the timeline that was loaded may have begun since then. Hudi's restores are known, see `_of_restores`.
         """
         oldest, newest = table.oldest_write, table.newest_time
         if oldest is None or newest is None:
             return None
-        unknown = self.applied - table.taken_times
+        unknown = self.applied - table.taken_times - self._of_restores(table)
         first = max(oldest, self.compacted)
         return min((time for time in unknown if first <= time < newest), default=None)
+
+    def _of_restores(self, table: Timeline) -> set[str]:
+        """Return the times of the deltacommits that Hudi's restores of the table have written.
+
+        From version 8 on, such a deltacommit has a time of its own. While the restore of the table is pending, Hudi
+        restores the metadata table; then the deltacommit adds what differs from a listing. Hudi:
+        ``HoodieBackedTableMetadataWriter.update(HoodieRestoreMetadata, String)``.
+        """
+        done = [each for each in table.of_action(Action.RESTORE) if each.state is State.COMPLETED]
+        return {
+            time
+            for restore, time in self.restored.items()
+            if any(each.time < restore and self.completions.get(time, "~") <= each.completed_at for each in done)
+        }
 
     def has_base(self, instant_time: str) -> bool:
         """Tell whether base files of this instant are valid: it is completed, or archived."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -261,3 +262,31 @@ def test_clean_that_the_table_has_archived_is_not_unknown() -> None:
     assert MetadataInstants.of_file_names(names, table, 9).find_unknown(table) == times[3]
     names.append(f"{times[5]}_{times[6]}.commit")
     assert MetadataInstants.of_file_names(names, table, 9).find_unknown(table) is None
+
+
+@pytest.mark.parametrize(
+    ("of_table", "of_metadata", "is_known"),
+    [
+        ("2_9.restore", "3_4.restore", True),
+        ("2_9.restore", "6_7.restore", False),  # It follows the deltacommit.
+        ("2_9.restore", "", False),
+        ("2_4.restore", "3_4.restore", False),  # It was completed before the deltacommit began.
+        ("2.restore.inflight", "3_4.restore", False),
+        ("6_9.restore", "3_4.restore", False),
+        ("2_9.rollback", "3_4.restore", False),
+    ],
+)
+def test_deltacommit_of_a_restore_by_hudi_is_known(of_table: str, of_metadata: str, is_known: bool) -> None:
+    """Hudi restores the metadata table, too. A deltacommit with a time of its own then lists what differs."""
+
+    def at(second: int) -> str:
+        return f"202611240000{second:02}000"
+
+    def instants(*texts: str) -> list[str]:
+        return [re.sub(r"\d+", lambda found: at(int(found[0])), text) for text in texts if text]
+
+    table = Timeline.of_file_names(instants("1_1.commit", of_table, "10_10.commit"), None, LAYOUT_2)
+    names = instants("1_1.deltacommit", of_metadata, "5_6.deltacommit", "10_10.deltacommit")
+    assert MetadataInstants.of_file_names(names, table, 9).find_unknown(table) == (None if is_known else at(5))
+    names += instants("7_8.deltacommit")  # Another one is never known.
+    assert MetadataInstants.of_file_names(names, table, 9).find_unknown(table) == at(7 if is_known else 5)
