@@ -170,6 +170,28 @@ def test_files_of_hudi_are_copied_whole(tmp_path: Path, collection: str) -> None
     assert copied
 
 
+def _row_groups_by_bloom_filter(path: Path, value: str) -> set[int]:
+    """Return the row groups that may have the value in column ``a``; one without a bloom filter may."""
+    found = duckdb.execute(
+        "select row_group_id, bloom_filter_excludes from parquet_bloom_probe(?, 'a', ?)", [str(path), value]
+    )
+    return {at for at, excluded in found.fetchall() if not excluded}
+
+
+def test_bloom_filters_of_parquet_are_copied(tmp_path: Path) -> None:
+    """DuckDB writes a bloom filter of each dictionary, and leaves out row groups by it."""
+    stored, spliced = tmp_path / "stored.parquet", tmp_path / "spliced.parquet"
+    texts = pa.array([f"text {row % 50 + row // 2048 * 100}" for row in range(8192)])
+    _write_duckdb(pa.table({"a": texts, "b": range(8192)}), stored)
+    rows = pq.read_table(stored).slice(0, 3)
+    order = [2, -1, 0, 3, 1]
+    spliced.write_bytes(splice(stored.read_bytes(), range(4), rows, order, store_schema=False))
+    for value, number in (("text 49", 0), ("text 249", 2), ("text 250", None), ("none", None)):
+        before, after = (_row_groups_by_bloom_filter(path, value) for path in (stored, spliced))
+        assert before == ({number} if number is not None else set())
+        assert after == {place for place, at in enumerate(order) if at == number or at < 0}
+
+
 class _Keys(pe.KmsClient):  # type: ignore[misc]
     """A key service for encrypted files that wraps nothing."""
 
