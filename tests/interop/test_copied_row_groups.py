@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import lakeformat
@@ -34,6 +36,18 @@ def test_hudi_reads_and_writes_files_with_copied_row_groups(hudi: Hudi, tmp_path
         assert_ours(case, path, rows)
         assert_hudi_agrees(case, path, hudi)
         assert_hudi_rs_agrees(case, path)
+    updated = table.to_arrow(where="id >= 'r150' and id < 'r205'")  # Parts of the row groups that it meets.
+    at = updated.schema.get_field_index("s")
+    updated = updated.set_column(at, updated.schema.field(at), pa.array(["new"] * len(updated)))
+    assert "copied" in table.update({"s": "new"}, where="id >= 'r150' and id < 'r205'").describe()
+    rows = apply_operation(case, rows, "upsert", updated)
+    table.delete(where="id >= 'r160' and id < 'r200'")
+    rows = apply_operation(
+        case, rows, "delete", updated.filter(pc.field("id") < "r200").filter(pc.field("id") >= "r160")
+    )
+    assert_ours(case, path, rows)
+    assert_hudi_agrees(case, path, hudi)
+    assert_hudi_rs_agrees(case, path)
     for write in (lambda batch: hudi.write(path, batch, "upsert", **case.writer_options), table.upsert):
         batch = typed_rows([107, 298, 901], 9)
         write(batch)
