@@ -254,6 +254,11 @@ class OpenSlice:
         """Tell whether the files store the table's columns as they are, so that rows need no conversion."""
         return self._shape is _AS_STORED
 
+    @property
+    def keeps_other_rows(self) -> bool:
+        """Tell whether rows of the base file without a log record are returned as they are stored."""
+        return self._has_table_columns and self._only is None
+
     def merge_base(
         self,
         merge: SliceMerge,

@@ -11,6 +11,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -142,15 +144,30 @@ class MergedSlice:
     """
 
     def __init__(self, opened: OpenSlice, table: pa.Schema, columns: Sequence[str]) -> None:
-        self._opened, logs = opened, opened.logs()
-        self._merge = opened.merge(logs)
+        self._opened, self._logs = opened, opened.logs()
+        self._merge = opened.merge(self._logs)
         self._wanted = pa.schema([table.field(name) for name in columns])
         self.blocks = opened.blocks
-        self.log_records = len(logs)
+        self.log_records = len(self._logs)
+
+    @property
+    def log_keys(self) -> pa.ChunkedArray:
+        """Return the record keys of the log records."""
+        return self._logs.keys
+
+    @property
+    def row_numbers(self) -> npt.NDArray[np.int64] | None:
+        """Return the rows of the base file that the log files change; None if they are found by their keys."""
+        return self._logs.position if self._opened.by_position else None
+
+    @property
+    def keeps_other_rows(self) -> bool:
+        """Tell whether rows of the base file without a log record are returned as they are stored."""
+        return self._opened.keeps_other_rows
 
     @property
     def counts(self) -> MergeCounts:
-        """Return the counts of the merge. They are complete when `base_batches` has ended."""
+        """Return the counts of the merge. They are complete when all row groups with log records are merged."""
         return self._merge.counts
 
     @property
@@ -168,14 +185,27 @@ class MergedSlice:
         yield from self.base_batches(most_rows, most_bytes, threads=threads)
         yield from self.log_batches(most_rows, most_bytes)
 
-    def base_batches(self, most_rows: int, most_bytes: int, *, threads: bool) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of the base file after the merge, in its order. Memory: as `read_slice`."""
+    def base_batches(
+        self, most_rows: int, most_bytes: int, groups: Sequence[int] | None = None, *, threads: bool
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of the base file after the merge, in its order. Memory: as `read_slice`.
+
+        Args:
+            groups: numbers of the row groups to read; None for all.
+        """
         if self._opened.parquet is not None:
-            batches = self._opened.merge_base(self._merge, most_rows, most_bytes, None, threads=threads)
+            batches = self._opened.merge_base(self._merge, most_rows, most_bytes, groups, threads=threads)
             yield from (conform(batch, self._wanted) for batch in batches)
 
+    def stored_batches(
+        self, group: int, columns: Sequence[str], most_rows: int, most_bytes: int
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield columns of a row group of the base file as they are stored."""
+        batches = self._opened.base_batches(most_rows, most_bytes, [group], threads=False, columns=columns)
+        yield from (batch for _, batch in batches)
+
     def log_batches(self, most_rows: int, most_bytes: int) -> Iterator[pa.RecordBatch]:
-        """Yield the rows that only the log files have. Call it after `base_batches` has ended."""
+        """Yield the rows that only the log files have. Call it when all row groups with log records are merged."""
         for rows in self._merge.log_only_rows(most_rows, most_bytes):
             yield from conform(rows, self._wanted).combine_chunks().to_batches()
 

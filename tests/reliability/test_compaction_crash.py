@@ -22,6 +22,21 @@ HUDI_RS_EVERY = 9
 #: One in this many of the calls that only read.
 READS_EVERY = 9
 TABLES = {6: "hudi_mor_v6/mor6_partitioned_deletes", 9: "hudi_v8_v9/v9_mor_compacted_partitioned"}
+#: Options for base files of many row groups, most of which a compaction copies.
+SMALL_GROUPS = {"lakeformat.parquet.row.group.rows": 20}
+
+
+def make_copied_table(folder: Path) -> Path:
+    """Make a table with log rows for one of its five row groups."""
+    columns = {"id": "string", "ts": "int64", "name": "string"}
+    version = {"hoodie.write.table.version": 9}
+    table = lakeformat.create(
+        folder / "copied", columns, record_key="id", table_type="MERGE_ON_READ", **version, **SMALL_GROUPS
+    )
+    rows = [{"id": f"key-{number:03}", "ts": number, "name": "x"} for number in range(100)]
+    table.insert(rows)
+    table.upsert(rows[31:33])
+    return folder / "copied"
 
 
 def schedule(storage: Storage) -> None:
@@ -30,6 +45,11 @@ def schedule(storage: Storage) -> None:
 
 def run(storage: Storage) -> None:
     open_at(storage, "runner").run_compaction()
+
+
+def run_copying(storage: Storage) -> None:
+    result = open_at(storage, "runner", SMALL_GROUPS).run_compaction()
+    assert "copied rows 80" in result.describe()
 
 
 def compact(storage: Storage) -> None:
@@ -76,7 +96,7 @@ def leftovers(storage: LocalStorage) -> list[str]:
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(
     ("act", "version"),
-    [(schedule, 6), (schedule, 9), (run, 6), (run, 9), (compact, 6), (cancel, 6), (cancel, 9)],
+    [(schedule, 6), (schedule, 9), (run, 6), (run, 9), (run_copying, 9), (compact, 6), (cancel, 6), (cancel, 9)],
     ids=lambda value: getattr(value, "__name__", value),
 )
 def test_compaction_step_that_dies_at_any_call_is_finished_by_the_next_writer(
@@ -84,8 +104,8 @@ def test_compaction_step_that_dies_at_any_call_is_finished_by_the_next_writer(
 ) -> None:
     """The next process can write at once, and compacts. Rows and files are then as if no process had died."""
     folder = tmp_path_factory.mktemp("crash")
-    path = unpack(TABLES[version], folder)
-    if act in {run, cancel}:
+    path = make_copied_table(folder) if act is run_copying else unpack(TABLES[version], folder)
+    if act in {run, run_copying, cancel}:
         schedule(LocalStorage(str(path)))
     before = read_rows(LocalStorage(str(path)))
     recording = FaultyStorage(copy_of(path, folder))

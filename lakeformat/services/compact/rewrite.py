@@ -1,14 +1,18 @@
 """Merging one file slice into a base file (Hudi: ``HoodieCompactor.compact``).
 
-Rows keep commit time, sequence number and key; their meta column for the file name changes.
+Rows keep commit time, sequence number and key; their meta column for the file name changes. Row groups of the base file
+that no log record changes are copied byte for byte.
 Memory: one version of each record in the slice's log files, and two row groups. Slices that are compacted in parallel
 share a memory buffer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
 from typing import TypeAlias
 
 import pyarrow as pa
@@ -26,13 +30,21 @@ from lakeformat.files.base_file import (
     inherit_filter_and_range,
     make_growable_filter,
 )
-from lakeformat.files.footers import parse_key_footer
+from lakeformat.files.footers import open_base, parse_key_footer
 from lakeformat.files.open_slice import SliceMergeRules
 from lakeformat.files.slice_reader import LOGS_IN_MEMORY, MergedSlice, open_merged_slice
+from lakeformat.files.spliced_base_file import SplicedBaseFileWriter
 from lakeformat.model.commit import LogsMerged, WriteStat
 from lakeformat.model.files import BaseFileName, FileSlice, join_path
 from lakeformat.storage.port import Storage
 from lakeformat.transaction.written_file import WrittenFile
+from lakeformat.write.handles.row_group_copies import (
+    RowGroupCopies,
+    find_groups_of_rows,
+    find_touched_groups,
+    open_writer,
+    plan_copies,
+)
 from lakeformat.write.rows.arrow_pool import reuse_memory
 
 __all__ = ["CompactSettings", "Compactor", "SliceToCompact", "compact_in_process", "compact_slice", "count_parallel"]
@@ -60,6 +72,7 @@ class CompactSettings:
         folder: staging folder of the new files, until they are published.
         names_base: whether the write stats name the old base file.
         buffer_bytes: memory for log records in bytes, per core.
+        copies_groups: whether row groups of the base file that no log record changes are copied byte for byte.
     """
 
     instant_time: str
@@ -68,6 +81,7 @@ class CompactSettings:
     names_base: bool
     buffer_bytes: int
     write_token: str = "0-0-0"
+    copies_groups: bool = False
 
 
 #: Function that compacts slices, in this or other processes. It returns the new base files in the staging folder.
@@ -89,17 +103,16 @@ def compact_slice(storage: Storage, one: SliceToCompact, settings: CompactSettin
     path = f"{settings.folder}/{one.number}-{name}"
     table = with_meta(settings.files.schema)
     with (
+        ExitStack() as files,
         open_merged_slice(storage, piece, one.merging, table, copied_schema(table).names) as merged,
         storage.open_output(path) as sink,
     ):
         inherited, most = _inherit_keys(storage, piece, merged), settings.files.row_group_bytes
         rows = merged.log_records + (merged.footer.num_rows if merged.footer else 0)
         known = inherited or FilterAndRange(make_growable_filter(rows, settings.files.fpp))
-        nothing = pa.array([], pa.string())
-        with BaseFileWriter(sink, group.partition_path, name, settings.files, known) as writer:
-            stored = merged.base_batches(ROW_GROUP_ROWS, most, threads=threads)
-            for batch in run_ahead(stored) if threads else stored:
-                writer.write(pa.Table.from_batches([batch]), new_keys=nothing if inherited else None)
+        copies = _find_copies(storage, piece, merged, settings, files)
+        with open_writer(sink, group.partition_path, name, settings.files, known, copies) as writer:
+            _write_base_rows(writer, merged, copies, threads=threads, reads_keys=inherited is None)
             for batch in merged.log_batches(ROW_GROUP_ROWS, most):
                 writer.write(pa.Table.from_batches([batch]))
             writer.close()
@@ -117,7 +130,79 @@ def compact_slice(storage: Storage, one: SliceToCompact, settings: CompactSettin
         base_name=str(piece.base.name) if piece.base and settings.names_base else "",
         merged=LogsMerged(len(piece.logs), sum(log.size_bytes for log in piece.logs), merged.blocks, counts.records),
     )
-    return WrittenFile(path, stat, writer.facts)
+    return WrittenFile(path, stat, writer.facts, copied_rows=writer.copied_rows, copied_bytes=writer.copied_bytes)
+
+
+def _find_copies(
+    storage: Storage, piece: FileSlice, merged: MergedSlice, settings: CompactSettings, files: ExitStack
+) -> RowGroupCopies:
+    """Choose the row groups of the slice's base file that are copied byte for byte.
+
+    Args:
+        files: closes the base file from which they are copied.
+    """
+    metadata, base = merged.footer, piece.base
+    if metadata is None or base is None:
+        return RowGroupCopies(0, reason="the slice has no base file")
+    count = metadata.num_row_groups
+    if not settings.copies_groups:
+        return RowGroupCopies(count, reason="the option lakeformat.write.copy.row.groups is false")
+    if not merged.keeps_other_rows:
+        return RowGroupCopies(count, reason="the file stores other columns than the table has")
+    if merged.row_numbers is not None:
+        touched, appends = find_groups_of_rows(metadata, merged.row_numbers), False
+    else:
+        touched, appends = find_touched_groups(metadata, merged.log_keys), True
+    reopen = partial(files.enter_context, open_base(storage, base))
+    return plan_copies(reopen, metadata, touched, settings.files, appends=appends, examines=False)
+
+
+@dataclass(frozen=True, slots=True)
+class _Counted:
+    """Values of a row group that is copied next, of the columns that the writer must know."""
+
+    batch: pa.RecordBatch
+
+
+@dataclass(frozen=True, slots=True)
+class _Copied:
+    """A row group, by its number, that is copied."""
+
+    at: int
+
+
+def _write_base_rows(
+    writer: BaseFileWriter, merged: MergedSlice, copies: RowGroupCopies, *, threads: bool, reads_keys: bool
+) -> None:
+    """Write the rows of the base file, merged with the log records, and copy row groups."""
+    new_keys = None if reads_keys else pa.array([], pa.string())
+    steps = _read_base_rows(writer, merged, copies, threads=threads, reads_keys=reads_keys)
+    for step in run_ahead(steps) if threads else steps:  # One thread alone reads the base file.
+        if isinstance(step, pa.RecordBatch):
+            writer.write(pa.Table.from_batches([step]), new_keys=new_keys)
+        elif isinstance(writer, SplicedBaseFileWriter):
+            if isinstance(step, _Counted):
+                writer.count_copied(pa.Table.from_batches([step.batch]), reads_keys=reads_keys)
+            else:
+                writer.copy_group(merged.footer, step.at, copies.stored[step.at])
+
+
+def _read_base_rows(
+    writer: BaseFileWriter, merged: MergedSlice, copies: RowGroupCopies, *, threads: bool, reads_keys: bool
+) -> Iterator[pa.RecordBatch | _Counted | _Copied]:
+    """Read what is needed of each row group, and yield how its rows are written."""
+    most = writer.settings.row_group_bytes
+    counted: Sequence[str] = ()
+    if isinstance(writer, SplicedBaseFileWriter):
+        counted = writer.counted_columns(reads_keys=reads_keys)
+    for is_copied, run in groupby(range(copies.count), key=copies.untouched.__contains__):
+        if not is_copied:
+            yield from merged.base_batches(ROW_GROUP_ROWS, most, [*run], threads=threads)
+            continue
+        for at in run:
+            if counted:
+                yield from map(_Counted, merged.stored_batches(at, counted, ROW_GROUP_ROWS, most))
+            yield _Copied(at)
 
 
 def _inherit_keys(storage: Storage, piece: FileSlice, merged: MergedSlice) -> FilterAndRange | None:

@@ -44,7 +44,7 @@ from lakeformat.transaction.decisions import Decision, DecisionState, Kind, deci
 from lakeformat.transaction.hooks import Hooks
 from lakeformat.transaction.publish import Outcome
 from lakeformat.transaction.result import WriteResult
-from lakeformat.transaction.written_file import stage_folder
+from lakeformat.transaction.written_file import count_copies, stage_folder
 from lakeformat.write.plan.job import rewrite_job
 from lakeformat.write.session import WriteSession
 
@@ -314,6 +314,7 @@ class CompactSession:
             session.job.files(schema),
             names_base=not self._by_name,
             buffer_bytes=self.options.write.buffer_bytes,
+            copies_groups=self.options.write.copy_row_groups,
         )
         visible = _list_visible_to(snapshot.timeline, None if self._by_name else commit.time)
         slices = [
@@ -322,7 +323,7 @@ class CompactSession:
         ]
         with transaction.report.step("rewrite") as counted:
             written = self._compactor(self.context, slices, settings)
-            counted["files"] = len(written)
+            counted.update(files=len(written), **count_copies(written))
         with transaction.hold_lock(kept_plan=commit.time):
             self.service.check_claim(commit)
             with transaction.report.step("place") as counted:

@@ -37,7 +37,6 @@ from lakeformat.files.base_file import (
     stamp_rows_with,
 )
 from lakeformat.files.footers import open_base, open_parquet, parse_key_footer
-from lakeformat.files.spliced_base_file import SplicedBaseFileWriter
 from lakeformat.keys.record_keys import field_column, make_seqnos
 from lakeformat.merge import MergeRule, flag_deleted_rows, stored_wins
 from lakeformat.model.commit import WriteStat
@@ -47,7 +46,7 @@ from lakeformat.model.record import COMMIT_SEQNO, COMMIT_TIME, IS_DELETED, RECOR
 from lakeformat.storage.port import Storage
 from lakeformat.transaction.written_file import WrittenFile
 from lakeformat.write.handles.cdc_log import ChangeLog, ChangeLogSettings, HandleMerger, log_changes
-from lakeformat.write.handles.row_group_copies import RowGroupCopies, find_touched_groups, plan_copies
+from lakeformat.write.handles.row_group_copies import RowGroupCopies, find_touched_groups, open_writer, plan_copies
 from lakeformat.write.handles.row_group_merge import StoredRows
 from lakeformat.write.plan.job import WriteJob
 from lakeformat.write.rows.incoming import Incoming
@@ -259,7 +258,7 @@ def merge(
         stored = StoredRows(
             parquet, where, merger, copies, inherited is None, settings.idle_cores, settings.files.row_group_bytes
         )
-        with _open_writer(sink, bucket, name, settings, known, encoded, copies) as writer:
+        with open_writer(sink, bucket.partition_path, name, settings.files, known, copies, encoded) as writer:
             stored.write_to(writer)
             stored_rows = writer.rows
             for rows in merger.emit_inserts():
@@ -308,21 +307,6 @@ def preview_copies(
         source: the rows to which the bucket's positions refer.
     """
     return _find_copies(open_source, metadata, KeyMerger(bucket, source, 0, settings), bucket, settings)
-
-
-def _open_writer(
-    sink: Any,
-    bucket: Bucket,
-    name: BaseFileName,
-    settings: HandleSettings,
-    known: FilterAndRange,
-    encoded: frozenset[str],
-    copies: RowGroupCopies,
-) -> BaseFileWriter:
-    path, files = bucket.partition_path, settings.files
-    if not copies.stored:
-        return BaseFileWriter(sink, path, name, files, known, encoded)
-    return SplicedBaseFileWriter(sink, path, name, files, known, encoded, page_index=copies.page_index)
 
 
 @contextmanager

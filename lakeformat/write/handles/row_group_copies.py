@@ -1,4 +1,4 @@
-"""Which row groups of a base file a merge copies byte for byte, and which it decodes and encodes again.
+"""Which row groups of a base file a merge or a compaction copies byte for byte, and which are encoded again.
 
 A row group is copied if its statistics prove that the merge changes no row of it, and if the copied bytes are what the
 merge would write: the same columns, a codec that the write may use, a writer whose files are understood. Of the other
@@ -17,11 +17,12 @@ from functools import partial
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lakeformat.files.base_file import ROW_GROUP_ROWS, FileSettings
+from lakeformat.files.base_file import ROW_GROUP_ROWS, BaseFileWriter, FileSettings, FilterAndRange
 from lakeformat.files.footers import group_bytes
 from lakeformat.files.splice.stored_groups import (
     ParquetFooter,
@@ -31,11 +32,21 @@ from lakeformat.files.splice.stored_groups import (
     read_footer,
 )
 from lakeformat.files.splice.thrift_tree import SpliceError
-from lakeformat.files.spliced_base_file import make_footer
+from lakeformat.files.spliced_base_file import SplicedBaseFileWriter, make_footer
 from lakeformat.index.stored_keys import column_number, overlapping_groups
+from lakeformat.model.files import BaseFileName
 from lakeformat.model.record import RECORD_KEY
 
-__all__ = ["RowGroupCopies", "Treatment", "choose_copies", "find_touched_groups", "is_worthwhile", "plan_copies"]
+__all__ = [
+    "RowGroupCopies",
+    "Treatment",
+    "choose_copies",
+    "find_groups_of_rows",
+    "find_touched_groups",
+    "is_worthwhile",
+    "open_writer",
+    "plan_copies",
+]
 
 #: A row group with this many bytes, decompressed, is not small, even if it has few rows.
 _ENOUGH_BYTES: Final = 8 << 20
@@ -106,6 +117,7 @@ def plan_copies(
     settings: FileSettings,
     *,
     appends: bool,
+    examines: bool = True,
 ) -> RowGroupCopies:
     """Choose the row groups of a base file that a merge copies, and prepare them.
 
@@ -113,6 +125,7 @@ def plan_copies(
         open_source: opens the base file, which stays open until the row groups are copied.
         touched: for each row group, whether the merge may change one of its rows.
         appends: whether the merge adds rows after the last row group.
+        examines: whether row groups that are touched are looked at before they are encoded.
     """
     count = metadata.num_row_groups
     rows = min(settings.row_group_rows, ROW_GROUP_ROWS)
@@ -121,7 +134,7 @@ def plan_copies(
     small = [group.num_rows < rows // 2 and group.total_byte_size < _ENOUGH_BYTES for group in groups]
     rewritten = [one or other for one, other in zip(touched, oversized, strict=True)]
     copied = np.flatnonzero(choose_copies(rewritten, small, appends=appends)).tolist()
-    examined = [at for at in range(count) if touched[at] and not oversized[at] and not small[at]]
+    examined = [at for at in range(count) if examines and touched[at] and not oversized[at] and not small[at]]
     sizes = [group_bytes(metadata, at) for at in range(count)]
     wanted = [*copied, *examined]
     if not wanted or sum(sizes[at] for at in wanted) < _LEAST_SHARE * sum(sizes):
@@ -149,11 +162,34 @@ def is_worthwhile(group: StoredGroup, changed: Collection[str]) -> bool:
 def find_touched_groups(metadata: pq.FileMetaData, keys: pa.ChunkedArray) -> list[bool]:
     """Tell for each row group whether it may hold one of the keys, by the statistics of the record key column."""
     column = column_number(metadata, RECORD_KEY)
-    if column == metadata.num_columns:
+    if column == metadata.num_columns or keys.null_count:
         return [True] * metadata.num_row_groups
     binary = keys.cast(pa.binary())  # Parquet orders texts by their bytes.
     touched = frozenset(overlapping_groups(metadata, column, partial(_has_key, binary)))
     return [at in touched for at in range(metadata.num_row_groups)]
+
+
+def find_groups_of_rows(metadata: pq.FileMetaData, row_numbers: npt.NDArray[np.int64]) -> list[bool]:
+    """Tell for each row group whether it holds one of the rows with these numbers in the file."""
+    ends = np.cumsum([metadata.row_group(at).num_rows for at in range(metadata.num_row_groups)])
+    found = np.zeros(metadata.num_row_groups, bool)
+    found[np.searchsorted(ends, row_numbers, side="right")] = True
+    return [bool(each) for each in found]
+
+
+def open_writer(
+    sink: Any,
+    partition_path: str,
+    name: BaseFileName,
+    settings: FileSettings,
+    known: FilterAndRange,
+    copies: RowGroupCopies,
+    encoded: Collection[str] = (),
+) -> BaseFileWriter:
+    """Make the writer of a base file into which row groups may be copied. Arguments as in `BaseFileWriter`."""
+    if not copies.stored:
+        return BaseFileWriter(sink, partition_path, name, settings, known, encoded)
+    return SplicedBaseFileWriter(sink, partition_path, name, settings, known, encoded, page_index=copies.page_index)
 
 
 def _has_key(keys: pa.ChunkedArray, low: bytes, high: bytes) -> bool:
