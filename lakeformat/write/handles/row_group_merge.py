@@ -172,6 +172,7 @@ class StoredRows:
         if first.num_rows < step.batch.num_rows:
             self._write_parts(writer, chain([first], parts))
             return
+        self._write_parts(writer, parts)  # There is no other part, but the merger goes on to its end.
         changed, group = _changed_columns(step.batch, first), self.copies.stored[step.at]
         is_partial = step.batch.num_columns < len(copied_schema(writer.schema))
         if is_partial or is_worthwhile(group, {FILE_NAME, *changed}):
