@@ -73,10 +73,19 @@ class Runner:
                 result.samples += step.sample_names()
 
 
-def run_worker(command: list[str], events: Path, log: Path, result: EngineResult, timeout_seconds: float) -> None:
+def run_worker(
+    command: list[str],
+    events: Path,
+    log: Path,
+    result: EngineResult,
+    timeout_seconds: float,
+    *,
+    timeout_of_step: bool = False,
+) -> None:
     """Run an engine's process and take its events and its memory into the result. No error is raised.
 
-    ``events`` is the existing file to which the process reports; ``log`` takes its output.
+    ``events`` is the existing file to which the process reports; ``log`` takes its output. With ``timeout_of_step`` the
+    time begins again with every event.
     """
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)  # An installed package is compiled once, too.
@@ -91,7 +100,7 @@ def run_worker(command: list[str], events: Path, log: Path, result: EngineResult
             start_new_session=True,
         )
         try:
-            _watch(process, events_file, result, timeout_seconds)
+            _watch(process, events_file, result, timeout_seconds, timeout_of_step)
         finally:
             _end_group(process)
     if process.returncode and not result.failure:
@@ -100,7 +109,9 @@ def run_worker(command: list[str], events: Path, log: Path, result: EngineResult
         result.failure += f" (log: {log.relative_to(ROOT) if log.is_relative_to(ROOT) else log})"
 
 
-def _watch(process: subprocess.Popen[bytes], events_file: Any, result: EngineResult, timeout_seconds: float) -> None:
+def _watch(
+    process: subprocess.Popen[bytes], events_file: Any, result: EngineResult, timeout_seconds: float, of_step: bool
+) -> None:
     """Record the engine's events and its memory until it ends or its time is over."""
     deadline = time.monotonic() + timeout_seconds
     pending, current, memory = "", Measured(), TreeMemory(process.pid)
@@ -110,6 +121,8 @@ def _watch(process: subprocess.Popen[bytes], events_file: Any, result: EngineRes
         *lines, pending = pending.split("\n")
         for line in lines:
             current = _take_in(json.loads(line), result, current)
+        if lines and of_step:
+            deadline = time.monotonic() + timeout_seconds
         if ended:
             process.returncode = os.waitstatus_to_exitcode(status)
             return

@@ -29,8 +29,7 @@ __all__ = ["Judged", "main", "run_engine", "table"]
 
 WORK: Final = ROOT / ".work" / "lineitem"
 _FIGURES: Final[Mapping[str, Callable[[Measured], str]]] = {
-    "processor seconds": lambda step: f"{step.cpu_seconds[0]:.2f}",
-    "seconds": lambda step: f"{step.seconds[0]:.2f}",
+    "processor seconds / seconds": lambda step: f"{step.cpu_seconds[0]:.2f} / {step.seconds[0]:.2f}",
     "peak memory, MB": lambda step: f"{step.peak_bytes[0] / 1e6:,.0f}",
     "MB written": lambda step: f"{step.figures[0][WRITTEN] / 1e6:,.1f}",
 }
@@ -73,7 +72,7 @@ def run_engine(name: str, data: Data, folder: Path, timeout_seconds: float) -> J
     else:
         command = [str(python), "-m", "benchmarks.lineitem.one", name, "--data", str(data.folder)]
         command += ["--table", str(folder / "table"), "--events", str(events)]
-        run_worker(command, events, log, result, timeout_seconds)
+        run_worker(command, events, log, result, timeout_seconds, timeout_of_step=True)
     for path in folder.iterdir():
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)
@@ -104,25 +103,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--scale", type=float, default=1.0, help="TPC-H's scale factor: 1 is 6 million rows")
     parser.add_argument("--engines", default=",".join(ENGINES), help=f"comma-separated: {', '.join(ENGINES)}")
     parser.add_argument("--keys", default=",".join(KEYS), help=f"comma-separated: {', '.join(KEYS)}")
-    parser.add_argument("--timeout", type=float, default=1_800, help="seconds for all steps of an engine")
+    parser.add_argument("--timeout", type=float, default=300, help="seconds for a step of an engine")
     options = parser.parse_args(arguments)
     failed = False
+    warm(LIMIT_BYTES if options.scale >= 1 else 0)
     for keys in options.keys.split(","):
         data = prepare(WORK / "data", options.scale, keys)
         runs: dict[str, Judged] = {}
         for name in options.engines.split(","):
             print(f"{name}, {keys}", file=sys.stderr, flush=True)
-            warm(LIMIT_BYTES if options.scale >= 1 else 0)
             runs[name] = run_engine(name, data, WORK / "engines" / f"{name}-{keys}", options.timeout)
+            _save(options.scale, keys, runs)
         print(_section(options.scale, keys, runs), flush=True)
         failed |= any(notes({name: run}) for name, run in runs.items())
     return int(failed)
 
 
-def _section(scale: float, keys: str, runs: Mapping[str, Judged]) -> str:
-    """Return the table with date, machine and versions, and keep the values beside the data."""
+def _save(scale: float, keys: str, runs: Mapping[str, Judged]) -> None:
     values = {name: asdict(run.result) for name, run in runs.items()}
     (WORK / f"results-{scale:g}-{keys}.json").write_text(json.dumps(values, indent=1))
+
+
+def _section(scale: float, keys: str, runs: Mapping[str, Judged]) -> str:
+    """Return the table with date, machine and versions."""
     versions = "; ".join(
         f"{ENGINES[name].title}: {', '.join(f'{what} {v}' for what, v in run.result.versions.items())}"
         for name, run in runs.items()
