@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakeformat.arrow.text_order import sort_texts
 from lakeformat.codec.avro.encode import join_bytes, to_bytes
 from lakeformat.codec.hfile_format import (
     BYTES_PER_CHECKSUM,
@@ -72,7 +73,7 @@ def encode_hfile(
         ValueError: A key occurs twice or is longer than 32,767 bytes, or the file has more than 2 GiB.
     """
     raw_keys = keys.cast(pa.binary())
-    order = pc.sort_indices(raw_keys)
+    order = pa.array(sort_texts(raw_keys))
     raw_keys, values = raw_keys.take(order), values.cast(pa.binary()).take(order)
     if not is_ascending(raw_keys):
         raise ValueError("a key occurs twice")

@@ -15,10 +15,11 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from lakeformat.arrow.text_order import sort_texts
 from lakeformat.codec.java import FieldRule, field_list_hashes
 from lakeformat.errors import CorruptTableError, InvalidOptionError, UnsupportedTableError
 from lakeformat.file_system_view.snapshot import Snapshot
-from lakeformat.index.port import IndexSettings, Ints, TagCounts, Tagged, argsort_keys
+from lakeformat.index.port import IndexSettings, Ints, TagCounts, Tagged
 from lakeformat.index.stored_keys import KeyColumn, mark_deleted_rows, match_keys, read_slice_keys
 from lakeformat.model.files import FileSlice
 from lakeformat.storage.port import Storage
@@ -128,7 +129,7 @@ class BucketIndex:
         file_of[[*files]] = np.arange(len(files))
         at = file_of[buckets]
         located, new = np.flatnonzero(at >= 0), np.flatnonzero(at < 0)
-        new = new[argsort_keys(keys.take(pa.array(new)))]
+        new = new[sort_texts(keys.take(pa.array(new)))]
         counts = TagCounts(len(keys), len(files), len(located), len(located))
         return Tagged(located, at[located], new, counts, tuple(files.values()), buckets[new])
 
@@ -139,7 +140,7 @@ class BucketIndex:
         nothing = np.empty(0, np.int64)
         placed = {}
         for path, column in keys.items():
-            order = argsort_keys(column)
+            order = sort_texts(column)
             buckets = self._buckets(column, rule)[order]
             placed[path] = Tagged(nothing, nothing, order, TagCounts(keys=len(column)), (), buckets)
         return placed
@@ -220,7 +221,7 @@ def _confirm_pairs(storage: Storage, snapshot: Snapshot, tagged: Tagged, keys: p
     bucket_of_file = np.array([bucket_of(piece.group.file_id) for piece in tagged.searched], np.int64)
     known = tagged.new_buckets if tagged.new_buckets is not None else tagged.new[:0]
     buckets = np.concatenate([known, bucket_of_file[tagged.files[~confirmed]]])
-    order = argsort_keys(keys.take(pa.array(new)))
+    order = sort_texts(keys.take(pa.array(new)))
     return Tagged(tagged.keys[confirmed], tagged.files[confirmed], new[order], counts, tagged.searched, buckets[order])
 
 

@@ -18,10 +18,11 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from lakeformat.arrow.text_order import sort_texts
 from lakeformat.concurrency import thread_pool
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.index.bloom import point_to_slices
-from lakeformat.index.port import IndexSettings, TagCounts, Tagged, argsort_keys, tag_as_new
+from lakeformat.index.port import IndexSettings, TagCounts, Tagged, tag_as_new
 from lakeformat.index.stored_keys import (
     KeyColumn,
     add_log_keys,
@@ -106,4 +107,4 @@ def _find_keys(files: Sequence[BaseFile], held: Mapping[BaseFile, KeyColumn], ke
     new = np.flatnonzero(is_new)
     candidates = len(keys) * len(files)
     counts = TagCounts(len(keys), len(files), candidates, candidates, candidates)
-    return Tagged(at, in_files, new[argsort_keys(keys.take(pa.array(new)))], counts, base_rows=base_rows)
+    return Tagged(at, in_files, new[sort_texts(keys.take(pa.array(new)))], counts, base_rows=base_rows)

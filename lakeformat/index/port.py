@@ -12,13 +12,13 @@ from typing import Final, Protocol
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from lakeformat.arrow.text_order import sort_texts
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.model.files import FileSlice
 from lakeformat.storage.port import Storage
 
-__all__ = ["RECORD_INDEX", "Index", "IndexSettings", "Ints", "TagCounts", "Tagged", "argsort_keys", "tag_as_new"]
+__all__ = ["RECORD_INDEX", "Index", "IndexSettings", "Ints", "TagCounts", "Tagged", "sort_texts", "tag_as_new"]
 
 Ints = npt.NDArray[np.int64]
 #: The kind of the index that asks the record index of the metadata table. ``RECORD_INDEX`` is its older name.
@@ -189,16 +189,9 @@ class Index(Protocol):
         """
 
 
-def argsort_keys(keys: pa.ChunkedArray) -> Ints:
-    """Return the positions of the keys in sorted order."""
-    order: Ints = np.asarray(pc.sort_indices(keys)).astype(np.int64)
-    return order
-
-
 def tag_as_new(keys: Mapping[str, pa.ChunkedArray]) -> Mapping[str, Tagged]:
     """Tag all keys as new, for indexes that do not decide the file group of a new key."""
     nothing = np.empty(0, np.int64)
     return {
-        path: Tagged(nothing, nothing, argsort_keys(column), TagCounts(keys=len(column)))
-        for path, column in keys.items()
+        path: Tagged(nothing, nothing, sort_texts(column), TagCounts(keys=len(column))) for path, column in keys.items()
     }

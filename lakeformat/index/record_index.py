@@ -30,12 +30,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakeformat.arrow.text_order import sort_texts
 from lakeformat.concurrency import run_all, thread_pool
 from lakeformat.errors import LakeformatError
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.file_system_view.table_listing import FileSource, group_text, open_agreeing
 from lakeformat.index.bloom import GlobalIndex, PartitionIndex, point_to_slices
-from lakeformat.index.port import IndexSettings, Ints, TagCounts, Tagged, argsort_keys, tag_as_new
+from lakeformat.index.port import IndexSettings, Ints, TagCounts, Tagged, tag_as_new
 from lakeformat.index.stored_keys import (
     DeletingSlice,
     LogsWithKeys,
@@ -266,7 +267,7 @@ def _join(parts: Sequence[Tagged], absent: Ints, keys: pa.ChunkedArray) -> Tagge
     return Tagged(
         np.concatenate([part.keys for part in parts]),
         np.concatenate([part.files for part in parts]),
-        new[argsort_keys(keys.take(pa.array(new)))],
+        new[sort_texts(keys.take(pa.array(new)))],
         counts,
         parts[0].searched,
         is_deleted=is_deleted if is_deleted.any() else None,

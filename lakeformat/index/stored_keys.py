@@ -26,6 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from lakeformat.arrow.text_order import sort_texts
 from lakeformat.codec.stored_types import with_meta_columns
 from lakeformat.errors import CorruptTableError
 from lakeformat.file_system_view.live_files import ListedSlices
@@ -34,7 +35,7 @@ from lakeformat.files.footers import open_parquet, row_batches
 from lakeformat.files.log_reader import read_parts
 from lakeformat.files.open_slice import SliceMergeRules
 from lakeformat.files.slice_reader import read_slice
-from lakeformat.index.port import Ints, Tagged, argsort_keys
+from lakeformat.index.port import Ints, Tagged
 from lakeformat.merge.versions import LogRows
 from lakeformat.model.files import BaseFile, FileSlice, LogFile
 from lakeformat.model.instant import VisibleInstants
@@ -292,7 +293,7 @@ def add_keys_of_logs(
         return_index=True,
     )
     new = np.setdiff1d(tagged.new, pairs[:, 0], assume_unique=True)
-    new = new[argsort_keys(keys.take(pa.array(new)))]
+    new = new[sort_texts(keys.take(pa.array(new)))]
     return replace(
         tagged,
         keys=pairs[:, 0].copy(),

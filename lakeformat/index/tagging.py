@@ -34,9 +34,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakeformat.arrow.text_order import sort_texts
 from lakeformat.codec.bloom import hash_chain
 from lakeformat.files.footers import KeyFooter, read_key_footers
-from lakeformat.index.port import Ints, TagCounts, Tagged, argsort_keys
+from lakeformat.index.port import Ints, TagCounts, Tagged
 from lakeformat.index.stored_keys import KeyColumn, SortedKeys, Wanted, locate_keys, read_keys
 from lakeformat.model.files import BaseFile
 from lakeformat.storage.port import Storage
@@ -101,7 +102,7 @@ def tag_files(
     """
     footers = read_key_footers(storage, files, pool)
     by_list = not settings.use_tree or (len(files) <= _FEW_FILES and len(keys) >= settings.many_keys)
-    order = None if by_list else argsort_keys(keys)
+    order = None if by_list else sort_texts(keys)
     narrowing = _Narrowing(storage, footers, keys if order is None else keys.take(pa.array(order)), settings, pool)
     found = narrowing.pairs(by_list=by_list)
     empty = [np.empty(0, np.int64)]
@@ -113,7 +114,7 @@ def tag_files(
     is_new[at] = False
     if order is None:
         new = np.flatnonzero(is_new)
-        new = new[argsort_keys(keys.take(pa.array(new)))]
+        new = new[sort_texts(keys.take(pa.array(new)))]
     else:
         at, new = order[at], order[is_new]
     return Tagged(at, in_files, new, narrowing.counts, base_rows=base_rows)

@@ -26,6 +26,7 @@ import pyarrow.compute as pc
 from lakeformat.arrow.conform import conform
 from lakeformat.arrow.gather import gather, gather_column
 from lakeformat.arrow.row_bytes import split_rows
+from lakeformat.arrow.text_order import sort_texts
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.index.bucket import BucketHash, bucket_of
 from lakeformat.index.stored_keys import flag_deleted_pairs, select_one_place
@@ -386,7 +387,7 @@ def _make_bucket(table: pa.Table, routed: RoutedBucket, settings: BucketSettings
         refuse_repeated_keys({routed.partition_path: table})
     lookup, is_moved = table.column(LOOKUP).to_numpy(), table.column(MOVED).to_numpy()
     new = np.flatnonzero(~lookup)
-    new = new[np.asarray(pc.sort_indices(gather_column(table.column(RECORD_KEY), new))).astype(np.int64)]
+    new = new[sort_texts(gather_column(table.column(RECORD_KEY), new))]
     at = np.concatenate([np.flatnonzero(is_moved), np.flatnonzero(lookup & ~is_moved), new])
     rows = conform(table, settings.prepare.prepared_schema)
     return rows, Bucket(

@@ -17,9 +17,10 @@ import pyarrow.compute as pc
 
 from lakeformat.arrow.conform import conform
 from lakeformat.arrow.gather import gather
+from lakeformat.arrow.text_order import sort_texts
 from lakeformat.concurrency import thread_pool
 from lakeformat.files.base_file import ROW_GROUP_ROWS
-from lakeformat.index.port import Ints, Tagged, argsort_keys
+from lakeformat.index.port import Ints, Tagged
 from lakeformat.index.record_index import confirm_places
 from lakeformat.index.stored_keys import select_one_place
 from lakeformat.keys.record_keys import field_column
@@ -153,7 +154,7 @@ def route_to_partitions(
         rows, is_leaving = _merge_moving(read_slice, rows, tagged, is_leaving, settings)
         moved = np.setdiff1d(tagged.keys[is_leaving], tagged.keys[~is_leaving])
         new = np.concatenate([new, moved])
-        new = new[argsort_keys(rows.column(RECORD_KEY).take(pa.array(new)))]
+        new = new[sort_texts(rows.column(RECORD_KEY).take(pa.array(new)))]
     return rows, group_by_partition(names, tagged, codes, is_leaving, new, own[new])
 
 

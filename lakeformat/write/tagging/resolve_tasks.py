@@ -28,10 +28,11 @@ import pyarrow.compute as pc
 from lakeformat.arrow.conform import conform
 from lakeformat.arrow.gather import gather
 from lakeformat.arrow.row_bytes import split_rows
+from lakeformat.arrow.text_order import sort_texts
 from lakeformat.codec.bloom import hash_chain
 from lakeformat.files.open_slice import SliceMergeRules
 from lakeformat.index.bucket import BucketHash, bucket_of
-from lakeformat.index.port import Tagged, argsort_keys
+from lakeformat.index.port import Tagged
 from lakeformat.model.files import FileSlice
 from lakeformat.model.record import RECORD_KEY
 from lakeformat.storage.port import Storage
@@ -371,7 +372,7 @@ def _read_places(places: pa.ChunkedArray, keys: pa.ChunkedArray, slices: Sequenc
     return Tagged(
         np.repeat(np.arange(len(lengths)), lengths),
         np.searchsorted(np.asarray([each.number for each in slices], np.int64), values // 2),
-        new[argsort_keys(keys.take(pa.array(new)))],
+        new[sort_texts(keys.take(pa.array(new)))],
         searched=tuple(each.file_slice for each in slices),
         is_deleted=is_deleted if is_deleted.any() else None,
     )
@@ -389,7 +390,7 @@ def _find_places(hashing: BucketHash, keys: pa.ChunkedArray, slices: Sequence[Fo
     return Tagged(
         located,
         np.repeat(np.arange(len(slices)), high - low),
-        new[argsort_keys(keys.take(pa.array(new)))],
+        new[sort_texts(keys.take(pa.array(new)))],
         searched=tuple(each.file_slice for each in slices),
     )
 
