@@ -30,8 +30,9 @@ __all__ = ["Judged", "main", "run_engine", "table"]
 WORK: Final = ROOT / ".work" / "lineitem"
 _FIGURES: Final[Mapping[str, Callable[[Measured], str]]] = {
     "processor seconds / seconds": lambda step: f"{step.cpu_seconds[0]:.2f} / {step.seconds[0]:.2f}",
-    "peak memory, MB": lambda step: f"{step.peak_bytes[0] / 1e6:,.0f}",
-    "MB written": lambda step: f"{step.figures[0][WRITTEN] / 1e6:,.1f}",
+    "MB of peak memory / written": lambda step: (
+        f"{step.peak_bytes[0] / 1e6:,.0f} / {step.figures[0][WRITTEN] / 1e6:,.1f}"
+    ),
 }
 
 
@@ -80,13 +81,15 @@ def run_engine(name: str, data: Data, folder: Path, timeout_seconds: float) -> J
 
 
 def table(runs: Mapping[str, Judged]) -> str:
-    """Return the table of one order of keys: steps and figures as rows, engines as columns."""
-    lines = [f"| | | {' | '.join(ENGINES[name].title for name in runs)} |", "| --- | --- |" + " ---: |" * len(runs)]
+    """Return two tables for one order of keys, with steps as rows and engines as columns."""
+    titles = " | ".join(ENGINES[name].title for name in runs)
+    lines = []
     for label, figure in _FIGURES.items():
+        lines += ["", f"| {label} | {titles} |", "| --- |" + " ---: |" * len(runs)]
         for step in STEPS:
             cells = [judged.cell(step.name, figure) for judged in runs.values()]
-            lines.append(f"| {label} | {step.title} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+            lines.append(f"| {step.title} | {' | '.join(cells)} |")
+    return "\n".join(lines[1:])
 
 
 def notes(runs: Mapping[str, Judged]) -> list[str]:
