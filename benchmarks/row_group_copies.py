@@ -7,7 +7,9 @@ without copies; the best of the runs counts:
 - ``random keys``: an upsert of 1 %, of rows of all row groups;
 - ``one day deleted``: a delete by condition of rows that are adjacent in time;
 - ``one of 40 columns``: an update by condition of one column in half of the rows;
-- ``topping up``: an insert of 1 % into the file.
+- ``topping up``: an insert of 1 % into the file;
+- ``compaction``: of the file and log rows for 1 % of its rows, all in one row group;
+- ``joined files``: a clustering without sort columns of ten files with one row group each.
 """
 
 from __future__ import annotations
@@ -92,6 +94,9 @@ class Case:
         make_rows: makes the rows of the table.
         groups: number of the table's row groups.
         small_file_limit: the size in bytes below which inserts go into a file.
+        table_type: type of the table.
+        logs: whether the changed rows are in log files before the write.
+        files: number of the table's files.
     """
 
     write: Callable[[Any, pa.Table | None], Any]
@@ -100,6 +105,9 @@ class Case:
     make_rows: Callable[[np.ndarray[Any, Any], int], pa.Table] = rows
     groups: int = GROUPS
     small_file_limit: int = 0
+    table_type: str = "COPY_ON_WRITE"
+    logs: bool = False
+    files: int = 1
 
 
 def _middle(numbers: int) -> str:
@@ -122,15 +130,21 @@ CASES: Final[Mapping[str, Case]] = {
         0.3,
         small_file_limit=1 << 30,
     ),
+    "compaction": Case(
+        lambda table, _: table.compact(), lambda: rows(one_group(), 1), 0.35, table_type="MERGE_ON_READ", logs=True
+    ),
+    "joined files": Case(lambda table, _: table.cluster(), lambda: None, 0.65, files=GROUPS),
 }
 
 
 def load(path: Path, case: Case) -> None:
-    """Create the table with its one file."""
+    """Create the table with its files."""
     shutil.rmtree(path, ignore_errors=True)
     data = case.make_rows(np.arange(GROUP_ROWS * case.groups), 0)
-    table = lakeformat.create(str(path), data.schema, record_key="id", **OPTIONS)
-    table.bulk_insert(data, partitioner=lambda part: np.zeros(part.num_rows, np.int64))
+    table = lakeformat.create(str(path), data.schema, record_key="id", table_type=case.table_type, **OPTIONS)
+    table.bulk_insert(data, partitioner=lambda part: np.arange(part.num_rows) * case.files // part.num_rows)
+    if case.logs:
+        table.upsert(case.make_changes())
 
 
 def run(source: Path, case: Case, changes: pa.Table | None, *, copies: bool) -> Cost:
@@ -143,7 +157,7 @@ def run(source: Path, case: Case, changes: pa.Table | None, *, copies: bool) -> 
     started, cpu = time.perf_counter(), time.process_time()
     report = case.write(table, changes).report
     seconds, cpu = time.perf_counter() - started, time.process_time() - cpu
-    step = next(step for step in report["steps"] if step["step"] == "write")
+    step = next(step for step in report["steps"] if step["step"] in {"write", "rewrite"})
     return Cost(seconds, cpu, step.get("copied_rows", 0), step.get("copied_bytes", 0))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,11 @@ def cluster(storage: Storage) -> None:
     open_at(storage, "clusterer").cluster(["v", "id"], curve="z-order")
 
 
+def join(storage: Storage) -> None:
+    result = open_at(storage, "clusterer", {"lakeformat.parquet.row.group.rows": 3}).cluster()
+    assert "copied rows" in result.describe()
+
+
 def run_plan(storage: Storage) -> None:
     open_at(storage, "clusterer").run_clustering()
 
@@ -49,10 +55,17 @@ def cases(calls: list[Call], mode: Mode) -> list[int]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("cluster", "kind"),
+    [
+        *((cluster, kind) for kind in ("COPY_ON_WRITE 6", "COPY_ON_WRITE 9", "MERGE_ON_READ 9")),
+        pytest.param(cluster, "MERGE_ON_READ 6", marks=NIGHTLY),
+        (join, "COPY_ON_WRITE 9"),
+    ],
+)
 @pytest.mark.parametrize("mode", Mode)
 def test_clustering_that_dies_changes_no_row_and_leaves_nothing(
-    mode: Mode, of_kind: tuple[Path, Model], tmp_path: Path
+    mode: Mode, cluster: Callable[[Storage], None], of_kind: tuple[Path, Model], tmp_path: Path
 ) -> None:
     """The next writer upserts into the files that were being rewritten, and nothing of the clustering is left."""
     path, before = of_kind

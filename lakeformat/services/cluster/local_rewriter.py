@@ -16,6 +16,7 @@ from lakeformat.file_system_view.context import TableContext
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.model.files import FileGroupId, FileSlice
 from lakeformat.model.service_plans import ClusteringPlan
+from lakeformat.services.cluster.joined_files import join_files
 from lakeformat.services.cluster.rewrite import (
     GroupSource,
     MemoryRewriter,
@@ -26,7 +27,6 @@ from lakeformat.services.cluster.rewrite import (
     gather_results,
     merge_range,
     open_group,
-    rewrite_stream,
     write_spill_file,
 )
 from lakeformat.services.cluster.settings import RewriteSettings
@@ -105,7 +105,7 @@ class GroupRewriter:
             return []
         if ordered:
             return self._rewrite_through_storage(number, source, group.size_bytes)
-        stream = self.pool.submit(lambda: [*rewrite_stream(self.storage, self.settings, number, source)])
+        stream = self.pool.submit(lambda: [*join_files(self.storage, self.settings, number, source)])
         return self._report_progress(stream.result(), group)
 
     def _report_progress(self, files: list[WrittenFile], group: Group) -> list[WrittenFile]:

@@ -3,7 +3,7 @@
 Rows keep commit time, sequence number, key and partition; only the meta column for the file name changes. There are
 three ways to rewrite a group:
 
-- If there are no sort columns, the rows are streamed in their stored order.
+- If there are no sort columns, the rows keep their stored order; see `joined_files`.
 - If the group fits into the buffer, it is read whole and sorted in memory. The new files are then encoded in parallel.
 - If the group is larger, its rows are divided into ranges of the sort order, and each range is written to its own
   files. A sample of the whole group determines the ends of the ranges.
@@ -21,11 +21,11 @@ each run of its range a block of about `BLOCK_BYTES`; a range has at most one ru
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Final
 
 import numpy as np
@@ -64,6 +64,7 @@ __all__ = [
     "FileMaker",
     "GroupSource",
     "MemoryRewriter",
+    "RowGroupCutter",
     "SliceToCluster",
     "SpillFile",
     "TooLargeError",
@@ -71,7 +72,6 @@ __all__ = [
     "gather_results",
     "merge_range",
     "open_group",
-    "rewrite_stream",
     "rows_per_file",
     "spill_schema",
     "write_spill_file",
@@ -150,10 +150,14 @@ class GroupSource:
         encoded: frozenset[str] | None = None,
         rows: int = ROW_GROUP_ROWS,
         most_bytes: int = ROW_GROUP_BYTES,
+        row_groups: Sequence[int] | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Yield one slice's rows: commit time, sequence number, key and the table's columns.
 
         Memory: a row group's pages; for a slice with log files, also its merged log records.
+
+        Args:
+            row_groups: for a slice without log files, the row groups of the base file; None for all.
         """
         encoded = self.encoded if encoded is None else encoded
         shape = stored_schema(self.schema, encoded)
@@ -166,8 +170,9 @@ class GroupSource:
             open_base(self.storage, file) as stored,
             open_parquet(stored, where, read_dictionary=[COMMIT_TIME, *encoded]) as parquet,
         ):
+            most_bytes = max(most_bytes, 1)
             yield from read_copied_batches(
-                parquet, where, shape, threads=threads, rows=rows, most_bytes=max(most_bytes, 1)
+                parquet, where, shape, threads=threads, rows=rows, most_bytes=most_bytes, row_groups=row_groups
             )
 
     def _batches(
@@ -266,17 +271,25 @@ class FileMaker:
 
     def write(self, at: int, tables: Iterable[pa.Table]) -> WrittenFile:
         """Write one base file; ``at`` is its number within the group. Each table becomes one row group or several."""
+
+        def fill(writer: BaseFileWriter) -> None:
+            for table in tables:
+                writer.write(table)
+            writer.close()
+
+        return self.write_with(at, partial(BaseFileWriter, known=None, encoded=self.encoded), fill)
+
+    def write_with(self, at: int, make: Callable[..., BaseFileWriter], fill: Callable[[Any], None]) -> WrittenFile:
+        """Write one base file: ``make`` returns its writer, and ``fill`` gives it rows and closes it."""
         settings = self.settings
         file_id = derive_file_id(f"{settings.write_id}/{self.number}", 0, at)
         name = BaseFileName(file_id, settings.write_token, settings.instant_time)
         path = f"{settings.folder}/{name}"
         with (
             self.storage.open_output(path) as sink,
-            BaseFileWriter(sink, self.partition_path, name, settings.files, None, self.encoded) as writer,
+            make(sink, self.partition_path, name, settings.files) as writer,
         ):
-            for table in tables:
-                writer.write(table)
-            writer.close()
+            fill(writer)
         stat = WriteStat(
             file_id,
             join_path(self.partition_path, str(name)),
@@ -286,7 +299,7 @@ class FileMaker:
             num_inserts=writer.rows,
             size_bytes=writer.size_bytes,
         )
-        return WrittenFile(path, stat, writer.facts)
+        return WrittenFile(path, stat, writer.facts, copied_rows=writer.copied_rows, copied_bytes=writer.copied_bytes)
 
     def stream(self, tables: Iterator[pa.Table], rows: int, per_file: int) -> Iterator[WrittenFile]:
         """Write base files with nearly equal numbers of rows, at most ``per_file`` each.
@@ -296,12 +309,12 @@ class FileMaker:
         Args:
             rows: number of rows in all tables together.
         """
-        row_groups = _RowGroups(tables, self.settings.files.row_group_bytes)
+        row_groups = RowGroupCutter(tables, self.settings.files.row_group_bytes)
         for at, count in enumerate(split_evenly(rows, per_file) if rows else ()):
             yield self.write(at, row_groups.take(count))
 
 
-class _RowGroups:
+class RowGroupCutter:
     """Cuts a stream of tables into tables of the size of a row group."""
 
     def __init__(self, tables: Iterator[pa.Table], most_bytes: int) -> None:
@@ -431,22 +444,6 @@ def rows_per_file(rows: pa.Table, order: Ints, stored_bytes: int, settings: Rewr
     if stored_bytes <= _SURELY_ONE * target:
         return _ALL
     return max(1, int(target / measure_row_bytes(rows, order, settings.files)))
-
-
-def rewrite_stream(
-    storage: Storage, settings: RewriteSettings, number: str, source: GroupSource
-) -> Iterator[WrittenFile]:
-    """Write new files with the rows in their stored order. Memory: a row group."""
-    tables = (pa.Table.from_batches([batch]) for one in source.slices for batch in source.batches(one, threads=False))
-    first = next(tables)
-    per_file = rows_per_file(first, np.arange(first.num_rows), source.stored_bytes, settings)
-    maker = FileMaker(storage, settings, source.partition_path, number, source.encoded)
-
-    def all_tables() -> Iterator[pa.Table]:
-        yield first
-        yield from tables
-
-    yield from maker.stream(all_tables(), source.rows, per_file)
 
 
 #: Name of the column in spill files that contains each row's position on the linear, Z-order or Hilbert curve.

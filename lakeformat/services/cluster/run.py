@@ -62,7 +62,7 @@ from lakeformat.transaction.hooks import Hooks
 from lakeformat.transaction.publish import Outcome
 from lakeformat.transaction.result import WriteResult
 from lakeformat.transaction.rollback import roll_back
-from lakeformat.transaction.written_file import WrittenFile, stage_folder
+from lakeformat.transaction.written_file import WrittenFile, count_copies, stage_folder
 from lakeformat.write.plan.job import rewrite_job
 from lakeformat.write.session import WriteSession
 
@@ -392,10 +392,12 @@ class ClusterSession:
             self._files(schema, ordering, target_bytes),
             ordering,
             options[SORT_BUFFER],
+            copies_groups=options.write.copy_row_groups,
         )
         with session.transaction.report.step("rewrite") as counted:
             written = self._rewriter(self.context, load_groups(plan, snapshot), settings)
-            counted.update(order=ordering.strategy.value if ordering.columns else "none", files=len(written))
+            order = ordering.strategy.value if ordering.columns else "none"
+            counted.update(order=order, files=len(written), **count_copies(written))
         with session.transaction.hold_lock():
             self.service.check_claim(commit)
             with session.transaction.report.step("place") as counted:

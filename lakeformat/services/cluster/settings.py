@@ -125,6 +125,7 @@ class RewriteSettings:
         folder: staging folder of the new files, until they are published.
         write_id: the new file ids are derived from it, so that a repeated task produces the same ids.
         buffer_bytes: memory for rows in bytes, sorted and unsorted copies together.
+        copies_groups: whether row groups are copied byte for byte if rows keep their order.
     """
 
     instant_time: str
@@ -134,6 +135,7 @@ class RewriteSettings:
     ordering: Ordering
     buffer_bytes: int
     write_token: str = "0-0-0"
+    copies_groups: bool = False
 
 
 def ordering_of_options(

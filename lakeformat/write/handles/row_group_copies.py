@@ -38,11 +38,14 @@ from lakeformat.model.files import BaseFileName
 from lakeformat.model.record import RECORD_KEY
 
 __all__ = [
+    "LEAST_SHARE",
     "RowGroupCopies",
     "Treatment",
     "choose_copies",
+    "find_groups",
     "find_groups_of_rows",
     "find_touched_groups",
+    "flag_sizes",
     "is_worthwhile",
     "open_writer",
     "plan_copies",
@@ -50,8 +53,8 @@ __all__ = [
 
 #: A row group with this many bytes, decompressed, is not small, even if it has few rows.
 _ENOUGH_BYTES: Final = 8 << 20
-#: Row groups are copied only if they have at least this share of the file's bytes.
-_LEAST_SHARE: Final = 1 / 16
+#: Row groups are copied only if they have at least this share of all bytes.
+LEAST_SHARE: Final = 1 / 16
 #: Number of keys that are compared with a row group's range before all others.
 _FIRST_KEYS: Final = 1024
 #: Writers whose footers and statistics mean the same as those of the Parquet writer here.
@@ -128,25 +131,46 @@ def plan_copies(
         examines: whether row groups that are touched are looked at before they are encoded.
     """
     count = metadata.num_row_groups
-    rows = min(settings.row_group_rows, ROW_GROUP_ROWS)
-    groups = [metadata.row_group(at) for at in range(count)]
-    oversized = [group.num_rows > rows or group.total_byte_size > settings.row_group_bytes for group in groups]
-    small = [group.num_rows < rows // 2 and group.total_byte_size < _ENOUGH_BYTES for group in groups]
+    oversized, small = flag_sizes(metadata, settings)
     rewritten = [one or other for one, other in zip(touched, oversized, strict=True)]
     copied = np.flatnonzero(choose_copies(rewritten, small, appends=appends)).tolist()
     examined = [at for at in range(count) if examines and touched[at] and not oversized[at] and not small[at]]
     sizes = [group_bytes(metadata, at) for at in range(count)]
     wanted = [*copied, *examined]
-    if not wanted or sum(sizes[at] for at in wanted) < _LEAST_SHARE * sum(sizes):
+    if not wanted or sum(sizes[at] for at in wanted) < LEAST_SHARE * sum(sizes):
         return RowGroupCopies(count, reason="no large part of the file is in row groups that may be copied")
-    source = open_source()
     try:
-        footer = read_footer(source)
-        _check_file(footer, metadata, wanted, settings)
-        stored = find_stored_groups(source, footer, wanted)
+        stored = find_groups(open_source, metadata, wanted, settings)
     except SpliceError as error:
         return RowGroupCopies(count, reason=str(error))
     return RowGroupCopies(count, stored, frozenset(copied), frozenset(examined))
+
+
+def flag_sizes(metadata: pq.FileMetaData, settings: FileSettings) -> tuple[list[bool], list[bool]]:
+    """Tell for each row group whether it is larger than a new one may be, and whether it is small."""
+    rows = min(settings.row_group_rows, ROW_GROUP_ROWS)
+    groups = [metadata.row_group(at) for at in range(metadata.num_row_groups)]
+    oversized = [group.num_rows > rows or group.total_byte_size > settings.row_group_bytes for group in groups]
+    small = [group.num_rows < rows // 2 and group.total_byte_size < _ENOUGH_BYTES for group in groups]
+    return oversized, small
+
+
+def find_groups(
+    open_source: Callable[[], Any], metadata: pq.FileMetaData, wanted: Sequence[int], settings: FileSettings
+) -> Mapping[int, StoredGroup]:
+    """Prepare the copies of row groups of a base file.
+
+    Args:
+        open_source: opens the base file, which stays open until the row groups are copied.
+        wanted: the numbers of the row groups.
+
+    Raises:
+        SpliceError: copies would not be like row groups that the write makes.
+    """
+    source = open_source()
+    footer = read_footer(source)
+    _check_file(footer, metadata, wanted, settings)
+    return find_stored_groups(source, footer, wanted)
 
 
 def is_worthwhile(group: StoredGroup, changed: Collection[str]) -> bool:
@@ -156,7 +180,7 @@ def is_worthwhile(group: StoredGroup, changed: Collection[str]) -> bool:
         changed: names of the columns whose values change.
     """
     same = sum(chunk.plain_bytes for chunk in group.chunks if chunk.path.partition(".")[0] not in changed)
-    return same >= _LEAST_SHARE * sum(chunk.plain_bytes for chunk in group.chunks)
+    return same >= LEAST_SHARE * sum(chunk.plain_bytes for chunk in group.chunks)
 
 
 def find_touched_groups(metadata: pq.FileMetaData, keys: pa.ChunkedArray) -> list[bool]:
