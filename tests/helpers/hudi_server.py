@@ -22,6 +22,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import pyspark
 from pyspark.sql import DataFrame, SparkSession
 
 Request = dict[str, Any]
@@ -29,8 +30,12 @@ Request = dict[str, Any]
 
 def start_session(bundle: str, folder: str, more: dict[str, str]) -> SparkSession:
     """Start a session with two cores and time zone UTC that writes nothing outside ``folder``."""
+    # Spark's own jars come first, as they do before jars of `spark.jars`. With these, threads without Spark's class
+    # loader do not find Hudi's classes. Avro remembers that: then no thread can read delete blocks (apache/hudi#13410).
+    class_path = os.pathsep.join((os.path.join(os.path.dirname(pyspark.__file__), "jars", "*"), bundle))
+    jars = more.pop("spark.jars", "")
     settings = {
-        "spark.jars": ",".join(filter(None, (bundle, more.pop("spark.jars", "")))),
+        **({"spark.jars": f"{bundle},{jars}"} if jars else {"spark.driver.extraClassPath": class_path}),
         "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
         "spark.kryo.registrator": "org.apache.spark.HoodieSparkKryoRegistrar",
         "spark.sql.extensions": "org.apache.spark.sql.hudi.HoodieSparkSessionExtension",
