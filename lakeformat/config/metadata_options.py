@@ -1,4 +1,4 @@
-"""The options of Hudi's metadata table: which partitions of it a write makes, and of how many file groups."""
+"""The options of Hudi's metadata table: which partitions a write makes, their file groups, and its compaction."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from lakeformat.config.option import Effect, Option, parse_flag, parse_growth, p
 from lakeformat.config.read_options import METADATA_TABLE
 from lakeformat.config.write_options import INDEX_COLUMNS, INDEX_COLUMNS_LIMIT
 
-__all__ = ["METADATA_OPTIONS", "MetadataOptions"]
+__all__ = ["COMPACT_COMMITS", "METADATA_OPTIONS", "MetadataOptions"]
+
+#: Default number of commits after which the metadata table is compacted.
+COMPACT_COMMITS: Final = 10
 
 _M: Final = "hoodie.metadata."
 _STATISTICS: Final = _M + "index.column.stats.enable"
@@ -24,6 +27,7 @@ _LEAST_KEY_GROUPS: Final = _M + "global.record.level.index.min.filegroup.count"
 _MOST_KEY_GROUPS: Final = _M + "global.record.level.index.max.filegroup.count"
 _GROWTH: Final = _M + "record.index.growth.factor"
 _GROUP_BYTES: Final = _M + "record.index.max.filegroup.size"
+_COMPACT_COMMITS: Final = _M + "compact.max.delta.commits"
 
 
 def _flag(key: str, doc: str, *aliases: str) -> Option:
@@ -60,6 +64,11 @@ METADATA_OPTIONS: Final[tuple[Option, ...]] = (
         2.0,
     ),
     _count(_GROUP_BYTES, "Bytes of a file group by which the file groups of a new record_index are counted.", 1 << 30),
+    _count(
+        _COMPACT_COMMITS,
+        "Commits of the metadata table after which the next write compacts it.",
+        COMPACT_COMMITS,
+    ),
 )
 
 
@@ -74,6 +83,7 @@ class MetadataOptions:
         least_key_groups, most_key_groups: Bounds of the number of file groups of a new record index.
         growth: How many times the present keys a new record index has room for.
         group_bytes: Bytes of a file group of a new record index.
+        compact_commits: Number of deltacommits since the last compaction after which the next write compacts.
     """
 
     names: tuple[str, ...]
@@ -86,6 +96,7 @@ class MetadataOptions:
     most_key_groups: int
     growth: float
     group_bytes: int
+    compact_commits: int
 
     @classmethod
     def of(cls, value: Callable[[str], Any], is_set: Callable[[str], bool]) -> MetadataOptions:
@@ -114,4 +125,5 @@ class MetadataOptions:
             most_key_groups=value(_MOST_KEY_GROUPS),
             growth=value(_GROWTH),
             group_bytes=value(_GROUP_BYTES),
+            compact_commits=value(_COMPACT_COMMITS),
         )

@@ -77,9 +77,14 @@ class CommitListener:
 
 @dataclass(frozen=True)
 class MetadataTableWriter(CommitListener):
-    """A listener that adds the commit to Hudi's metadata table, if the table has one."""
+    """A listener that adds the commit to Hudi's metadata table, if the table has one.
+
+    Attributes:
+        compact_commits: number of deltacommits after which the metadata table is compacted.
+    """
 
     context: TableContext
+    compact_commits: int
 
     def before_publish(self, commit: OpenCommit, metadata: CommitMetadata, outcome: Outcome) -> None:
         """Write the deltacommit of the commit."""
@@ -92,7 +97,8 @@ class MetadataTableWriter(CommitListener):
             metadata=metadata,
             outcome=outcome,
         )
-        add_changes(store, self.context.clock, commit.time, make_changes)
+        clock, most = self.context.clock, self.compact_commits
+        add_changes(store, clock, commit.time, make_changes, compact_commits=most)
 
 
 @dataclass(frozen=True)

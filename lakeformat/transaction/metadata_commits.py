@@ -14,11 +14,11 @@ from contextlib import suppress
 from typing import Final
 
 from lakeformat.codec import properties
+from lakeformat.config.metadata_options import COMPACT_COMMITS
 from lakeformat.errors import CorruptTableError, UnsupportedTableError, WriteConflictError
 from lakeformat.metadata_table.compaction import (
     compact,
     find_planned,
-    is_compaction_due,
     last_compaction,
     remove_old_slices,
 )
@@ -47,8 +47,6 @@ __all__ = [
 _LOG: Final = logging.getLogger("lakeformat.write")
 #: Errors of a metadata table that cannot be used: the next commit drops it.
 _DAMAGE: Final = (CorruptTableError, UnsupportedTableError)
-#: Most log files of a file group before a compaction (Hudi: ``hoodie.metadata.compact.max.delta.commits``).
-_MOST_LOGS: Final = 10
 _COST: Final = "Hudi reads without them until a Hudi writer whose options ask for them builds them again from all files"
 
 
@@ -71,6 +69,8 @@ def add_changes(
     clock: Clock,
     instant_time: str,
     make_changes: Callable[[MetadataTable], tuple[MetadataChanges, Collection[str]]],
+    *,
+    compact_commits: int = COMPACT_COMMITS,
 ) -> None:
     """Write what a pending action changes into the metadata table, if there is one.
 
@@ -79,6 +79,7 @@ def add_changes(
 
     Args:
         make_changes: called with the metadata table. It returns the changes, and the partitions that cannot follow.
+        compact_commits: number of deltacommits since the last compaction from which on the table is compacted first.
     """
     config = _config(store)
     if not config.has_metadata_table:
@@ -90,7 +91,7 @@ def add_changes(
         table = _open_whole(store, config, timeline)
         changes, lost = make_changes(table)
         table = _without_lost(store, clock, table, lost)
-        if is_compaction_due(table, _MOST_LOGS):
+        if table.instants.count_since_compaction() >= compact_commits:
             table = _compact(table, store.known_config, timeline, instant_time)
         _write(table, instant_time, changes, clock)
     except _DAMAGE as error:

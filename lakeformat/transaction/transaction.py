@@ -103,7 +103,7 @@ class Transaction:
         self.storage, self.store = context.storage, context.store
         self.report = Report(context.clock, settings.operation.value)
         self.listeners: tuple[CommitListener, ...] = (
-            MetadataTableWriter(context),
+            MetadataTableWriter(context, settings.metadata.compact_commits),
             *([FileIndexUpdater(context, settings.index)] if settings.keeps_index else []),
             Callbacks(hooks.callbacks),
         )

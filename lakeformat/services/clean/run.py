@@ -515,7 +515,8 @@ class CleanSession:
             extra=work.plan.extra,
         )
         make_changes = partial(changes_of_deletion, deleted=names_of, removed=sorted(gone))
-        add_changes(self.store, self.context.clock, work.instant.time, make_changes)
+        most, clock = self.options.metadata.compact_commits, self.context.clock
+        add_changes(self.store, clock, work.instant.time, make_changes, compact_commits=most)
         self._decide_completion(work.instant, metadata)
         claims.release(self.storage, work.instant.time)
 
