@@ -27,6 +27,7 @@ from lakeformat.metadata_table.metadata_table import MetadataTable
 from lakeformat.metadata_table.names import FOLDER, MetadataPartition, base_name, file_id, group_number
 from lakeformat.metadata_table.record_schema import without_meta_columns
 from lakeformat.model.commit import CommitMetadata, WriteStat
+from lakeformat.model.files import LogFile
 from lakeformat.model.instant import Action, Instant, State, instant_time_before, next_instant_time
 from lakeformat.model.service_plans import CompactionOperation, CompactionPlan
 from lakeformat.timeline.store import put_once
@@ -86,7 +87,7 @@ def compact(table: MetadataTable, timeline: Timeline, instant_time: str) -> bool
         if chosen is None:
             return False
         plan = encode_compaction_plan(
-            CompactionPlan(tuple(_list_operations(table))), missing_partitions=layout.has_completion_times
+            CompactionPlan(tuple(_list_operations(table, chosen))), missing_partitions=layout.has_completion_times
         )
         planned = Instant(chosen, Action.COMPACTION, State.REQUESTED)
         storage.create(table.path(planned), plan)
@@ -129,7 +130,17 @@ def _choose_time(table: MetadataTable, timeline: Timeline, instant_time: str) ->
     return before if before > last and before not in instants.times else None
 
 
-def _list_operations(table: MetadataTable) -> Iterator[CompactionOperation]:
+def _list_operations(table: MetadataTable, instant_time: str) -> Iterator[CompactionOperation]:
+    """Yield the file groups to merge, with the log files that their new base files hide.
+
+    In layout 2 a log file belongs to the newest base file that is older than the end of its deltacommit. So what was
+    completed after the time of the compaction stays, else readers would merge it with a base file that has it already.
+    """
+    ends = table.instants.completions if table.instants.has_completion_times else {}
+
+    def is_hidden(log: LogFile) -> bool:
+        return ends.get(log.name.instant_time, "") < instant_time
+
     for partition in MetadataPartition:
         for piece in table.list_slices(partition) if table.has(partition) else ():
             yield CompactionOperation(
@@ -137,7 +148,7 @@ def _list_operations(table: MetadataTable) -> Iterator[CompactionOperation]:
                 file_id(partition, piece.number),
                 piece.instant_time,
                 (piece.base or "").rpartition("/")[2],
-                tuple(log.path.rpartition("/")[2] for log in piece.logs),
+                tuple(log.path.rpartition("/")[2] for log in piece.logs if is_hidden(log)),
             )
 
 

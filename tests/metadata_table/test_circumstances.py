@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import lakeformat
+from lakeformat.metadata_table.compaction import last_compaction
 from tests.helpers.fixture_tables import unpack
 from tests.helpers.hudi_view import find_disagreements, open_hudi_view
 from tests.helpers.new_metadata_table import make_metadata_table
@@ -33,6 +34,26 @@ def test_two_writers_at_once(name: str, tmp_path: Path) -> None:
         assert list(pool.map(write, ("a", "b"))) == [None, None]
     assert len(rows_of(lakeformat.open(path))) == len(before) + 24
     assert_kept(path)
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_compaction_leaves_out_what_was_completed_after_the_write_began(name: str, tmp_path: Path) -> None:
+    """A compaction has a time before the write that carries it out. A later log block is read after its base file."""
+    path = unpack(f"hudi_metadata/{name}", tmp_path)
+    table = lakeformat.open(path, **{"hoodie.metadata.compact.max.delta.commits": 1})
+    rows = table.to_arrow(where="region = 'eu'").slice(0, 3)
+
+    def add_rows_first(batch: pa.RecordBatch) -> pa.Array:
+        if not lakeformat.open(path).count(where="id = 'other0'"):
+            lakeformat.open(path).insert(new_rows(rows, "other"))
+        return batch["qty"]
+
+    before = last_compaction(open_table(path))  # type: ignore[arg-type]
+    table.update({"qty": add_rows_first}, where="region = 'us'")
+    assert lakeformat.open(path).count(where="id = 'other0'") == 1
+    assert_kept(path)
+    is_late = open_table(path).instants.has_completion_times  # type: ignore[union-attr]
+    assert last_compaction(open_table(path)) > before or not is_late  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("zone", ["Asia/Tokyo", "America/New_York"])
