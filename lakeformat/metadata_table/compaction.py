@@ -37,6 +37,7 @@ __all__ = [
     "compact",
     "encode_base_file",
     "find_planned",
+    "is_compaction_due",
     "last_compaction",
     "may_have_merged",
     "remove_old_slices",
@@ -49,6 +50,11 @@ _SUFFIX: Final = "001"
 #: Slices of a file group that stay (Hudi: ``hoodie.metadata.clean…``, two versions).
 _KEPT_SLICES: Final = 2
 _REQUESTED: Final = ".compaction.requested"
+
+
+def is_compaction_due(table: MetadataTable, most_logs: int) -> bool:
+    """Tell whether a file group of `MetadataPartition.FILES` has too many log files. Each deltacommit adds one."""
+    return any(len(piece.logs) > most_logs for piece in table.list_slices(MetadataPartition.FILES))
 
 
 def last_compaction(table: MetadataTable) -> str:

@@ -110,15 +110,6 @@ class MetadataInstants:
             {time: min((each for each in applied if each > time), default="") for time in restores},
         )
 
-    def count_since_compaction(self) -> int:
-        """Count the deltacommits that were completed after the newest compaction.
-
-        Hudi: ``CompactionUtils.getDeltaCommitsSinceLatestCompaction``.
-        """
-        ends = (self.completions[time] for time in self.applied | self.filled)
-        compacted = self.completions.get(self.compacted, "")
-        return sum(end > compacted for end in ends)
-
     def find_lacking(self, table: Timeline) -> str | None:
         """Return the time of a commit or clean of the table that this timeline lacks; None if there is none.
 

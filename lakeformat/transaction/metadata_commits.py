@@ -19,6 +19,7 @@ from lakeformat.errors import CorruptTableError, UnsupportedTableError, WriteCon
 from lakeformat.metadata_table.compaction import (
     compact,
     find_planned,
+    is_compaction_due,
     last_compaction,
     remove_old_slices,
 )
@@ -79,7 +80,7 @@ def add_changes(
 
     Args:
         make_changes: called with the metadata table. It returns the changes, and the partitions that cannot follow.
-        compact_commits: number of deltacommits since the last compaction from which on the table is compacted first.
+        compact_commits: number of log files of a file group from which on more of them are compacted first.
     """
     config = _config(store)
     if not config.has_metadata_table:
@@ -91,7 +92,7 @@ def add_changes(
         table = _open_whole(store, config, timeline)
         changes, lost = make_changes(table)
         table = _without_lost(store, clock, table, lost)
-        if table.instants.count_since_compaction() >= compact_commits:
+        if is_compaction_due(table, compact_commits):
             table = _compact(table, store.known_config, timeline, instant_time)
         _write(table, instant_time, changes, clock)
     except _DAMAGE as error:

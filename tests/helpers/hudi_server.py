@@ -30,12 +30,17 @@ Request = dict[str, Any]
 
 def start_session(bundle: str, folder: str, more: dict[str, str]) -> SparkSession:
     """Start a session with two cores and time zone UTC that writes nothing outside ``folder``."""
-    # Spark's own jars come first, as they do before jars of `spark.jars`. With these, threads without Spark's class
-    # loader do not find Hudi's classes. Avro remembers that: then no thread can read delete blocks (apache/hudi#13410).
+    # In threads without Spark's class loader 0.15.0 does not find its own classes among `spark.jars`. Avro remembers
+    # that: then no thread can read delete blocks (apache/hudi#13410). So it is on the class path, after Spark's jars.
     class_path = os.pathsep.join((os.path.join(os.path.dirname(pyspark.__file__), "jars", "*"), bundle))
     jars = more.pop("spark.jars", "")
+    is_old = "0.15.0" in bundle and not jars
     settings = {
-        **({"spark.jars": f"{bundle},{jars}"} if jars else {"spark.driver.extraClassPath": class_path}),
+        **(
+            {"spark.driver.extraClassPath": class_path}
+            if is_old
+            else {"spark.jars": ",".join(filter(None, (bundle, jars)))}
+        ),
         "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
         "spark.kryo.registrator": "org.apache.spark.HoodieSparkKryoRegistrar",
         "spark.sql.extensions": "org.apache.spark.sql.hudi.HoodieSparkSessionExtension",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -12,7 +12,7 @@ from hypothesis import assume
 from hypothesis import strategies as st
 
 from lakeformat.files.splice.spliced_file import SplicedFile
-from lakeformat.files.splice.stored_groups import StoredChunk, find_stored_groups, read_footer
+from lakeformat.files.splice.stored_groups import find_stored_groups, read_footer
 
 __all__ = ["splice", "spliced_and_rewritten", "tables", "writer_options"]
 
@@ -87,19 +87,11 @@ def writer_options(draw: st.DrawFn, codecs: Sequence[str] = _CODECS) -> dict[str
     }
 
 
-def splice(
-    data: bytes,
-    copied: Iterable[int],
-    new: pa.Table,
-    order: Sequence[int],
-    changed: Callable[[int], pa.Table | None] = lambda _: None,
-    **options: Any,
-) -> bytes:
+def splice(data: bytes, copied: Iterable[int], new: pa.Table, order: Sequence[int], **options: Any) -> bytes:
     """Return a file with copied row groups of a file, and with new row groups.
 
     Args:
         order: the numbers of the copied row groups in their order; -1 is a new row group of all of ``new``.
-        changed: returns, for the number of a row group, columns that replace those of the same names.
     """
     source, sink = pa.BufferReader(data), pa.BufferOutputStream()
     groups = find_stored_groups(source, read_footer(source), copied)
@@ -111,38 +103,17 @@ def splice(
             writer.write_table(new)
             file.note_written_group()
         else:
-            chunks = encode_chunks(changed(at), **{**options, "write_page_index": index})
-            file.copy(groups[at], chunks, keeps_order=not chunks)
+            file.copy(groups[at], {})
     metadata = file.finish(writer.close)
     spliced: bytes = sink.getvalue().to_pybytes()
     assert metadata.equals(pq.read_metadata(pa.BufferReader(spliced)))
     return spliced
 
 
-def encode_chunks(columns: pa.Table | None, **options: Any) -> dict[str, StoredChunk]:
-    """Encode columns as a file of one row group, and return its column chunks by their paths."""
-    if columns is None:
-        return {}
-    sink = pa.BufferOutputStream()
-    pq.write_table(columns, sink, **options)
-    source = pa.BufferReader(sink.getvalue())
-    return {chunk.path: chunk for chunk in find_stored_groups(source, read_footer(source), [0])[0].chunks}
-
-
-def reverse_columns(rows: pa.Table, names: Collection[str]) -> pa.Table:
-    """Return the rows with the values of some columns in reverse order."""
-    for at, field in enumerate(rows.schema):
-        if field.name in names:
-            rows = rows.set_column(at, field, rows.column(at).take(pa.array(range(len(rows) - 1, -1, -1))))
-    return rows
-
-
 def spliced_and_rewritten(
     data: st.DataObject, table: pa.Table, stored: dict[str, Any], fresh: dict[str, Any]
 ) -> tuple[bytes, bytes]:
     """Return a file of copied and new row groups in any order, and a file that pyarrow writes with the same rows.
-
-    In copied row groups the values of some columns are replaced.
 
     Args:
         stored: options of the file from which row groups are copied.
@@ -155,23 +126,11 @@ def spliced_and_rewritten(
     _assume_readable(file)
     order = data.draw(st.lists(st.integers(-1, source.metadata.num_row_groups - 1), min_size=1, max_size=6))
     new = table.slice(0, 5)
-    replaced = data.draw(st.sets(st.sampled_from(table.schema.names)), "replaced columns")
-
-    def read_group(at: int) -> pa.Table:
-        return reverse_columns(source.read_row_group(at).cast(table.schema), replaced)
-
-    spliced = splice(
-        file,
-        {*order} - {-1},
-        new,
-        order,
-        lambda at: read_group(at).select(sorted(replaced)) if replaced else None,
-        **fresh,
-    )
+    spliced = splice(file, {*order} - {-1}, new, order, **fresh)
     sink = pa.BufferOutputStream()
     with pq.ParquetWriter(sink, table.schema, **fresh) as writer:
         for at in order:
-            writer.write_table(new if at < 0 else read_group(at))
+            writer.write_table(new if at < 0 else source.read_row_group(at).cast(table.schema))
     rewritten = sink.getvalue().to_pybytes()
     _assume_readable(rewritten)
     return spliced, rewritten
@@ -181,5 +140,5 @@ def _assume_readable(file: bytes) -> None:
     """Leave out files that pyarrow writes and cannot read: empty lists that may not be null, in pages of version 2."""
     try:
         pq.read_table(pa.BufferReader(file))
-    except pa.ArrowInvalid:
+    except (pa.ArrowInvalid, OSError):
         assume(False)

@@ -10,6 +10,7 @@ Memory: the copied part that is read at a time, and the page indexes of the copi
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import pyarrow as pa
@@ -105,7 +106,8 @@ class SplicedFile:
         starts = self._copy_pages(chunks)
         blooms = [self._append(chunk.bloom) if chunk.bloom is not None else None for chunk in chunks]
         trees = [_move_chunk(*each) for each in zip(chunks, starts, blooms, strict=True)]
-        self._copied += zip(trees, chunks, strict=True)
+        without_source = [replace(chunk, source=None) for chunk in chunks]  # It may be a file in memory.
+        self._copied += zip(trees, without_source, strict=True)
         stored = sum(chunk.size for chunk in chunks)
         plain = sum(read_field(chunk.meta, ids.PLAIN_BYTES, I64) for chunk in chunks)
         order = () if keeps_order else (ids.SORTING_COLUMNS,)
@@ -147,7 +149,10 @@ class SplicedFile:
         return starts
 
     def finish(self, close_writer: Callable[[], None]) -> pq.FileMetaData:
-        """Close the Parquet writer and write the footer of all row groups. Return the footer."""
+        """Close the Parquet writer and write the footer of all row groups. Return the footer.
+
+        Memory: two copies of the footer, which holds the filter of all keys.
+        """
         position = int(self.stream.tell())
         self._sink.hold()
         close_writer()
@@ -155,13 +160,18 @@ class SplicedFile:
         length = int.from_bytes(tail[-8:-4], "little")
         indexes = tail[: -8 - length]
         self._sink.write(indexes)
-        tree = parse_footer(tail[-8 - length : -8])
+        footer = tail[-8 - length : -8]
+        del tail
+        tree = parse_footer(footer)
+        del footer
         if self._keeps_page_index:
             self._write_page_indexes(position + len(indexes))
         data = encode_struct(self._join_groups(tree))
-        ending = data + len(data).to_bytes(4, "little") + MAGIC
-        self._sink.write(ending)
-        return pq.read_metadata(pa.BufferReader(MAGIC + ending))
+        del tree
+        whole = b"".join((MAGIC, data, len(data).to_bytes(4, "little"), MAGIC))
+        del data
+        self._sink.write(memoryview(whole)[len(MAGIC) :])
+        return pq.read_metadata(pa.BufferReader(whole))
 
     def _write_page_indexes(self, position: int) -> None:
         """Write the page indexes of the copied row groups, and set their positions."""

@@ -75,7 +75,7 @@ class _Bytes:
 
     def __init__(self, data: bytes = b"") -> None:
         self.data, self.at = data, 0
-        self.written = bytearray()
+        self.written: list[bytes] = []
 
     def readAll(self, size: int) -> bytes:  # noqa: N802  The name is Thrift's.
         start, self.at = self.at, self.at + size
@@ -84,7 +84,7 @@ class _Bytes:
         return self.data[start : self.at]
 
     def write(self, data: bytes) -> None:
-        self.written += data
+        self.written.append(bytes(data))
 
 
 def parse_struct(data: bytes) -> tuple[Struct, int]:
@@ -153,7 +153,7 @@ def encode_struct(tree: Struct) -> bytes:
     protocol = _protocol()(sink)
     writers = {kind: getattr(protocol, f"write{name}") for kind, name in _PRIMITIVES.items()}
     _write_struct(protocol, writers, tree)
-    return bytes(sink.written)
+    return b"".join(sink.written)
 
 
 def _write_struct(protocol: Any, writers: Mapping[int, Callable[[Any], None]], tree: Struct) -> None:
