@@ -7,19 +7,17 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import json
 import os
 import platform
 import shutil
 import time
-import traceback
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from benchmarks.engine import Answer, Engine, StepResult, StepUnavailableError
 from benchmarks.engines import ENGINES
+from benchmarks.events import Report, run_reporting
 from benchmarks.process_tree import bytes_read, cpu_seconds, peak_bytes, reset_peak
 from benchmarks.steps import STEP_BY_NAME, Kind, Step
 from benchmarks.workload import Dataset, Variant
@@ -60,7 +58,7 @@ def _loaded(table: Path, run: int) -> Path:
     return table if run == 0 else table.with_name(f"{table.name}-{run}")
 
 
-def run_steps(engine: Engine, steps: list[Step], dataset: Dataset, table: Path, report: Callable[..., None]) -> None:
+def run_steps(engine: Engine, steps: list[Step], dataset: Dataset, table: Path, report: Report) -> None:
     """Run and time every step. Report the content once, after the last write."""
     last_write = max((i for i, step in enumerate(steps) if step.writes), default=-1)
     for position, step in enumerate(steps):
@@ -109,25 +107,18 @@ def main() -> int:
     parser.add_argument("--steps", required=True)
     arguments = parser.parse_args()
     dataset = Dataset(arguments.data, Variant(arguments.rows, arguments.keys))
-    with arguments.events.open("a", buffering=1) as events:
 
-        def report(event: str, **facts: Any) -> None:
-            events.write(json.dumps({"event": event, **facts}) + "\n")
+    def run(report: Report) -> None:
+        started = time.perf_counter()
+        module = importlib.import_module(f"benchmarks.engines.{ENGINES[arguments.engine].module}")
+        engine: Engine = module.open_engine(dataset, arguments.table)
+        report("opened", seconds=time.perf_counter() - started)
+        steps = [STEP_BY_NAME[name] for name in arguments.steps.split(",")]
+        run_steps(engine, steps, dataset, arguments.table, report)
+        report("versions", python=platform.python_version(), **engine.versions())
+        engine.close()
 
-        try:
-            started = time.perf_counter()
-            module = importlib.import_module(f"benchmarks.engines.{ENGINES[arguments.engine].module}")
-            engine: Engine = module.open_engine(dataset, arguments.table)
-            report("opened", seconds=time.perf_counter() - started)
-            steps = [STEP_BY_NAME[name] for name in arguments.steps.split(",")]
-            run_steps(engine, steps, dataset, arguments.table, report)
-            report("versions", python=platform.python_version(), **engine.versions())
-            engine.close()
-        except Exception as failure:
-            traceback.print_exc()
-            report("failed", reason=f"{type(failure).__name__}: {failure}"[:2_000])
-            return 1
-    return 0
+    return run_reporting(arguments.events, run)
 
 
 if __name__ == "__main__":

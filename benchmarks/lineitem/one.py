@@ -7,16 +7,13 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import json
 import os
 import platform
 import time
-import traceback
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from benchmarks.engine import StepUnavailableError
+from benchmarks.events import Report, run_reporting
 from benchmarks.lineitem.data import Data
 from benchmarks.lineitem.steps import ENGINES, STEPS, WRITTEN, LineitemEngine, Step
 from benchmarks.process_tree import bytes_read, cpu_seconds, peak_bytes, reset_peak
@@ -35,7 +32,7 @@ def bytes_written(before: dict[Path, tuple[int, int]], after: dict[Path, tuple[i
     return sum(found[0] for path, found in after.items() if before.get(path) != found)
 
 
-def run_steps(engine: LineitemEngine, data: Data, table: Path, report: Callable[..., None]) -> None:
+def run_steps(engine: LineitemEngine, data: Data, table: Path, report: Report) -> None:
     """Run and time every step, and report the content after each."""
     for step in STEPS:
         before = files_of(table)
@@ -79,24 +76,17 @@ def main() -> int:
     parser.add_argument("--table", type=Path, required=True)
     parser.add_argument("--events", type=Path, required=True)
     arguments = parser.parse_args()
-    with arguments.events.open("a", buffering=1) as events:
 
-        def report(event: str, **facts: Any) -> None:
-            events.write(json.dumps({"event": event, **facts}) + "\n")
+    def run(report: Report) -> None:
+        started = time.perf_counter()
+        module = importlib.import_module(f"benchmarks.lineitem.engines.{ENGINES[arguments.engine].module}")
+        engine: LineitemEngine = module.open_engine(arguments.table)
+        report("opened", seconds=time.perf_counter() - started)
+        report("versions", python=platform.python_version(), **engine.versions())
+        run_steps(engine, Data(arguments.data), arguments.table, report)
+        engine.close()
 
-        try:
-            started = time.perf_counter()
-            module = importlib.import_module(f"benchmarks.lineitem.engines.{ENGINES[arguments.engine].module}")
-            engine: LineitemEngine = module.open_engine(arguments.table)
-            report("opened", seconds=time.perf_counter() - started)
-            report("versions", python=platform.python_version(), **engine.versions())
-            run_steps(engine, Data(arguments.data), arguments.table, report)
-            engine.close()
-        except Exception as failure:
-            traceback.print_exc()
-            report("failed", reason=f"{type(failure).__name__}: {failure}"[:2_000])
-            return 1
-    return 0
+    return run_reporting(arguments.events, run)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakeformat.arrow.same_values import identify_memory
+
 __all__ = [
     "combine_column",
     "combine_table",
@@ -243,8 +245,7 @@ def _memory_identity(values: pa.Array) -> Any:
     """Return a value that is equal for arrays that share memory, but always unique for nested and dictionary arrays."""
     if pa.types.is_nested(values.type) or pa.types.is_dictionary(values.type):
         return object()
-    addresses = [0 if buffer is None else buffer.address for buffer in values.buffers()]
-    return str(values.type), values.offset, len(values), *addresses
+    return identify_memory(values)
 
 
 def _width(values: pa.Array) -> int:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-__all__ = ["has_same_values", "is_same_memory"]
+__all__ = ["has_same_values", "identify_memory", "is_same_memory"]
 
 
 def has_same_values(one: pa.Array, other: pa.Array) -> bool:
@@ -34,11 +34,12 @@ def _holds_floats(kind: pa.DataType) -> bool:
 
 
 def is_same_memory(one: pa.Array, other: pa.Array) -> bool:
-    """Tell whether two arrays of one type are the same part of the same memory, so that no value can differ."""
-    return bool(_memory_of(one) == _memory_of(other))
+    """Tell whether two arrays are the same part of the same memory, so that no value can differ."""
+    return bool(identify_memory(one) == identify_memory(other))
 
 
-def _memory_of(values: pa.Array) -> Any:
-    places = [None if buffer is None else buffer.address for buffer in values.buffers()]
-    inner = _memory_of(values.dictionary) if pa.types.is_dictionary(values.type) else None
-    return values.offset, len(values), places, inner
+def identify_memory(values: pa.Array) -> Any:
+    """Return a value that is equal for arrays of one type that are the same part of the same memory."""
+    addresses = [0 if buffer is None else buffer.address for buffer in values.buffers()]
+    inner = identify_memory(values.dictionary) if pa.types.is_dictionary(values.type) else ()
+    return str(values.type), values.offset, len(values), *addresses, inner

@@ -64,11 +64,7 @@ METADATA_OPTIONS: Final[tuple[Option, ...]] = (
         2.0,
     ),
     _count(_GROUP_BYTES, "Bytes of a file group by which the file groups of a new record_index are counted.", 1 << 30),
-    _count(
-        _COMPACT_COMMITS,
-        "Commits of the metadata table after which it is compacted.",
-        COMPACT_COMMITS,
-    ),
+    _count(_COMPACT_COMMITS, "Commits of the metadata table after which it is compacted.", COMPACT_COMMITS),
 )
 
 
@@ -83,7 +79,7 @@ class MetadataOptions:
         least_key_groups, most_key_groups: Bounds of the number of file groups of a new record index.
         growth: How many times the present keys a new record index has room for.
         group_bytes: Bytes of a file group of a new record index.
-        compact_commits: Number of log files of a file group, one for each commit, that are not compacted yet.
+        compact_commits: A write compacts first if a file group has more log files. Each commit adds one.
     """
 
     names: tuple[str, ...]

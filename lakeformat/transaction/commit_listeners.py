@@ -80,7 +80,7 @@ class MetadataTableWriter(CommitListener):
     """A listener that adds the commit to Hudi's metadata table, if the table has one.
 
     Attributes:
-        compact_commits: number of deltacommits after which the metadata table is compacted.
+        compact_commits: number of log files of a file group that are not compacted; see `add_changes`.
     """
 
     context: TableContext

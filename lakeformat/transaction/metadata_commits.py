@@ -80,7 +80,7 @@ def add_changes(
 
     Args:
         make_changes: called with the metadata table. It returns the changes, and the partitions that cannot follow.
-        compact_commits: number of log files of a file group from which on more of them are compacted first.
+        compact_commits: the table is compacted first if a file group has more log files.
     """
     config = _config(store)
     if not config.has_metadata_table:

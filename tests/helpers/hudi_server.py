@@ -32,15 +32,13 @@ def start_session(bundle: str, folder: str, more: dict[str, str]) -> SparkSessio
     """Start a session with two cores and time zone UTC that writes nothing outside ``folder``."""
     # In threads without Spark's class loader 0.15.0 does not find its own classes among `spark.jars`. Avro remembers
     # that: then no thread can read delete blocks (apache/hudi#13410). So it is on the class path, after Spark's jars.
-    class_path = os.pathsep.join((os.path.join(os.path.dirname(pyspark.__file__), "jars", "*"), bundle))
-    jars = more.pop("spark.jars", "")
-    is_old = "0.15.0" in bundle and not jars
+    jars = ",".join(filter(None, (bundle, more.pop("spark.jars", ""))))
+    place = {"spark.jars": jars}
+    if "0.15.0" in bundle and jars == bundle:
+        of_spark = os.path.join(os.path.dirname(pyspark.__file__), "jars", "*")
+        place = {"spark.driver.extraClassPath": os.pathsep.join((of_spark, bundle))}
     settings = {
-        **(
-            {"spark.driver.extraClassPath": class_path}
-            if is_old
-            else {"spark.jars": ",".join(filter(None, (bundle, jars)))}
-        ),
+        **place,
         "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
         "spark.kryo.registrator": "org.apache.spark.HoodieSparkKryoRegistrar",
         "spark.sql.extensions": "org.apache.spark.sql.hudi.HoodieSparkSessionExtension",

@@ -26,7 +26,14 @@ from lakeformat.services.cluster.rewrite import FileMaker, GroupSource, RowGroup
 from lakeformat.services.cluster.settings import RewriteSettings
 from lakeformat.storage.port import Storage
 from lakeformat.transaction.written_file import WrittenFile
-from lakeformat.write.handles.row_group_copies import LEAST_SHARE, choose_copies, find_groups, flag_sizes
+from lakeformat.write.handles.row_group_copies import (
+    LEAST_SHARE,
+    choose_copies,
+    find_groups,
+    flag_sizes,
+    list_copy_steps,
+    take_copy_step,
+)
 from lakeformat.write.workload.buckets import split_evenly
 
 __all__ = ["join_files"]
@@ -246,11 +253,11 @@ class _Joiner:
         ):
             found, most = find_groups(lambda: copied, parquet.metadata, groups, settings), settings.row_group_bytes
             for at in groups:
-                for batch in row_batches(
+                batches = row_batches(
                     parquet, where, ROW_GROUP_ROWS, columns=columns, row_groups=[at], threads=False, most_bytes=most
-                ):
-                    writer.count_copied(pa.Table.from_batches([batch]), reads_keys=True)
-                writer.copy_group(parquet.metadata, at, found[at])
+                )
+                for step in list_copy_steps(at, batches):
+                    take_copy_step(writer, step, parquet.metadata, found, reads_keys=True)
 
     def _tables(self, piece: _Piece) -> Iterator[pa.Table]:
         """Yield the next rows of a run of row groups that are encoded."""

@@ -39,11 +39,14 @@ from lakeformat.model.files import BaseFileName, FileSlice, join_path
 from lakeformat.storage.port import Storage
 from lakeformat.transaction.written_file import WrittenFile
 from lakeformat.write.handles.row_group_copies import (
+    CopyStep,
     RowGroupCopies,
     find_groups_of_rows,
     find_touched_groups,
+    list_copy_steps,
     open_writer,
     plan_copies,
+    take_copy_step,
 )
 from lakeformat.write.rows.arrow_pool import reuse_memory
 
@@ -143,32 +146,16 @@ def _find_copies(
     """
     metadata, base = merged.footer, piece.base
     if metadata is None or base is None:
-        return RowGroupCopies(0, reason="the slice has no base file")
+        return RowGroupCopies(0)
     count = metadata.num_row_groups
-    if not settings.copies_groups:
-        return RowGroupCopies(count, reason="the option lakeformat.write.copy.row.groups is false")
-    if not merged.keeps_other_rows:
-        return RowGroupCopies(count, reason="the file stores other columns than the table has")
+    if not (settings.copies_groups and merged.keeps_other_rows):
+        return RowGroupCopies(count)
     if merged.row_numbers is not None:
         touched, appends = find_groups_of_rows(metadata, merged.row_numbers), False
     else:
         touched, appends = find_touched_groups(metadata, merged.log_keys), True
     reopen = partial(files.enter_context, open_base(storage, base))
     return plan_copies(reopen, metadata, touched, settings.files, appends=appends, examines=False)
-
-
-@dataclass(frozen=True, slots=True)
-class _Counted:
-    """Values of a row group that is copied next, of the columns that the writer must know."""
-
-    batch: pa.RecordBatch
-
-
-@dataclass(frozen=True, slots=True)
-class _Copied:
-    """A row group, by its number, that is copied."""
-
-    at: int
 
 
 def _write_base_rows(
@@ -181,15 +168,12 @@ def _write_base_rows(
         if isinstance(step, pa.RecordBatch):
             writer.write(pa.Table.from_batches([step]), new_keys=new_keys)
         elif isinstance(writer, SplicedBaseFileWriter):
-            if isinstance(step, _Counted):
-                writer.count_copied(pa.Table.from_batches([step.batch]), reads_keys=reads_keys)
-            else:
-                writer.copy_group(merged.footer, step.at, copies.stored[step.at])
+            take_copy_step(writer, step, merged.footer, copies.stored, reads_keys=reads_keys)
 
 
 def _read_base_rows(
     writer: BaseFileWriter, merged: MergedSlice, copies: RowGroupCopies, *, threads: bool, reads_keys: bool
-) -> Iterator[pa.RecordBatch | _Counted | _Copied]:
+) -> Iterator[pa.RecordBatch | CopyStep]:
     """Read what is needed of each row group, and yield how its rows are written."""
     most = writer.settings.row_group_bytes
     counted: Sequence[str] = ()
@@ -200,9 +184,8 @@ def _read_base_rows(
             yield from merged.base_batches(ROW_GROUP_ROWS, most, [*run], threads=threads)
             continue
         for at in run:
-            if counted:
-                yield from map(_Counted, merged.stored_batches(at, counted, ROW_GROUP_ROWS, most))
-            yield _Copied(at)
+            batches = merged.stored_batches(at, counted, ROW_GROUP_ROWS, most) if counted else ()
+            yield from list_copy_steps(at, batches)
 
 
 def _inherit_keys(storage: Storage, piece: FileSlice, merged: MergedSlice) -> FilterAndRange | None:

@@ -55,11 +55,11 @@ from lakeformat.write.workload.buckets import Bucket
 
 __all__ = [
     "HandleSettings",
+    "KeyFinder",
     "KeyMerger",
     "check_inserts",
     "create",
     "drop_rows",
-    "find_keys",
     "make_token",
     "mask_of_deletes",
     "merge",
@@ -291,7 +291,7 @@ def _find_copies(
 ) -> RowGroupCopies:
     """Choose the row groups of a bucket's base file that its merge copies byte for byte."""
     if not settings.copies_groups:
-        return RowGroupCopies(metadata.num_row_groups, reason="the option lakeformat.write.copy.row.groups is false")
+        return RowGroupCopies(metadata.num_row_groups)
     touched = merger.find_touched_groups(metadata)
     return plan_copies(open_source, metadata, touched, settings.files, appends=len(bucket.rows) > bucket.lookups)
 
@@ -326,21 +326,13 @@ def open_merger(
         yield both
 
 
-class KeyMerger:
-    """A merger that applies a bucket's rows to the base file's batches by key. Rows that never match are inserts."""
+class KeyFinder:
+    """The part of a merger that finds stored rows by the record keys of a bucket's rows."""
 
-    def __init__(self, bucket: Bucket, source: pa.Table, task: int, settings: HandleSettings) -> None:
+    def __init__(self, bucket: Bucket, source: pa.Table, settings: HandleSettings) -> None:
         self.incoming = Incoming(source, bucket.rows, settings.files.row_group_bytes)
-        self.task, self.settings = task, settings
-        self.updates = self.deletes = 0
-        count = len(bucket.rows)
         self._keys = self.incoming.column(RECORD_KEY, bucket.lookups)
-        self._find_deletes = mask_of_deletes(self.incoming, settings)
-        self._find_deletes[: bucket.moved_rows] = True
-        self._seqnos = pa.chunked_array([make_seqnos(settings.instant_time, task, 0, count)])
-        self._found = np.zeros(count, bool)
-        self._first_at = np.zeros(count, np.int64)
-        self._next_seqno = count
+        self._found = np.zeros(len(bucket.rows), bool)
 
     @property
     def unmatched_lookups(self) -> int:
@@ -358,11 +350,29 @@ class KeyMerger:
 
     def find(self, batch: pa.RecordBatch) -> pa.Array | None:
         """Return for each stored row the position of the row with its key, or null; None if no row has one."""
-        return find_keys(batch, self._keys)
+        if not len(self._keys):
+            return None
+        found = pc.index_in(batch.column(RECORD_KEY), value_set=self._keys)
+        return found if found.null_count < len(found) else None
 
     def needed_columns(self, found: pa.Array) -> Collection[str] | None:
-        """Return None: a merge rule may need all columns."""
+        """Return None: merge rules and clauses may need all columns."""
         return None
+
+
+class KeyMerger(KeyFinder):
+    """A merger that applies a bucket's rows to the base file's batches by key. Rows that never match are inserts."""
+
+    def __init__(self, bucket: Bucket, source: pa.Table, task: int, settings: HandleSettings) -> None:
+        super().__init__(bucket, source, settings)
+        self.task, self.settings = task, settings
+        self.updates = self.deletes = 0
+        count = len(bucket.rows)
+        self._find_deletes = mask_of_deletes(self.incoming, settings)
+        self._find_deletes[: bucket.moved_rows] = True
+        self._seqnos = pa.chunked_array([make_seqnos(settings.instant_time, task, 0, count)])
+        self._first_at = np.zeros(count, np.int64)
+        self._next_seqno = count
 
     def apply(self, batch: pa.RecordBatch, found: pa.Array | None) -> Iterator[pa.Table]:
         """Yield a batch of stored rows, in one or several parts, with matched rows updated or deleted."""
@@ -470,14 +480,6 @@ class KeyMerger:
         left = np.flatnonzero(~(self._found | self._find_deletes))
         for part in self.incoming.split_into_runs(left, ROW_GROUP_ROWS):
             yield check_inserts(self._stamp_rows(part), self.settings)
-
-
-def find_keys(batch: pa.RecordBatch, keys: pa.ChunkedArray) -> pa.Array | None:
-    """Return for each stored row the position of its record key in ``keys``, or null; None if no row has a position."""
-    if not len(keys):
-        return None
-    found = pc.index_in(batch.column(RECORD_KEY), value_set=keys)
-    return found if found.null_count < len(found) else None
 
 
 def mask_of_deletes(rows: Incoming | pa.Table, settings: HandleSettings) -> npt.NDArray[np.bool_]:

@@ -10,11 +10,11 @@ every second row group of a file is small.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -39,6 +39,9 @@ from lakeformat.model.record import RECORD_KEY
 
 __all__ = [
     "LEAST_SHARE",
+    "Copied",
+    "CopyStep",
+    "Counted",
     "RowGroupCopies",
     "Treatment",
     "choose_copies",
@@ -47,8 +50,10 @@ __all__ = [
     "find_touched_groups",
     "flag_sizes",
     "is_worthwhile",
+    "list_copy_steps",
     "open_writer",
     "plan_copies",
+    "take_copy_step",
 ]
 
 #: A row group with this many bytes, decompressed, is not small, even if it has few rows.
@@ -79,17 +84,14 @@ class RowGroupCopies:
     Attributes:
         count: number of all row groups of the file.
         stored: the row groups that may be copied, by number.
-        untouched: numbers of those that are copied, because no row touches them.
-        examined: numbers of the row groups whose rows are looked up first. Such a row group is copied, too, if no row
-            of it changes. Otherwise, those of its column chunks are copied whose values do not change.
-        reason: why no row group is copied; "" if some may be.
+        untouched: numbers of those that are copied, because no row touches them. In the others the rows are looked up
+            first. Such a row group is copied, too, if no row of it changes. Otherwise, those of its column chunks are
+            copied whose values do not change.
     """
 
     count: int
     stored: Mapping[int, StoredGroup] = field(default_factory=dict)
     untouched: frozenset[int] = frozenset()
-    examined: frozenset[int] = frozenset()
-    reason: str = ""
 
     @property
     def page_index(self) -> bool:
@@ -110,7 +112,57 @@ class RowGroupCopies:
         """Return what is done with a row group, by its number."""
         if at in self.untouched:
             return Treatment.COPY
-        return Treatment.EXAMINE if at in self.examined else Treatment.ENCODE
+        return Treatment.EXAMINE if at in self.stored else Treatment.ENCODE
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """Values of a row group that is copied next, of the columns that the writer must know."""
+
+    batch: pa.RecordBatch
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """A row group, by its number, that is copied."""
+
+    at: int
+
+
+#: A step of the copy of a row group. One thread reads the values, and another may take the steps.
+CopyStep: TypeAlias = Counted | Copied
+
+
+def list_copy_steps(at: int, counted: Iterable[pa.RecordBatch]) -> Iterator[CopyStep]:
+    """Yield the steps that copy a row group.
+
+    Args:
+        counted: its values of the columns that `SplicedBaseFileWriter.counted_columns` names.
+    """
+    yield from map(Counted, counted)
+    yield Copied(at)
+
+
+def take_copy_step(
+    writer: SplicedBaseFileWriter,
+    step: CopyStep,
+    metadata: pq.FileMetaData,
+    stored: Mapping[int, StoredGroup],
+    *,
+    reads_keys: bool,
+) -> None:
+    """Take a step that copies a row group.
+
+    Args:
+        metadata: the footer of the file that has the row group.
+        stored: the row groups that may be copied, by number.
+        reads_keys: whether keys must be added to the bloom filter and the key range.
+    """
+    match step:
+        case Counted(batch):
+            writer.count_copied(pa.Table.from_batches([batch]), reads_keys=reads_keys)
+        case Copied(at):
+            writer.copy_group(metadata, at, stored[at])
 
 
 def plan_copies(
@@ -138,12 +190,12 @@ def plan_copies(
     sizes = [group_bytes(metadata, at) for at in range(count)]
     wanted = [*copied, *examined]
     if not wanted or sum(sizes[at] for at in wanted) < LEAST_SHARE * sum(sizes):
-        return RowGroupCopies(count, reason="no large part of the file is in row groups that may be copied")
+        return RowGroupCopies(count)
     try:
         stored = find_groups(open_source, metadata, wanted, settings)
-    except SpliceError as error:
-        return RowGroupCopies(count, reason=str(error))
-    return RowGroupCopies(count, stored, frozenset(copied), frozenset(examined))
+    except SpliceError:
+        return RowGroupCopies(count)
+    return RowGroupCopies(count, stored, frozenset(copied))
 
 
 def flag_sizes(metadata: pq.FileMetaData, settings: FileSettings) -> tuple[list[bool], list[bool]]:

@@ -25,7 +25,14 @@ from lakeformat.files.base_file import BaseFileWriter, copied_schema, read_copie
 from lakeformat.files.spliced_base_file import SplicedBaseFileWriter
 from lakeformat.model.record import FILE_NAME
 from lakeformat.write.handles.cdc_log import HandleMerger
-from lakeformat.write.handles.row_group_copies import RowGroupCopies, Treatment, is_worthwhile
+from lakeformat.write.handles.row_group_copies import (
+    CopyStep,
+    RowGroupCopies,
+    Treatment,
+    is_worthwhile,
+    list_copy_steps,
+    take_copy_step,
+)
 
 __all__ = ["StoredRows"]
 
@@ -47,21 +54,7 @@ class _Changed:
     found: pa.Array
 
 
-@dataclass(frozen=True, slots=True)
-class _Counted:
-    """Values of a row group that is copied next, of the columns that the writer must know."""
-
-    batch: pa.RecordBatch
-
-
-@dataclass(frozen=True, slots=True)
-class _Copied:
-    """A row group in which no row changes."""
-
-    at: int
-
-
-_Step: TypeAlias = _Part | _Changed | _Counted | _Copied
+_Step: TypeAlias = _Part | _Changed | CopyStep
 
 
 @dataclass(frozen=True)
@@ -91,7 +84,11 @@ class StoredRows:
             if isinstance(step, _Part):
                 self._write_parts(writer, self.merger.apply(step.batch, step.found))
             elif isinstance(writer, SplicedBaseFileWriter):
-                self._copy(writer, step)
+                if isinstance(step, _Changed):
+                    self._write_changed(writer, step)
+                else:
+                    metadata, stored = self.parquet.metadata, self.copies.stored
+                    take_copy_step(writer, step, metadata, stored, reads_keys=self.reads_keys)
 
     def _read_groups(self, writer: BaseFileWriter) -> Iterator[_Step]:
         """Read what is needed of each row group, and yield how its rows are written."""
@@ -104,19 +101,9 @@ class StoredRows:
                 case Treatment.EXAMINE:
                     yield from self._examine(writer.schema, at, names, counted)
                 case Treatment.COPY:
-                    yield from self._count(writer.schema, at, counted)
-                    yield _Copied(at)
+                    yield from list_copy_steps(at, self._read_some(writer.schema, at, counted))
                 case Treatment.ENCODE:
                     yield from self._decode(writer.schema, at, names)
-
-    def _copy(self, writer: SplicedBaseFileWriter, step: _Changed | _Counted | _Copied) -> None:
-        match step:
-            case _Changed():
-                self._write_changed(writer, step)
-            case _Counted(batch):
-                writer.count_copied(pa.Table.from_batches([batch]), reads_keys=self.reads_keys)
-            case _Copied(at):
-                writer.copy_group(self.parquet.metadata, at, self.copies.stored[at])
 
     def _read(self, shape: pa.Schema, at: int, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Read columns of a row group."""
@@ -129,9 +116,9 @@ class StoredRows:
         for batch in self._read(shape, at, names):
             yield _Part(batch, self.merger.find(batch))
 
-    def _count(self, shape: pa.Schema, at: int, names: Sequence[str]) -> Iterator[_Step]:
-        if names:
-            yield from map(_Counted, self._read(shape, at, names))
+    def _read_some(self, shape: pa.Schema, at: int, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Read columns of a row group; nothing if there are none."""
+        return self._read(shape, at, names) if names else iter(())
 
     def _examine(self, shape: pa.Schema, at: int, names: Sequence[str], counted: Sequence[str]) -> Iterator[_Step]:
         """Look for rows that change in a row group, and decode the columns that are needed then."""
@@ -142,11 +129,9 @@ class StoredRows:
             return
         found = self.merger.find(looked)
         if found is None:
-            known = [name for name in counted if name in wanted]
-            if known:
-                yield _Counted(looked.select(known))
-            yield from self._count(shape, at, [name for name in counted if name not in wanted])
-            yield _Copied(at)
+            known = looked.select([name for name in counted if name in wanted])
+            others = self._read_some(shape, at, [name for name in counted if name not in wanted])
+            yield from list_copy_steps(at, chain([known] if known.num_columns else [], others))
             return
         needed = self.merger.needed_columns(found)
         kept = {*names} if needed is None else {*needed, *counted}

@@ -10,7 +10,7 @@ Memory: the source, plus per thread one row group of a base file.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, TypeAlias
@@ -19,7 +19,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from lakeformat.arrow.conform import conform, reader_schema
 from lakeformat.config.resolve import Options
@@ -40,12 +39,10 @@ from lakeformat.transaction.hooks import check_hooks
 from lakeformat.transaction.publish import Outcome
 from lakeformat.transaction.result import WriteResult
 from lakeformat.transaction.written_file import count_copies
-from lakeformat.write.handles.base_file_handles import HandleSettings, drop_rows, find_keys, replace_rows
-from lakeformat.write.handles.row_group_copies import find_touched_groups
+from lakeformat.write.handles.base_file_handles import HandleSettings, KeyFinder, drop_rows, replace_rows
 from lakeformat.write.intake import probe_keys, with_bucket_index
 from lakeformat.write.plan.job import WriteJob, check_unpartitioned, columns_stored_as_text
 from lakeformat.write.plan.table_settings import key_settings
-from lakeformat.write.rows.incoming import Incoming
 from lakeformat.write.rows.prepare import PrepareSettings, deleted_rows_of
 from lakeformat.write.rows.schema import check_key_types, evolve, incoming_schema
 from lakeformat.write.session import WriteSession
@@ -357,7 +354,7 @@ def _mask_matches(clause: BoundClause, scope: pa.Table) -> Flags:
     return flags
 
 
-class _ClauseMerger:
+class _ClauseMerger(KeyFinder):
     """The merger of MERGE: it applies the clauses to pairs of a stored row and the source row with its key."""
 
     def __init__(
@@ -368,32 +365,11 @@ class _ClauseMerger:
         task: int,
         settings: HandleSettings,
     ) -> None:
+        super().__init__(bucket, source, settings)
         self.plan, self.bucket, self.task, self.settings = plan, bucket, task, settings
         self.updates = self.deletes = 0
-        self._rows = Incoming(source, bucket.rows, settings.files.row_group_bytes)
-        self._keys = self._rows.column(RECORD_KEY, bucket.lookups)
-        self._found = np.zeros(len(bucket.rows), bool)
         wanted = {RECORD_KEY, *plan.target_columns}
         self._target = pa.schema([field for field in reader_columns(plan.schema) if field.name in wanted])
-
-    @property
-    def unmatched_lookups(self) -> int:
-        return len(self._keys) - int(self._found[: len(self._keys)].sum())
-
-    @property
-    def lookup_columns(self) -> Collection[str]:
-        return (RECORD_KEY,)
-
-    def find_touched_groups(self, metadata: pq.FileMetaData) -> Sequence[bool]:
-        return find_touched_groups(metadata, self._keys)
-
-    def find(self, batch: pa.RecordBatch) -> pa.Array | None:
-        """Return for each stored row the position of the source row with its key, or null; None if no row has one."""
-        return find_keys(batch, self._keys)
-
-    def needed_columns(self, found: pa.Array) -> Collection[str] | None:
-        """Return None: clauses may need all columns."""
-        return None
 
     def apply(self, batch: pa.RecordBatch, found: pa.Array | None) -> Iterator[pa.Table]:
         if found is None:
@@ -402,7 +378,7 @@ class _ClauseMerger:
         clauses = (clause.assignments for clause in self.plan.matched)
         widest = max((sum(each.literal_bytes for each in assigned) for assigned in clauses), default=0)
         most_rows = max(1, self.settings.files.row_group_bytes // max(widest, 1))
-        for part, matches in self._rows.split_batch(batch, found):
+        for part, matches in self.incoming.split_batch(batch, found):
             for start in range(0, part.num_rows, most_rows):
                 yield self._apply_part(part.slice(start, most_rows), matches.slice(start, most_rows))
 
@@ -438,7 +414,7 @@ class _ClauseMerger:
             rows: positions of their source rows.
         """
         stored = pa.table(convert_for_readers(batch.take(pa.array(hit)), self.bucket, self._target))
-        pairs = self.plan.source(self._rows.take(rows))
+        pairs = self.plan.source(self.incoming.take(rows))
         names = [*pairs.schema.names, *(TARGET + name for name in stored.schema.names)]
         return pa.table([*pairs.columns, *stored.columns], names)
 
@@ -460,8 +436,8 @@ class _ClauseMerger:
     def emit_inserts(self) -> Iterator[pa.Table]:
         schema, time = self.settings.files.schema, self.settings.instant_time
         first = self.updates
-        for part in self._rows.split_into_runs(np.flatnonzero(~self._found), ROW_GROUP_ROWS):
-            left = self._rows.take(part)
+        for part in self.incoming.split_into_runs(np.flatnonzero(~self._found), ROW_GROUP_ROWS):
+            left = self.incoming.take(part)
             inserted = left.filter(pa.array(self.plan.filter_inserts(left)))
             yield stamp_rows(inserted, schema, time, self.task, first)
             first += inserted.num_rows
