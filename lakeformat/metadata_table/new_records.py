@@ -2,7 +2,8 @@
 
 Hudi reads a file that has no statistics. It is not known what Hudi does if a file has statistics of some indexed
 columns only. So a file gets statistics of all indexed columns or of none. The statistics of a log file are those of the
-rows in its data blocks; deletes do not count. Hudi: ``HoodieTableMetadataUtil``, ``HoodieAppendHandle``.
+rows in its data blocks; deletes do not count. A base file without rows has no stored statistics, but a log file without
+rows has. Hudi: ``HoodieTableMetadataUtil``, ``HoodieAppendHandle``.
 """
 
 from __future__ import annotations
@@ -25,7 +26,15 @@ from lakeformat.model.files import BaseFile, LogFile
 from lakeformat.model.record import COMMIT_SEQNO
 from lakeformat.predicate import ColumnBounds
 
-__all__ = ["MeasuredFile", "NewFile", "NewLog", "filter_rows", "statistics_keys", "statistics_rows"]
+__all__ = [
+    "MeasuredFile",
+    "NewFile",
+    "NewLog",
+    "filter_rows",
+    "statistics_keys",
+    "statistics_rows",
+    "stored_statistics",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +150,12 @@ def statistics_rows(
         }
         tables.append(pa.table(rows).filter(is_known))
     return pa.concat_tables(tables, promote_options="default")
+
+
+def stored_statistics(rows: pa.Table) -> pa.Table:
+    """Return the records that the metadata table stores: those of base files without rows are left out."""
+    is_log = pc.starts_with(rows["file_name"], ".")
+    return rows.filter(pc.or_(is_log, pc.not_equal(rows["values"], 0)))
 
 
 def _sequence_bounds(known: ColumnBounds) -> ColumnBounds:

@@ -22,6 +22,7 @@ from lakeformat.metadata_table.new_records import (
     NewFile,
     filter_rows,
     statistics_rows,
+    stored_statistics,
 )
 from lakeformat.metadata_table.partition_records import find_unmeasured, indexed_columns
 from lakeformat.model.commit import CommitMetadata, WriteStat
@@ -120,15 +121,17 @@ def _find_statistics(
         metadata, known, indexed_columns(form.columns, schema, stores_types=form.stores_types)
     ):
         return None
-    rows = {} if known is None else {_COLUMNS: known}
+    measured = [] if known is None else [known]
+    rows: dict[MetadataPartition, pa.Table] = {}
     deleted: dict[MetadataPartition, pa.Array] = {}
     if table.has(_PARTITIONS):
         found = find_partition_changes(store, table, config, instant_time, metadata, form, schema, known)
         if found is not None:
             rows |= {} if found.rows is None else {_PARTITIONS: found.rows}
             deleted[_PARTITIONS] = found.deleted
-            measured = [each for each in (known, found.measured) if each is not None]
-            rows |= {_COLUMNS: pa.concat_tables(measured, promote_options="default")} if measured else {}
+            measured += [] if found.measured is None else [found.measured]
+    if measured:
+        rows[_COLUMNS] = stored_statistics(pa.concat_tables(measured, promote_options="default"))
     return MetadataChanges(rows, deleted)
 
 

@@ -25,7 +25,7 @@ from lakeformat.metadata_table.creation import split_rows
 from lakeformat.metadata_table.deltacommit import rows_of_files
 from lakeformat.metadata_table.index_definitions import StatisticsForm, choose_columns
 from lakeformat.metadata_table.names import MetadataPartition, file_groups_of
-from lakeformat.metadata_table.new_records import filter_rows, statistics_keys, statistics_rows
+from lakeformat.metadata_table.new_records import filter_rows, statistics_keys, statistics_rows, stored_statistics
 from lakeformat.metadata_table.partition_records import find_unmeasured, indexed_columns, partition_rows
 from lakeformat.metadata_table.parts import no_rows
 from lakeformat.model.files import BaseFile, FileSlice, LogFile
@@ -84,7 +84,7 @@ class FirstContents:
                 return [rows_of_files(self._list_files())]
             case MetadataPartition.COLUMN_STATS:
                 self._check_statistics()
-                return split_rows(self._statistics, options.statistics_groups)
+                return split_rows(stored_statistics(self._statistics), options.statistics_groups)
             case MetadataPartition.PARTITION_STATS:
                 return split_rows(self._read_partition_statistics(), options.partition_groups)
             case MetadataPartition.BLOOM_FILTERS:

@@ -24,6 +24,7 @@ from tests.helpers import hudi_rs
 from tests.helpers.faulty import Call, Crash, Fault, FaultyStorage, Mode, UnlockedStorage, at, once
 from tests.helpers.fixture_tables import names, unpack
 from tests.helpers.flights import grow_old, open_at
+from tests.helpers.hudi_view import find_disagreements
 from tests.metadata_table.test_fixtures import open_table
 
 LAYOUTS = ["v6_mor_compacted", "v8_cow_clustered", "v9_mor_compacted"]
@@ -265,6 +266,25 @@ def test_a_file_with_nan_of_a_table_without_partitions_has_no_statistics(tmp_pat
     assert "column_stats" in metadata.names
     written = {piece.base.name for piece in table.snapshot().each_slice() if piece.base is not None}
     assert not set(map(str, written)) <= set(metadata.column_stats()["file_name"].to_pylist())
+
+
+@pytest.mark.parametrize("name", ["v8_cow_clustered", "v9_cow_delete_partition"])
+def test_a_base_file_that_has_lost_all_rows_has_no_statistics(name: str, tmp_path: Path) -> None:
+    path = unpack(f"hudi_metadata/{name}", tmp_path)
+    table = lakeformat.open(path)
+    region = table.to_arrow()["region"][0].as_py()
+    table.delete(where=f"region = '{region}'")
+    empty = {
+        str(piece.base.name)
+        for piece in table.snapshot().each_slice()
+        if piece.base is not None and not pq.read_metadata(path / piece.base.path).num_rows
+    }
+    assert empty
+    metadata = open_table(path)
+    assert metadata is not None
+    assert "column_stats" in metadata.names
+    assert empty.isdisjoint(metadata.column_stats()["file_name"].to_pylist())
+    assert find_disagreements(lakeformat.open(path)) == []
 
 
 def test_log_files_of_a_table_with_partial_updates_have_no_statistics(tmp_path: Path) -> None:
