@@ -227,7 +227,10 @@ def test_hudi_finds_rows_of_a_file_with_nan(hudi: Hudi, tmp_path: Path) -> None:
 def test_the_same_history_gives_the_records_that_hudi_makes(
     version: int, kind: str, hudi: Hudi, tmp_path: Path
 ) -> None:
-    """Sizes, instants and names of file groups may differ. Version 6 has no statistics of partitions."""
+    """Sizes, instants and names of file groups may differ. Version 6 has no statistics of partitions.
+
+    Hudi keeps the last record of a partition that has lost all its rows. Ours then has no bounds and counts 0 values.
+    """
     if hudi.version == "0.15.0":
         pytest.skip("0.15.0 knows version 6 alone")
     theirs = {**THEIRS, "hoodie.datasource.write.table.type": kind, "hoodie.write.table.version": str(version)}
@@ -247,8 +250,12 @@ def test_the_same_history_gives_the_records_that_hudi_makes(
         assert places_of_keys(paths[0]) == places_of_keys(paths[1]), number
         if version > 6:
             found = [statistics_of_partitions(path) for path in paths]
-            assert found[0] == found[1], number
-            assert found[0]
+            empty = {place for place, (_, _, values, *_) in found[1].items() if values == 0}
+            assert found[0].keys() == found[1].keys(), number
+            assert {k: v for k, v in found[0].items() if k not in empty} == {
+                k: v for k, v in found[1].items() if k not in empty
+            }, number
+            assert len(found[0]) > len(empty)
         for path in paths:
             assert find_disagreements(lakeformat.open(path)) == []
 
