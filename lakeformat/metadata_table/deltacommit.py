@@ -123,17 +123,21 @@ def write_deltacommit(table: MetadataTable, instant_time: str, changes: Metadata
 
 
 def remove_deltacommit(table: MetadataTable, instant_time: str) -> None:
-    """Remove the deltacommit of an action that is undone: its completed file first, so that no reader counts it.
+    """Remove the deltacommit of an action that is undone.
 
-    Call it before the action's pending files are removed. It may be called again at any time.
+    Its completed file goes first, so that no reader counts it. Its pending files go last: after a crash they show that
+    log files may be left. Call it before the action's pending files are removed. It may be called again at any time.
     """
     own = [instant for instant in _list_deltacommits(table) if instant.time == instant_time]
-    for instant in sorted(own, key=lambda each: each.state is not State.COMPLETED):
-        table.storage.delete(table.path(instant))
+    pending = {table.path(instant) for instant in own if instant.state is not State.COMPLETED}
+    for path in sorted({table.path(instant) for instant in own} - pending):
+        table.storage.delete(path)
     for partition in MetadataPartition if own else ():
         if table.has(partition):
             for path in _logs_of(table, partition, instant_time):
                 table.storage.delete(path)
+    for path in sorted(pending):
+        table.storage.delete(path)
 
 
 def _list_deltacommits(table: MetadataTable) -> list[Instant]:

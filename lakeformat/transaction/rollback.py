@@ -130,12 +130,8 @@ def _recover(
     timeline = _erase_late_files(store, state, timeline)
     voids = frozenset(void.time for void in timeline.voids)
     take_back_late(store, state.undone_times - timeline.taken_times | voids)
-    undos = [instant for instant in timeline.pending if instant.action in {Action.RESTORE, Action.ROLLBACK}]
-    restores = [instant for instant in undos if instant.action is Action.RESTORE]
-    if restores:
-        finish_restores(CommitUndo(store, config, clock), restores, restore_target=restore_target)
-        timeline = store.load()
-    timeline = _finish_rollbacks(store, config, clock, timeline)
+    has_undos = any(instant.action in {Action.RESTORE, Action.ROLLBACK} for instant in timeline.pending)
+    timeline = _finish_undos(store, config, clock, timeline, restore_target)
     undoable = [instant for instant in timeline.pending if instant.action in _UNDOABLE_ACTIONS]
     are_dead = run_all(
         lambda instant: instant.time not in alive and _is_dead(store, instant, clock), undoable, threads=_THREADS
@@ -148,7 +144,7 @@ def _recover(
     stale = claims.choose_stale_claims(store.storage, claimed, timeline, clock)
     for time, claim in stale.items():
         _remove_stale_claim(store, state, timeline, time, claim)
-    if undos or any_dead or stale:
+    if has_undos or any_dead or stale:
         after, _, timeline = settle(store)
         state = replace(state, undone=after.undone)
     if store.storage.has_lock or store.storage.location not in _CLEARED:
@@ -176,6 +172,27 @@ def _remove_stale_claim(
     remove_markers(store.storage, time)
     _delete_stage(store, claim)
     claims.release(store.storage, time)
+
+
+def _finish_undos(
+    store: TimelineStore, config: TableConfig, clock: Clock, timeline: Timeline, restore_target: str | None
+) -> Timeline:
+    """Finish pending restores and rollbacks whose processes died. Return the newest timeline: no restore is pending.
+
+    While a restore is inflight, the commits that it undoes look like writes of dead writers. On storage without locks
+    one may begin while rollbacks are finished here.
+
+    Raises:
+        WriteConflictError: a restore or the rollback of a completed commit is running.
+    """
+    while True:
+        restores = [instant for instant in timeline.pending if instant.action is Action.RESTORE]
+        if restores:
+            finish_restores(CommitUndo(store, config, clock), restores, restore_target=restore_target)
+            timeline = store.load()
+        timeline = _finish_rollbacks(store, config, clock, timeline)
+        if not any(instant.action is Action.RESTORE for instant in timeline.pending):
+            return timeline
 
 
 def _finish_rollbacks(store: TimelineStore, config: TableConfig, clock: Clock, timeline: Timeline) -> Timeline:

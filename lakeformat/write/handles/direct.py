@@ -78,6 +78,9 @@ class DirectSettings:
         tail_bytes: if the last rows of a partition have fewer bytes in memory, `DirectWriter.finish` returns them and
             does not write them to a file.
         buffer_bytes: maximum bytes of buffered rows.
+        held_bytes: a partition gets its first file when its buffered rows have at least this many bytes in memory, or
+            when the buffer is full. A caller that merges the last rows into small files sets it to ``tail_bytes``, so
+            that a small input is encoded once.
         closed_partitions: for each partition path that must not get rows, the message of the error if it gets some.
     """
 
@@ -88,6 +91,7 @@ class DirectSettings:
     write_token: str
     tail_bytes: int
     buffer_bytes: int
+    held_bytes: int = 0
     closed_partitions: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -173,7 +177,7 @@ class DirectWriter:
             partition.bytes += part.nbytes
         for path, partition in self._partitions.items():
             rows_waiting = sum(table.num_rows for table in partition.waiting)
-            if rows_waiting >= ROW_GROUP_ROWS:
+            if rows_waiting >= ROW_GROUP_ROWS and (partition.files or partition.bytes >= self.settings.held_bytes):
                 self._start(path, partition, rows_waiting - rows_waiting % ROW_GROUP_ROWS)
         while sum(p.bytes for p in self._partitions.values()) > self.settings.buffer_bytes // 2:
             path = max(self._partitions, key=lambda p: self._partitions[p].bytes)
@@ -247,7 +251,8 @@ class DirectWriter:
 
     def _write(self, path: str, partition: _Partition, rows: pa.Table, first: int) -> None:
         """Write rows of one partition to its files. Threads run this, but never two at once for one partition."""
-        rows = rows.filter(pa.array(~deleted_rows_of(rows)))
+        if (deleted := deleted_rows_of(rows)).any():
+            rows = rows.filter(pa.array(~deleted))
         stamped_rows = stamp_rows(rows, self.files.schema, self.settings.instant_time, self.settings.task, first)
         start = 0
         while start < stamped_rows.num_rows:
