@@ -9,7 +9,7 @@ Hudi: ``HoodieBackedTableMetadataWriter.compactIfNecessary``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from typing import Final
@@ -75,7 +75,9 @@ def may_have_merged(table: MetadataTable, instant_time: str) -> bool:
     return last_compaction(table) > end or any(instants.completions[time] > end for time in instants.filled)
 
 
-def compact(table: MetadataTable, timeline: Timeline, instant_time: str) -> bool:
+def compact(
+    table: MetadataTable, timeline: Timeline, instant_time: str, *, undone: Collection[str] = frozenset()
+) -> bool:
     """Merge all file groups of the partitions that can be read here. Return False if that is not possible now.
 
     A compaction that has been planned before is carried out instead. On storage with locks, call this under the
@@ -85,18 +87,21 @@ def compact(table: MetadataTable, timeline: Timeline, instant_time: str) -> bool
     Args:
         timeline: The table's active timeline, with which the metadata table was opened.
         instant_time: The time of the caller's own pending instant.
+        undone: Times of instants that were undone. The compaction gets none of them: log files of these instants that
+            arrive late would count as completed.
     """
     storage, layout = table.storage, table.layout
     planned = find_planned(table)
     if planned is None:
-        chosen = _choose_time(table, timeline, instant_time)
+        chosen = _choose_time(table, timeline, instant_time, undone)
         if chosen is None:
             return False
         plan = encode_compaction_plan(
             CompactionPlan(tuple(_list_operations(table, chosen))), missing_partitions=layout.has_completion_times
         )
         planned = Instant(chosen, Action.COMPACTION, State.REQUESTED)
-        storage.create(table.path(planned), plan)
+        with suppress(FileExistsError):  # Another process has made the same choice. Its plan is carried out.
+            storage.create(table.path(planned), plan)
     schema = table.read_schema()
     stats: dict[str, tuple[WriteStat, ...]] = {}
     name = table.path(planned.at(State.REQUESTED))
@@ -121,7 +126,7 @@ def find_planned(table: MetadataTable) -> Instant | None:
     return Instant(times[0], Action.COMPACTION, State.REQUESTED) if times else None
 
 
-def _choose_time(table: MetadataTable, timeline: Timeline, instant_time: str) -> str | None:
+def _choose_time(table: MetadataTable, timeline: Timeline, instant_time: str, undone: Collection[str]) -> str | None:
     """Return the time of a new compaction; None if none is possible while the table's instants are pending.
 
     Under a lock, a pending instant matters only if its deltacommit is completed: one that is completed later gets a
@@ -129,10 +134,13 @@ def _choose_time(table: MetadataTable, timeline: Timeline, instant_time: str) ->
     """
     instants, last, has_lock = table.instants, last_compaction(table), table.storage.has_lock
     if not instants.has_completion_times:
-        newest, pending = max(instants.filled | instants.applied), min(instant.time for instant in timeline.pending)
+        newest = max(instants.filled | instants.applied)
+        pending = min((instant_time, *(instant.time for instant in timeline.pending)))
         return f"{newest}{_SUFFIX}" if has_lock and last < newest < pending else None
     times = [instant.time for instant in timeline.pending if not has_lock or instant.time in instants.times]
     before = instant_time_before(min((*times, instant_time)))
+    while before in undone:
+        before = instant_time_before(before)
     return before if before > last and before not in instants.times else None
 
 

@@ -16,7 +16,7 @@ from lakeformat.metadata_table.metadata_table import MetadataTable, open_metadat
 from lakeformat.metadata_table.names import MetadataPartition
 from lakeformat.public import OneLine, public
 from lakeformat.transaction.metadata_creation import MADE_PARTITIONS, drop_indexes, make_partitions
-from lakeformat.transaction.rollback import recover
+from lakeformat.transaction.recovery import recover
 
 __all__ = ["Index", "Indexing"]
 

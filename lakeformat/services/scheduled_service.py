@@ -4,7 +4,7 @@ A plan waits on the timeline until a process claims it and runs it. The claim is
 is held to plan, to claim and to publish, not while files are rewritten. Claim and inflight file are written without
 releasing the lock in between. So another writer finds both or neither, unless the process has died between the two
 steps. If the process of a run has died, the next writer undoes the run. Depending on the claim, the plan then stays, to
-be run again, or is removed, too (`lakeformat.transaction.rollback.recover`).
+be run again, or is removed, too (`lakeformat.transaction.recovery.recover`).
 """
 
 from __future__ import annotations

@@ -30,6 +30,7 @@ from lakeformat.model.table_config import METADATA_INFLIGHT, METADATA_PARTITIONS
 from lakeformat.storage.port import Clock
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
+from lakeformat.transaction.decisions import read_state
 from lakeformat.transaction.properties_file import write_properties
 
 __all__ = [
@@ -198,7 +199,8 @@ def add_files(store: TimelineStore, clock: Clock, instant_time: str, written: Se
 
 def _compact(table: MetadataTable, config: TableConfig, timeline: Timeline, instant_time: str) -> MetadataTable:
     """Compact the metadata table, if that is possible now. Return it as it is afterwards."""
-    if not compact(table, timeline, instant_time):
+    undone = read_state(table.storage)[0].undone_times
+    if not compact(table, timeline, instant_time, undone=undone):
         return table
     after = open_metadata_table(table.storage, config, timeline)
     assert after is not None  # noqa: S101  It was opened before.

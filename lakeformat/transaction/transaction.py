@@ -69,8 +69,9 @@ from lakeformat.transaction.publish import (
     read_other_writes,
     validate_write,
 )
+from lakeformat.transaction.recovery import recover
 from lakeformat.transaction.result import WriteResult
-from lakeformat.transaction.rollback import recover, roll_back
+from lakeformat.transaction.rollback import roll_back
 from lakeformat.transaction.settings import TransactionSettings
 from lakeformat.transaction.written_file import stage_folder
 

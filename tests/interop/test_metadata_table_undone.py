@@ -232,6 +232,7 @@ def test_rollbacks_and_restores_of_both_keep_the_metadata_table(
 
 
 @pytest.mark.nightly
+@pytest.mark.timeout(2400)
 @pytest.mark.parametrize(
     ("hudi", "version", "kind"),
     [

@@ -67,9 +67,10 @@ def test_metadata_table_has_exactly_what_is_committed() -> None:
     """A reader that lists files from the metadata table by Hudi's rules sees the same rows as all others.
 
     In 110 a restore begins while another process looks for dead writers. In 523 a process dies between the removal of
-    an undo's deltacommit and of its log files.
+    an undo's deltacommit and of its log files. In 385 a log file of an undone write arrives after a compaction chose
+    its time. In 1319 two processes plan a compaction at once. In 913 a writer was undone before its compaction.
     """
-    _check((3, 4, 110, 523), has_metadata_table=True, verbs=_UNDOING)
+    _check((3, 4, 110, 385, 523, 913, 1319), has_metadata_table=True, verbs=_UNDOING)
 
 
 @pytest.mark.slow

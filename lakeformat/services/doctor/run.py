@@ -37,7 +37,7 @@ from lakeformat.transaction.lost_writes import LostWrite
 from lakeformat.transaction.markers import prepare_partition
 from lakeformat.transaction.metadata_commits import drop_metadata_table
 from lakeformat.transaction.metadata_creation import MADE_PARTITIONS, make_partitions
-from lakeformat.transaction.rollback import recover
+from lakeformat.transaction.recovery import recover
 
 __all__ = ["REMOVED", "DoctorSession"]
 

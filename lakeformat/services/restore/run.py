@@ -31,7 +31,7 @@ from lakeformat.transaction import claims
 from lakeformat.transaction.claims import keep_alive
 from lakeformat.transaction.conflict import conflict_of
 from lakeformat.transaction.decisions import Decision, DecisionState, Kind
-from lakeformat.transaction.rollback import recover
+from lakeformat.transaction.recovery import recover
 from lakeformat.transaction.undo import CommitUndo, files_to_undo, list_remaining_logs
 
 __all__ = ["RestoreResult", "RestoreSession", "list_clustering_plans", "snapshot_at", "snapshot_before"]

@@ -59,7 +59,8 @@ from lakeformat.transaction.decisions import Decision, DecisionState, Kind, deci
 from lakeformat.transaction.metadata_commits import drop_metadata_table, write_version
 from lakeformat.transaction.metadata_creation import MADE_PARTITIONS, drop_indexes, make_partitions
 from lakeformat.transaction.properties_file import write_properties
-from lakeformat.transaction.rollback import delete_files_of, recover
+from lakeformat.transaction.recovery import recover
+from lakeformat.transaction.rollback import delete_files_of
 from lakeformat.write.plan.table_settings import key_settings
 
 __all__ = ["VERSIONS", "VersionChange", "VersionSession"]
