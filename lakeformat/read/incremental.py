@@ -5,6 +5,7 @@ Each row is returned as it was at the end of the range, so only the snapshot at 
 are selected by their commit time, which names the commit that wrote the row last. Clustering and compaction rewrite
 rows, but keep their commit times. No older file slice is read, so commits at the start of the range may have been
 archived. In slices with log files, base rows and log records are selected by their commit time before they are merged.
+So a log record that loses to a row from before the range is in the answer, as in Hudi's.
 
 If a range begins at a commit that has been undone since, `warn_of_undone_commits` logs a warning: the changes do not
 include the rows that the rollback or restore brought back.
