@@ -9,15 +9,15 @@ Examples:
     113
 
 Start with a function:
-    `create` and `open` return a `Table`; `exists` tells whether a path holds a table; `adopt` turns existing Parquet
-    files into a table; `sql` runs one SQL statement.
+    `create` and `open` return a `Table`; `scan` returns a read of one; `exists` tells whether a path holds a table;
+    `adopt` turns existing Parquet files into a table; `sql` runs one SQL statement.
 
 Then use the methods of `Table`:
     write rows: ``upsert``, ``insert``, ``bulk_insert``, ``update``, ``delete``, ``merge``, ``overwrite``,
     ``insert_overwrite``, ``delete_partitions``; ``plan_upsert``, ``plan_insert`` and ``plan_delete`` return what a
     write would do;
-    read rows: ``read``, ``to_arrow``, ``to_batches``, ``to_pandas``, ``to_polars``, ``to_duckdb``, ``count``,
-    ``changes``;
+    read rows: ``read``, ``to_arrow``, ``to_batches``, ``to_pandas``, ``to_polars``, ``to_duckdb``,
+    ``to_pyarrow_dataset``, ``count``, ``changes``;
     inspect the table: ``schema``, ``config``, ``files``, ``history``, ``describe``, ``explain``, ``layout_report``;
     maintain the table: ``compact``, ``cluster``, ``clean``, ``archive``, ``expire_partitions``, ``savepoint``,
     ``restore``, ``rollback``, ``check``, ``repair``, ``dedupe``, ``create_index``, ``drop_index``, ``indexes``,
@@ -62,6 +62,8 @@ if TYPE_CHECKING:
     from lakeformat.model.table_config import TableConfig
     from lakeformat.predicate import Where
     from lakeformat.read.cdc.images import ChangeImages
+    from lakeformat.read.dataset import TableDataset
+    from lakeformat.read.parts import ReadPart, read_part
     from lakeformat.read.run.session import ReadPlan
     from lakeformat.read.run.view import TableView
     from lakeformat.read.scan import ChangeArguments, Changes, ReadArguments, Scan
@@ -77,7 +79,7 @@ if TYPE_CHECKING:
     from lakeformat.services.ttl import ExpiredPartition, ExpireResult
     from lakeformat.services.upgrade.run import VersionChange
     from lakeformat.sql_statements.run import sql
-    from lakeformat.table import Schema, Table, create, exists
+    from lakeformat.table import Schema, Table, create, exists, scan
     from lakeformat.table import open_table as open  # noqa: A004  This module does not use the built-in open.
     from lakeformat.timeline.history import History, HistoryEntry
     from lakeformat.transaction.hooks import CommitMessage, HookArguments, ProposedWrite
@@ -129,6 +131,7 @@ __all__ = [
     "PlannedFile",
     "ProposedWrite",
     "ReadArguments",
+    "ReadPart",
     "ReadPlan",
     "RestoreResult",
     "RowCounts",
@@ -142,6 +145,7 @@ __all__ = [
     "StorageError",
     "Table",
     "TableConfig",
+    "TableDataset",
     "TableNotFoundError",
     "TableView",
     "UnsupportedTableError",
@@ -156,6 +160,8 @@ __all__ = [
     "create",
     "exists",
     "open",
+    "read_part",
+    "scan",
     "sql",
 ]
 
@@ -193,6 +199,7 @@ _MODULES: Final = {
     "PlannedFile": "lakeformat.write.preview",
     "ProposedWrite": "lakeformat.transaction.hooks",
     "ReadArguments": "lakeformat.read.scan",
+    "ReadPart": "lakeformat.read.parts",
     "ReadPlan": "lakeformat.read.run.session",
     "RestoreResult": "lakeformat.services.restore.run",
     "RowCounts": "lakeformat.transaction.result",
@@ -203,6 +210,7 @@ _MODULES: Final = {
     "Snapshot": "lakeformat.file_system_view.snapshot",
     "Table": "lakeformat.table",
     "TableConfig": "lakeformat.model.table_config",
+    "TableDataset": "lakeformat.read.dataset",
     "TableView": "lakeformat.read.run.view",
     "VersionChange": "lakeformat.services.upgrade.run",
     "Where": "lakeformat.predicate",
@@ -212,6 +220,8 @@ _MODULES: Final = {
     "create": "lakeformat.table",
     "exists": "lakeformat.table",
     "open": "lakeformat.table",
+    "read_part": "lakeformat.read.parts",
+    "scan": "lakeformat.table",
     "sql": "lakeformat.sql_statements.run",
 }
 #: Functions and classes of delta-rs, pyiceberg, polars and pandas that open a table. The error for such a name suggests

@@ -24,6 +24,7 @@ from lakeformat.keys.partition_paths import distinct_partitions
 from lakeformat.model.operation import Operation
 from lakeformat.predicate import Where
 from lakeformat.public import public, public_as
+from lakeformat.read.scan import ReadArguments, Scan
 from lakeformat.read.verbs import ArrowReadVerbs
 from lakeformat.services.after_write import check_services, run_services_after_write
 from lakeformat.services.indexes import Indexing
@@ -142,6 +143,27 @@ def open_table(path: str | os.PathLike[str], **options: Any) -> Table:
     config.check_readable(table.context.storage.location)
     check_options(config, table.options, table.context.storage.location)
     return table
+
+
+@public
+def scan(path: str | os.PathLike[str], columns: Sequence[str] | str | None = None, **options: Any) -> Scan:
+    """Open the table at a path and return a read of its rows that has not started; see `lakeformat.Table.read`.
+
+    Examples:
+        >>> lakeformat.scan("/data/flights", ["carrier"], where="distance > 2000").count()
+        93
+
+    Args:
+        path: folder or URL of the table.
+        columns: wanted columns, in order; all by default.
+        options: ``where``, ``as_of``, ``limit``, ``meta_columns``, ``verify`` and ``time_zone`` as in
+            `lakeformat.Table.read`; all others as in `lakeformat.open`.
+
+    Raises:
+        LakeformatError: as in `lakeformat.open` and `lakeformat.Table.read`.
+    """
+    arguments = {name: options.pop(name) for name in ReadArguments.__annotations__ if name in options}
+    return open_table(path, **options).read(columns, **arguments)
 
 
 @public

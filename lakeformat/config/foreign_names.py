@@ -181,7 +181,6 @@ _OWN_CALLS: Final[Mapping[str, str]] = {
     "snapshots": "history()",
     "table_uri": "location",
     "to_pyarrow": "to_arrow()",
-    "to_pyarrow_dataset": "read(), which any reader of Arrow streams takes",
     "to_pyarrow_table": "to_arrow()",
     "toDF": "to_pandas(), or lakeformat.spark.read(spark, path)",
     "to_table": "to_arrow()",
@@ -213,7 +212,7 @@ _UNDER_SPARK: Final[Mapping[str, str]] = {
     "to_pandas": "read().toPandas()",
     "to_polars": "lakeformat.open(location).to_polars()",
     "to_pyarrow": "lakeformat.open(location).to_arrow()",
-    "to_pyarrow_dataset": "lakeformat.open(location).read()",
+    "to_pyarrow_dataset": "lakeformat.open(location).to_pyarrow_dataset()",
     "to_pyarrow_table": "lakeformat.open(location).to_arrow()",
     "to_table": "lakeformat.open(location).to_arrow()",
 }

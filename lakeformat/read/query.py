@@ -63,6 +63,28 @@ class ReadQuery:
         """Return the columns to read: those of the result and those of the filter."""
         return tuple(dict.fromkeys((*self.schema.names, *sorted(columns_of(self.predicate)))))
 
+    def narrow(self, table: pa.Schema, columns: Sequence[str] | None = None, where: Where | None = None) -> ReadQuery:
+        """Return a query for fewer columns and rows.
+
+        Args:
+            table: the table's columns without the meta columns.
+            columns: names among those of `schema`; all of them by default.
+            where: a further condition on any columns of the table; none by default.
+
+        Raises:
+            InvalidInputError: an unknown column, or a condition that cannot be answered exactly.
+        """
+        schema, predicate = self.schema, self.predicate
+        if columns is not None:
+            unknown = [name for name in columns if name not in schema.names]
+            if unknown:
+                raise InvalidInputError(f"unknown column {unknown[0]!r}; this read has {', '.join(schema.names)}")
+            schema = pa.schema([schema.field(name) for name in columns])
+        if where is not None:
+            further = bind_where(where, readable_schema(table, meta_columns=True))
+            predicate = further if predicate == Always(True) else And((predicate, further))
+        return replace(self, schema=schema, predicate=predicate)
+
     def restrict_to_range(self, snapshot: Snapshot) -> ReadQuery:
         """Return this query, limited to the rows of the snapshot's range of commits if the snapshot has one."""
         if snapshot.changes is None:

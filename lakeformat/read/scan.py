@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, TypedDict
+from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict, overload
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,6 +25,7 @@ from lakeformat.model.instant import AsOf
 from lakeformat.model.record import RECORD_KEY
 from lakeformat.predicate import Always, Where, columns_of
 from lakeformat.public import public
+from lakeformat.read.parts import ReadPart
 from lakeformat.read.query import ReadQuery, make_query, readable_schema, with_time_zone
 from lakeformat.read.run.parallel import read_all
 from lakeformat.read.run.session import ReadPlan, plan_read
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
     from typing_extensions import Unpack
+
+    from lakeformat.read.dataset import TableDataset
 
 __all__ = [
     "FILES_SCHEMA",
@@ -168,6 +171,24 @@ class Scan:
         """Return the columns of the result."""
         return self.query.schema
 
+    def narrow(self, columns: Sequence[str] | None = None, where: Where | None = None) -> Scan:
+        """Return a read of fewer columns and rows of the same snapshot. Arguments and errors as `ReadQuery.narrow`."""
+        return replace(self, query=self.query.narrow(self.snapshot.columns(self.storage.location), columns, where))
+
+    def parts(self, at_least: int = 1) -> tuple[ReadPart, ...]:
+        """Divide the read into parts, which other processes may read by `lakeformat.read_part`.
+
+        Args:
+            at_least: wanted number of parts. There may be fewer, because each has some megabytes to read, or more.
+
+        Raises:
+            InvalidInputError: the read has a limit, or is verified.
+        """
+        self._check_whole("a read in parts")
+        plan = plan_read(self.storage, self.snapshot, self.query, split_bytes=self.split_bytes, at_least=at_least)
+        table = self.snapshot.columns(self.storage.location)
+        return tuple(ReadPart(self.storage, split, self.query, table) for split in plan.splits)
+
     def plan(self, *, count_row_groups: bool = False) -> ReadPlan:
         """Return the files, row groups and bytes that a read touches after each pruning step.
 
@@ -234,10 +255,51 @@ class Scan:
         frame: pd.DataFrame = self.to_arrow().to_pandas()
         return frame
 
-    def to_polars(self) -> pl.DataFrame:
-        """Return the rows as a polars frame."""
-        frame: pl.DataFrame = _import_package("polars").from_arrow(self.to_arrow())
-        return frame
+    @overload
+    def to_polars(self, *, lazy: Literal[False] = False) -> pl.DataFrame: ...
+
+    @overload
+    def to_polars(self, *, lazy: Literal[True]) -> pl.LazyFrame: ...
+
+    def to_polars(self, *, lazy: bool = False) -> pl.DataFrame | pl.LazyFrame:
+        """Return the rows as a polars frame.
+
+        Args:
+            lazy: whether to return a frame that reads when it is collected: only the columns, files and row groups that
+                its expressions need. False by default.
+
+        Raises:
+            InvalidInputError: polars is not installed, or a lazy read has a limit or is verified.
+        """
+        polars = _import_package("polars")
+        if not lazy:
+            frame: pl.DataFrame = polars.from_arrow(self.to_arrow())
+            return frame
+        self._check_whole("a lazy frame")
+        from lakeformat.read.lazy_frame import make_lazy_frame
+
+        return make_lazy_frame(self)
+
+    def lazy(self) -> pl.LazyFrame:
+        """Return ``to_polars(lazy=True)``."""
+        return self.to_polars(lazy=True)
+
+    def to_pyarrow_dataset(self) -> TableDataset:
+        """Return the rows as a pyarrow dataset, which engines ask for columns and filters. Nothing is read yet.
+
+        Examples:
+            >>> import duckdb
+            >>> flights = table.read().to_pyarrow_dataset()
+            >>> duckdb.sql("select count(*) from flights where distance > 2000").fetchone()
+            (93,)
+
+        Raises:
+            InvalidInputError: the read has a limit, or is verified.
+        """
+        self._check_whole("a dataset")
+        from lakeformat.read.dataset import TableDataset  # `pyarrow.dataset` takes long to import.
+
+        return TableDataset(self)
 
     def to_duckdb(self, connection: duckdb.DuckDBPyConnection | None = None) -> duckdb.DuckDBPyRelation:
         """Return a duckdb relation over the rows in memory. It may be queried more than once.
@@ -247,6 +309,11 @@ class Scan:
         """
         relation: duckdb.DuckDBPyRelation = (connection or _import_package("duckdb")).from_arrow(self.to_arrow())
         return relation
+
+    def _check_whole(self, what: str) -> None:
+        """Raise `InvalidInputError` if the read has a limit or is verified."""
+        if self.limit is not None or self.verify:
+            raise InvalidInputError(f"{what} cannot have limit= or verify=; leave these arguments out")
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """Return the rows as a capsule of the Arrow PyCapsule protocol."""

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     import polars as pl
     from typing_extensions import Unpack
 
+    from lakeformat.read.dataset import TableDataset
+
 __all__ = ["ArrowReadVerbs", "ReadVerbs"]
 
 
@@ -256,9 +258,47 @@ class ArrowReadVerbs(ReadVerbs):
         """Return the rows as a pandas frame. Arguments and errors as in `to_batches`."""
         return self._read(columns, how).to_pandas()
 
-    def to_polars(self, columns: Sequence[str] | str | None = None, **how: Unpack[ReadArguments]) -> pl.DataFrame:
-        """Return the rows as a polars frame. Arguments and errors as in `to_batches`."""
-        return self._read(columns, how).to_polars()
+    @overload
+    def to_polars(
+        self,
+        columns: Sequence[str] | str | None = None,
+        *,
+        lazy: Literal[False] = False,
+        **how: Unpack[ReadArguments],
+    ) -> pl.DataFrame: ...
+
+    @overload
+    def to_polars(
+        self, columns: Sequence[str] | str | None = None, *, lazy: Literal[True], **how: Unpack[ReadArguments]
+    ) -> pl.LazyFrame: ...
+
+    def to_polars(
+        self, columns: Sequence[str] | str | None = None, *, lazy: bool = False, **how: Unpack[ReadArguments]
+    ) -> pl.DataFrame | pl.LazyFrame:
+        """Return the rows as a polars frame. Other arguments and errors as in `to_batches`.
+
+        Args:
+            lazy: whether to return a frame that reads when it is collected: only the columns, files and row groups that
+                its expressions need, as they are now. False by default.
+        """
+        scan = self._read(columns, how)
+        return scan.to_polars(lazy=True) if lazy else scan.to_polars()
+
+    def to_pyarrow_dataset(
+        self, columns: Sequence[str] | str | None = None, **how: Unpack[ReadArguments]
+    ) -> TableDataset:
+        """Return the rows, as they are now, as a pyarrow dataset, for DuckDB, DataFusion, ibis and others.
+
+        An engine asks the dataset for columns and filters. Only the needed columns, files and row groups are read, and
+        nothing before a query runs. Arguments and errors as in `read`, but without ``limit`` and ``verify``.
+
+        Examples:
+            >>> import duckdb
+            >>> flights = table.to_pyarrow_dataset()
+            >>> duckdb.sql("select count(*) from flights where distance > 2000").fetchone()
+            (93,)
+        """
+        return self._read(columns, how).to_pyarrow_dataset()
 
     def to_duckdb(
         self, columns: Sequence[str] | str | None = None, **how: Unpack[ReadArguments]

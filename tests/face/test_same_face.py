@@ -16,7 +16,7 @@ import lakeformat.spark
 from lakeformat.spark import LakehouseTable
 
 #: Methods that convert a `Table` to Arrow data and to data frames; a DataFrame of Spark has its own.
-ARROW_ONLY = {"to_arrow", "to_batches", "to_duckdb", "to_pandas", "to_polars"}
+ARROW_ONLY = {"to_arrow", "to_batches", "to_duckdb", "to_pandas", "to_polars", "to_pyarrow_dataset"}
 #: Constructors that need a session. Plain Python has `lakeformat.open` and `lakeformat.create`.
 SPARK_ONLY = {"create", "forPath"}
 #: Arguments without a meaning in plain Python. They come last.

@@ -1,0 +1,160 @@
+"""A polars frame that reads a table when it is collected (polars: ``register_io_source``).
+
+polars gives its filter as an expression of its own. The parts of it that mean the same in Arrow become a condition of
+the read, which skips files and row groups. polars then applies the whole filter to each batch, so a part that is not
+understood only costs time.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import operator
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from lakeformat.read.scan import Scan
+
+__all__ = ["make_lazy_frame"]
+
+_COMPARISONS: Final = {
+    "Eq": operator.eq,
+    "Lt": operator.lt,
+    "LtEq": operator.le,
+    "Gt": operator.gt,
+    "GtEq": operator.ge,
+}
+#: Comparisons of floats for which polars and Arrow agree about NaN, which polars takes for the largest value.
+_FLOAT_COMPARISONS: Final = {"Eq", "Lt", "LtEq"}
+_SWAPPED: Final = {"Eq": "Eq", "Lt": "Gt", "LtEq": "GtEq", "Gt": "Lt", "GtEq": "LtEq"}
+#: Largest integer up to which all integers are values of a 64-bit float.
+_EXACT: Final = 1 << 53
+_UNITS: Final = {"Milliseconds": "ms", "Microseconds": "us", "Nanoseconds": "ns"}
+
+
+def make_lazy_frame(scan: Scan) -> pl.LazyFrame:
+    """Return a frame over a read. Each collection reads what it needs."""
+    import polars as pl
+    from polars.io.plugins import register_io_source
+
+    schema = pl.DataFrame(scan.schema.empty_table()).schema
+
+    def read(
+        with_columns: list[str] | None, predicate: pl.Expr | None, n_rows: int | None, batch_size: int | None
+    ) -> Iterator[pl.DataFrame]:
+        names = scan.schema.names if with_columns is None else with_columns
+        needed = list(dict.fromkeys([*names, *(() if predicate is None else predicate.meta.root_names())]))
+        where = None if predicate is None else translate_filter(predicate, scan.schema)
+        left = n_rows
+        with scan.narrow(needed or scan.schema.names[:1], where).to_batches() as batches:
+            for batch in batches:
+                frame = pl.DataFrame(batch)
+                frame = (frame if predicate is None else frame.filter(predicate)).select(names)
+                if left is not None:
+                    frame = frame.head(left)
+                    left -= frame.height
+                yield frame
+                if left == 0:
+                    return
+
+    return register_io_source(read, schema=schema, is_pure=True)
+
+
+def translate_filter(predicate: pl.Expr, schema: pa.Schema) -> pc.Expression | None:
+    """Return an expression that is true for every row that the filter selects; None if none is known.
+
+    Args:
+        schema: the columns of the frame.
+    """
+    with (
+        suppress(Exception),
+        warnings.catch_warnings(),
+    ):  # The text of an expression differs between versions of polars.
+        warnings.simplefilter("ignore")
+        return _translate(json.loads(predicate.meta.serialize(format="json")), schema)
+    return None
+
+
+def _translate(node: Mapping[str, Any], schema: pa.Schema) -> pc.Expression | None:
+    ((kind, body),) = node.items()
+    if kind == "BinaryExpr":
+        return _translate_binary(body, schema)
+    if kind == "Function":
+        return _translate_function(body["function"], body["input"], schema)
+    return None
+
+
+def _translate_binary(body: Mapping[str, Any], schema: pa.Schema) -> pc.Expression | None:
+    op, left, right = body["op"], body["left"], body["right"]
+    if op in {"And", "LogicalAnd", "Or", "LogicalOr"}:
+        sides = [_translate(side, schema) for side in (left, right)]
+        if op.endswith("And"):
+            known = [side for side in sides if side is not None]
+            return known[0] & known[1] if len(known) == 2 else known[0] if known else None
+        return None if sides[0] is None or sides[1] is None else sides[0] | sides[1]
+    if "Column" in right:
+        op, left, right = _SWAPPED.get(op, ""), right, left
+    return _compare(op, left, right, schema)
+
+
+def _compare(op: str, column: Mapping[str, Any], literal: Mapping[str, Any], schema: pa.Schema) -> pc.Expression | None:
+    if op not in _COMPARISONS or "Column" not in column or "Literal" not in literal:
+        return None
+    kind = schema.field(column["Column"]).type
+    value = _read_literal(literal["Literal"], kind)
+    if value is None or (pa.types.is_floating(kind) and (op not in _FLOAT_COMPARISONS or math.isnan(value))):
+        return None
+    compared: pc.Expression = _COMPARISONS[op](pc.field(column["Column"]), pa.scalar(value, kind))
+    return compared
+
+
+def _translate_function(function: Any, given: list[Mapping[str, Any]], schema: pa.Schema) -> pc.Expression | None:
+    name = function.get("Boolean") if isinstance(function, Mapping) else None
+    if name in ("IsNull", "IsNotNull") and "Column" in given[0]:
+        field = pc.field(given[0]["Column"])
+        return field.is_null() if name == "IsNull" else field.is_valid()
+    if isinstance(name, Mapping) and "IsBetween" in name:
+        closed = name["IsBetween"]["closed"]
+        ends = ("GtEq" if closed in {"Both", "Left"} else "Gt", "LtEq" if closed in {"Both", "Right"} else "Lt")
+        sides = [_compare(op, given[0], end, schema) for op, end in zip(ends, given[1:], strict=True)]
+        known = [side for side in sides if side is not None]
+        return known[0] & known[1] if len(known) == 2 else known[0] if known else None
+    if isinstance(name, Mapping) and "IsIn" in name and "Column" in given[0]:
+        return _is_in(given[0]["Column"], given[1]["Literal"]["Scalar"]["List"], schema)
+    return None
+
+
+def _is_in(column: str, stored: list[int], schema: pa.Schema) -> pc.Expression | None:
+    kind = schema.field(column).type
+    if pa.types.is_floating(kind):
+        return None
+    values = pa.ipc.open_stream(pa.py_buffer(bytes(stored))).read_all().column(0).combine_chunks()
+    return pc.field(column).isin(values.cast(kind))
+
+
+def _read_literal(literal: Mapping[str, Any], kind: pa.DataType) -> Any:
+    """Return the value of a literal as one of a column's type; None if it is of another type."""
+    of, value = next(iter(next(iter(literal.values())).items()))
+    if of in {"Int", "Int8", "Int16", "Int32", "Int64", "UInt8", "UInt16", "UInt32", "UInt64"}:
+        is_exact = pa.types.is_integer(kind) or (pa.types.is_float64(kind) and abs(value) <= _EXACT)
+        return value if is_exact else None
+    if of in {"Float", "Float64"}:
+        return value if pa.types.is_float64(kind) else None
+    if of in {"String", "Str"}:
+        return value if pa.types.is_string(kind) else None
+    if of == "Boolean":
+        return value if pa.types.is_boolean(kind) else None
+    if of == "Date":
+        return value if pa.types.is_date32(kind) else None
+    if of == "Datetime" and pa.types.is_timestamp(kind):
+        count, unit, zone = value
+        return count if _UNITS[unit] == kind.unit and (zone is None) == (kind.tz is None) else None
+    return None

@@ -1,0 +1,67 @@
+"""Parts of a read, which other processes may read: pickled, sent and read there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from lakeformat.predicate import Where
+from lakeformat.public import public
+from lakeformat.read.plan import Split
+from lakeformat.read.query import ReadQuery
+from lakeformat.read.run.batches import read_split
+from lakeformat.storage.port import Storage
+
+__all__ = ["ReadPart", "read_part"]
+
+
+@public
+@dataclass(frozen=True, slots=True)
+class ReadPart:
+    """A part of a read: some row groups, base files or file slices. Picklable.
+
+    Every row of the read is in exactly one part.
+
+    Attributes:
+        storage: the table's storage.
+        split: the row groups, base files and file slices.
+        query: the columns and rows.
+        table: the table's columns without the meta columns.
+    """
+
+    storage: Storage
+    split: Split
+    query: ReadQuery
+    table: pa.Schema
+
+    @property
+    def size_bytes(self) -> int:
+        """Return the bytes of the files and row groups of the part, as stored."""
+        return sum(part.size_bytes for part in self.split.parts)
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Return the paths of the base files and file slices of the part, relative to the table."""
+        return tuple(part.path for part in self.split.parts)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Return the columns of the part's rows."""
+        return self.query.schema
+
+    def narrow(self, columns: Sequence[str] | None = None, where: Where | None = None) -> ReadPart:
+        """Return a part with fewer columns and rows. Arguments and errors as `ReadQuery.narrow`."""
+        return replace(self, query=self.query.narrow(self.table, columns, where))
+
+
+@public
+def read_part(part: ReadPart) -> pa.RecordBatchReader:
+    """Return the rows of a part of a read as a stream of Arrow batches. Memory: a few batches of 32 MB.
+
+    Raises:
+        CorruptTableError: a file is missing or damaged; the message names the file.
+    """
+    batches = read_split(part.storage, part.split, part.query, part.table)
+    return pa.RecordBatchReader.from_batches(part.query.schema, batches)
