@@ -56,7 +56,7 @@ from lakeformat.write.session import WriteSession, write_direct
 from lakeformat.write.statements.clauses import Clause
 from lakeformat.write_verbs import WriteVerbs
 
-__all__ = ["HistoryEntry", "Schema", "Table", "create", "exists", "open_table", "table_options"]
+__all__ = ["HistoryEntry", "Schema", "Table", "create", "exists", "open_table", "scan", "table_options"]
 
 _OPERATION: Final = "hoodie.datasource.write.operation"
 _RECORD_KEY: Final = "hoodie.datasource.write.recordkey.field"

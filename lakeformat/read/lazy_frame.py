@@ -52,7 +52,7 @@ def make_lazy_frame(scan: Scan) -> pl.LazyFrame:
     ) -> Iterator[pl.DataFrame]:
         names = scan.schema.names if with_columns is None else with_columns
         needed = list(dict.fromkeys([*names, *(() if predicate is None else predicate.meta.root_names())]))
-        where = None if predicate is None else translate_filter(predicate, scan.schema)
+        where = None if predicate is None else _translate_filter(predicate, scan.schema)
         left = n_rows
         with scan.narrow(needed or scan.schema.names[:1], where).to_batches() as batches:
             for batch in batches:
@@ -68,7 +68,7 @@ def make_lazy_frame(scan: Scan) -> pl.LazyFrame:
     return register_io_source(read, schema=schema, is_pure=True)
 
 
-def translate_filter(predicate: pl.Expr, schema: pa.Schema) -> pc.Expression | None:
+def _translate_filter(predicate: pl.Expr, schema: pa.Schema) -> pc.Expression | None:
     """Return an expression that is true for every row that the filter selects; None if none is known.
 
     Args:

@@ -76,7 +76,8 @@ class ReadQuery:
         """
         schema, predicate = self.schema, self.predicate
         if columns is not None:
-            unknown = [name for name in columns if name not in schema.names]
+            known = frozenset(schema.names)
+            unknown = [name for name in columns if name not in known]
             if unknown:
                 raise InvalidInputError(f"unknown column {unknown[0]!r}; this read has {', '.join(schema.names)}")
             schema = pa.schema([schema.field(name) for name in columns])

@@ -290,8 +290,8 @@ class Scan:
         Examples:
             >>> import duckdb
             >>> flights = table.read().to_pyarrow_dataset()
-            >>> duckdb.sql("select count(*) from flights where distance > 2000").fetchone()
-            (93,)
+            >>> duckdb.sql("select count(*) from flights where distance > 2000").fetchall()
+            [(93,)]
 
         Raises:
             InvalidInputError: the read has a limit, or is verified.

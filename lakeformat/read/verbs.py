@@ -295,8 +295,8 @@ class ArrowReadVerbs(ReadVerbs):
         Examples:
             >>> import duckdb
             >>> flights = table.to_pyarrow_dataset()
-            >>> duckdb.sql("select count(*) from flights where distance > 2000").fetchone()
-            (93,)
+            >>> duckdb.sql("select count(*) from flights where distance > 2000").fetchall()
+            [(93,)]
         """
         return self._read(columns, how).to_pyarrow_dataset()
 
