@@ -1,7 +1,7 @@
 """A pyarrow dataset over one snapshot of a table.
 
 Engines ask a dataset for columns and filters: DuckDB, polars, DataFusion, ibis. Every answer comes from the reader of
-`lakeformat.read.scan`, so it skips the same files and merges slices with log files. pyarrow's own classes do not
+`lakeformat.read`, so it skips the same files and merges slices with log files. pyarrow's own classes do not
 merge: their fragments are files. The class inherits from pyarrow's only in name, because engines look for that class;
 no method of pyarrow's dataset in C++ is called.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,10 +18,7 @@ import pyarrow.dataset as ds
 
 from lakeformat.errors import InvalidInputError
 from lakeformat.public import public
-from lakeformat.read.parts import ReadPart, read_part
-
-if TYPE_CHECKING:
-    from lakeformat.read.scan import Scan
+from lakeformat.read.parts import NarrowRead, ReadPart, WholeRead
 
 __all__ = ["PartFragment", "TableDataset"]
 
@@ -37,14 +34,14 @@ class TableDataset(ds.Dataset):  # type: ignore[misc]  # pyarrow has no types.
     read before a method that returns rows is called.
     """
 
-    def __init__(self, scan: Scan) -> None:
+    def __init__(self, scan: WholeRead) -> None:
         self._scan = scan
 
     def __reduce__(self) -> NoReturn:
         raise InvalidInputError("a dataset of a table cannot be pickled; pickle its get_fragments(), or read().parts()")
 
     def __repr__(self) -> str:
-        return f"TableDataset({self._scan.storage.location!r}, columns={self._scan.schema.names})"
+        return f"TableDataset({self._scan!r})"
 
     @property
     def schema(self) -> pa.Schema:
@@ -152,13 +149,12 @@ class PartFragment:
 
 
 def _scan_rows(
-    rows: Scan | ReadPart, columns: Projection, condition: pc.Expression | None, hints: Mapping[str, Any]
+    rows: NarrowRead, columns: Projection, condition: pc.Expression | None, hints: Mapping[str, Any]
 ) -> ds.Scanner:
     """Return a scanner of a read or a part of one. pyarrow computes a projection that is more than names."""
     by_name = None if columns is None or isinstance(columns, Mapping) else list(columns)
     read = by_name or (rows.schema.names[:1] if by_name is not None else None)
-    narrow = rows.narrow(read, condition)
-    batches = read_part(narrow) if isinstance(narrow, ReadPart) else narrow.to_batches()
+    batches = rows.narrow(read, condition).to_batches()
     project = columns if isinstance(columns, Mapping) or by_name == [] else None
     return ds.Scanner.from_batches(batches, columns=project, **hints)
 

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 if TYPE_CHECKING:
     import polars as pl
 
-    from lakeformat.read.scan import Scan
+    from lakeformat.read.parts import NarrowRead
 
 __all__ = ["make_lazy_frame"]
 
@@ -40,7 +40,7 @@ _EXACT: Final = 1 << 53
 _UNITS: Final = {"Milliseconds": "ms", "Microseconds": "us", "Nanoseconds": "ns"}
 
 
-def make_lazy_frame(scan: Scan) -> pl.LazyFrame:
+def make_lazy_frame(scan: NarrowRead) -> pl.LazyFrame:
     """Return a frame over a read. Each collection reads what it needs."""
     import polars as pl
     from polars.io.plugins import register_io_source

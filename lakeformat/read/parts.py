@@ -1,9 +1,10 @@
-"""Parts of a read, which other processes may read: pickled, sent and read there."""
+"""Parts of a read, which other processes may read: pickled, sent and read there. What engines ask of a read."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
@@ -14,7 +15,10 @@ from lakeformat.read.query import ReadQuery
 from lakeformat.read.run.batches import read_split
 from lakeformat.storage.port import Storage
 
-__all__ = ["ReadPart", "read_part"]
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = ["NarrowRead", "ReadPart", "WholeRead", "read_part"]
 
 
 @public
@@ -55,6 +59,35 @@ class ReadPart:
         """Return a part with fewer columns and rows. Arguments and errors as `ReadQuery.narrow`."""
         return replace(self, query=self.query.narrow(self.table, columns, where))
 
+    def to_batches(self) -> pa.RecordBatchReader:
+        """Return the rows as a stream of Arrow batches; see `read_part`."""
+        batches = read_split(self.storage, self.split, self.query, self.table)
+        return pa.RecordBatchReader.from_batches(self.query.schema, batches)
+
+
+class NarrowRead(Protocol):
+    """A read or a part of one: an engine narrows it to the columns and rows that it needs."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Return the columns."""
+
+    def narrow(self, columns: Sequence[str] | None = None, where: Where | None = None) -> Self:
+        """Return the same with fewer columns and rows. Arguments and errors as `ReadQuery.narrow`."""
+
+    def to_batches(self) -> pa.RecordBatchReader:
+        """Return the rows as a stream of Arrow batches."""
+
+
+class WholeRead(NarrowRead, Protocol):
+    """A read of a table that may be counted and divided."""
+
+    def count(self) -> int:
+        """Count the rows."""
+
+    def parts(self, at_least: int = 1) -> tuple[ReadPart, ...]:
+        """Divide the read into parts."""
+
 
 @public
 def read_part(part: ReadPart) -> pa.RecordBatchReader:
@@ -63,5 +96,4 @@ def read_part(part: ReadPart) -> pa.RecordBatchReader:
     Raises:
         CorruptTableError: a file is missing or damaged; the message names the file.
     """
-    batches = read_split(part.storage, part.split, part.query, part.table)
-    return pa.RecordBatchReader.from_batches(part.query.schema, batches)
+    return part.to_batches()
