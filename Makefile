@@ -38,7 +38,7 @@ demo: $(VENV)/.stamp-demo ## the main job: a year of real flights through a tabl
 test: $(VENV)/.stamp-test ## the tests: ten minutes on two cores
 	$(WITH_JAVA) $(PYTEST) -m "$(MAIN_TESTS)" $(PARALLEL) $(ARGS)
 
-test-slow: $(VENV)/.stamp-test ## the tests that take longer: crashes at every call of every operation, long random runs, Spark Connect, the jar
+test-slow: $(VENV)/.stamp-test .venv-sail/.stamp ## the tests that take longer: crashes at every call of every operation, long random runs, Spark Connect, the jar
 	$(RUN) tools/setup_servers.py ci
 	$(WITH_JAVA) $(RUN) tools/setup_hadoop_aws.py
 	$(WITH_JAVA) $(PYTEST) -m "$(SLOW_TESTS)" --hypothesis-profile=whole $(PARALLEL) $(ARGS)
@@ -91,6 +91,12 @@ $(RUN):
 		"Ubuntu install its venv package (for example python3.11-venv)" >&2; exit 1; }
 
 # One stamp per extra: newer than pyproject.toml means that the extra is installed as it asks.
+# Sail knows older releases of PySpark only, so it has an environment of its own.
+.venv-sail/.stamp: pyproject.toml
+	$(PYTHON) -m venv .venv-sail
+	.venv-sail/bin/python -m pip install --quiet --disable-pip-version-check -e '.[sail]'
+	@touch $@
+
 $(VENV)/.stamp-%: pyproject.toml | $(RUN)
 	$(RUN) -m pip install --quiet --disable-pip-version-check -e '.[$*]'
 	@touch $@

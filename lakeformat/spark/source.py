@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql.datasource import DataSource
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql.datasource import (
         DataSourceReader,
         DataSourceStreamReader,
@@ -74,19 +75,26 @@ class LakehouseSource(DataSource):
                 )
         return read_columns_schema(dict(self.options), self._prepare())
 
-    def reader(self, schema: StructType) -> DataSourceReader:
-        """Return the reader of a batch query."""
+    def reader(self, schema: StructType | pa.Schema) -> DataSourceReader:
+        """Return the reader of a batch query. Sail gives an Arrow schema."""
+        from pyspark.sql.types import StructType
+
         from lakeformat.spark.reads.reader import make_reader
 
         self._refuse_catalog()
-        return make_reader(dict(self.options), schema, self._relation)
+        reader = make_reader(dict(self.options), _struct_of(schema), self._relation)
+        if isinstance(schema, StructType):
+            return reader
+        from lakeformat.spark.reads.retyped_reader import RetypedReader
 
-    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        return RetypedReader(reader, schema)
+
+    def writer(self, schema: StructType | pa.Schema, overwrite: bool) -> DataSourceWriter:
         """Return the writer of a batch query. Spark calls this when the write runs, but not for EXPLAIN."""
         from lakeformat.spark.writes.writer import make_writer
 
         self._refuse_catalog()
-        return make_writer(dict(self.options), schema, overwrite)
+        return make_writer(dict(self.options), _struct_of(schema), overwrite)
 
     def _refuse_catalog(self) -> None:
         """Raise `InvalidOptionError` if the options have no path. Spark passes none for a table of its catalog.
@@ -117,3 +125,11 @@ class LakehouseSource(DataSource):
 
         self._refuse_catalog()
         return make_stream_writer(dict(self.options), schema, overwrite)
+
+
+def _struct_of(schema: StructType | pa.Schema) -> StructType:
+    """Return a schema as Spark's type."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+    from pyspark.sql.types import StructType
+
+    return schema if isinstance(schema, StructType) else from_arrow_schema(schema)

@@ -82,7 +82,9 @@ def parquet_scan(
             return _relation(spark, access.location, files, schema, folders, {**more, **access.options})
         except Exception as error:  # E.g. a later Spark without these classes: use its public API.
             _LOG.info("%s: Spark looks up each file, because its relation cannot take our list: %s", location, error)
-    paths = [_uri(access.location, file.path) for file in files]
+    folder = access.location
+    folder = f"file://{folder}" if folder.startswith("/") else folder  # All engines know this form, Sail no other.
+    paths = [_uri(folder, file.path) for file in files]
     return spark.read.schema(schema).options(**_OPTIONS, **more, **access.options).parquet(*paths)
 
 
