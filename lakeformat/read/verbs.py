@@ -55,6 +55,21 @@ class ReadVerbs:
         return self.context.storage.location
 
     @property
+    def path(self) -> str:
+        """Return `location`."""
+        return self.location
+
+    @property
+    def uri(self) -> str:
+        """Return the table's URL; a folder's begins with ``file://``."""
+        return f"file://{self.location}" if self.location.startswith("/") else self.location
+
+    @property
+    def name(self) -> str:
+        """Return the table's name, ``hoodie.table.name``."""
+        return self.config.name
+
+    @property
     def config(self) -> TableConfig:
         """Return the table's settings, read from ``hoodie.properties`` at each call."""
         return self.context.store.config()

@@ -98,9 +98,7 @@ def test_operations_are_accepted_by_name(table: Table) -> None:
         ("rename_column", "cannot be renamed"),
         ("drop_columns", "cannot be renamed, dropped"),
         ("alter", "alter table t add columns"),
-        ("path", "location"),
-        ("uri", "location"),
-        ("name", "config.name"),
+        ("table_uri", "uri"),
         ("alias", "source.x"),
         ("vacuum", "clean()"),
         ("forName", "path"),
@@ -172,7 +170,9 @@ def test_module_names_of_other_libraries_suggest_ours() -> None:
 
 
 def test_location_is_the_table_path(table: Table, tmp_path: Path) -> None:
-    assert table.location == str(tmp_path / "t")
+    assert table.location == table.path == str(tmp_path / "t")
+    assert table.uri == (tmp_path / "t").as_uri()
+    assert table.name == table.config.name
 
 
 def test_repr_of_results_is_one_line(table: Table) -> None:
