@@ -105,14 +105,15 @@ def test_fifty_small_commits_end_in_full_files_of_whole_row_groups(operation: Op
             assert pq.ParquetFile(source).metadata.num_row_groups == 1
 
 
-def test_inserts_larger_than_a_row_group_are_packed() -> None:
-    table = new_table()
+@pytest.mark.parametrize(("small", "repacked"), [(2 << 20, 1), (100 << 20, 0)], ids=["encoded early", "held"])
+def test_inserts_larger_than_a_row_group_are_packed(small: int, repacked: int) -> None:
+    table = new_table(**{"hoodie.parquet.small.file.limit": small})
     for number in range(4):
         table.insert(Batch(140_000, 0, "constant").table(number * 140_000))
     assert len(table.snapshot().files) == 1
     assert table.to_arrow(["id"]).num_rows == 560_000
     steps = {step["step"]: step for step in table.history()[0].report["steps"]}
-    assert steps["repack"]["files"] == 1
+    assert steps["encode"]["files"] == steps["repack"]["files"] == repacked
 
 
 def test_partitions_whose_rows_differ_in_width_are_sized_each_by_its_own_rows() -> None:
