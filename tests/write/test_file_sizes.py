@@ -105,7 +105,7 @@ def test_fifty_small_commits_end_in_full_files_of_whole_row_groups(operation: Op
             assert pq.ParquetFile(source).metadata.num_row_groups == 1
 
 
-@pytest.mark.parametrize(("small", "repacked"), [(2 << 20, 1), (100 << 20, 0)], ids=["encoded early", "held"])
+@pytest.mark.parametrize(("small", "repacked"), [(4 << 20, 1), (100 << 20, 0)], ids=["encoded early", "held"])
 def test_inserts_larger_than_a_row_group_are_packed(small: int, repacked: int) -> None:
     table = new_table(**{"hoodie.parquet.small.file.limit": small})
     for number in range(4):
