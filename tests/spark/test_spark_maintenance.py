@@ -31,6 +31,7 @@ def test_lakehouse_table_has_every_maintenance_method() -> None:
         "to_duckdb",
         "to_pandas",
         "to_polars",
+        "to_pyarrow_dataset",
     }
     by_frames = {"plan", "plan_delete", "plan_insert", "plan_upsert", "write"}
     assert verbs - readers - by_frames <= set(dir(LakehouseTable))
