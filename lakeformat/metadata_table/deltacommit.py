@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Final
 
 import numpy as np
@@ -129,14 +130,11 @@ def remove_deltacommit(table: MetadataTable, instant_time: str) -> None:
     log files may be left. Call it before the action's pending files are removed. It may be called again at any time.
     """
     own = [instant for instant in _list_deltacommits(table) if instant.time == instant_time]
-    pending = {table.path(instant) for instant in own if instant.state is not State.COMPLETED}
-    for path in sorted({table.path(instant) for instant in own} - pending):
-        table.storage.delete(path)
-    for partition in MetadataPartition if own else ():
-        if table.has(partition):
-            for path in _logs_of(table, partition, instant_time):
-                table.storage.delete(path)
-    for path in sorted(pending):
+    completed = [table.path(instant) for instant in own if instant.state is State.COMPLETED]
+    pending = sorted(table.path(instant) for instant in own if instant.state is not State.COMPLETED)
+    partitions = [partition for partition in MetadataPartition if own and table.has(partition)]
+    logs = (path for partition in partitions for path in _logs_of(table, partition, instant_time))
+    for path in chain(completed, logs, pending):
         table.storage.delete(path)
 
 

@@ -74,10 +74,8 @@ def _translate_filter(predicate: pl.Expr, schema: pa.Schema) -> pc.Expression | 
     Args:
         schema: the columns of the frame.
     """
-    with (
-        suppress(Exception),
-        warnings.catch_warnings(),
-    ):  # The text of an expression differs between versions of polars.
+    # The text of an expression differs between versions of polars, and reading it warns of that.
+    with suppress(Exception), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return _translate(json.loads(predicate.meta.serialize(format="json")), schema)
     return None
@@ -95,14 +93,20 @@ def _translate(node: Mapping[str, Any], schema: pa.Schema) -> pc.Expression | No
 def _translate_binary(body: Mapping[str, Any], schema: pa.Schema) -> pc.Expression | None:
     op, left, right = body["op"], body["left"], body["right"]
     if op in {"And", "LogicalAnd", "Or", "LogicalOr"}:
-        sides = [_translate(side, schema) for side in (left, right)]
+        one, other = _translate(left, schema), _translate(right, schema)
         if op.endswith("And"):
-            known = [side for side in sides if side is not None]
-            return known[0] & known[1] if len(known) == 2 else known[0] if known else None
-        return None if sides[0] is None or sides[1] is None else sides[0] | sides[1]
+            return _join_known(one, other)
+        return None if one is None or other is None else one | other
     if "Column" in right:
         op, left, right = _SWAPPED.get(op, ""), right, left
     return _compare(op, left, right, schema)
+
+
+def _join_known(one: pc.Expression | None, other: pc.Expression | None) -> pc.Expression | None:
+    """Return the conjunction of the conditions that are known; None if none is."""
+    if one is None or other is None:
+        return other if one is None else one
+    return one & other
 
 
 def _compare(op: str, column: Mapping[str, Any], literal: Mapping[str, Any], schema: pa.Schema) -> pc.Expression | None:
@@ -124,9 +128,7 @@ def _translate_function(function: Any, given: list[Mapping[str, Any]], schema: p
     if isinstance(name, Mapping) and "IsBetween" in name:
         closed = name["IsBetween"]["closed"]
         ends = ("GtEq" if closed in {"Both", "Left"} else "Gt", "LtEq" if closed in {"Both", "Right"} else "Lt")
-        sides = [_compare(op, given[0], end, schema) for op, end in zip(ends, given[1:], strict=True)]
-        known = [side for side in sides if side is not None]
-        return known[0] & known[1] if len(known) == 2 else known[0] if known else None
+        return _join_known(*(_compare(op, given[0], end, schema) for op, end in zip(ends, given[1:], strict=True)))
     if isinstance(name, Mapping) and "IsIn" in name and "Column" in given[0]:
         return _is_in(given[0]["Column"], given[1]["Literal"]["Scalar"]["List"], schema)
     return None

@@ -43,7 +43,7 @@ class ReadPart:
     @property
     def size_bytes(self) -> int:
         """Return the bytes of the files and row groups of the part, as stored."""
-        return sum(part.size_bytes for part in self.split.parts)
+        return self.split.size_bytes
 
     @property
     def paths(self) -> tuple[str, ...]:

@@ -185,20 +185,23 @@ class Scan:
             InvalidInputError: the read has a limit, or is verified.
         """
         self._check_whole("a read in parts")
-        plan = plan_read(self.storage, self.snapshot, self.query, split_bytes=self.split_bytes, at_least=at_least)
         table = self.snapshot.columns(self.storage.location)
-        return tuple(ReadPart(self.storage, split, self.query, table) for split in plan.splits)
+        return tuple(ReadPart(self.storage, split, self.query, table) for split in self.plan(at_least=at_least).splits)
 
-    def plan(self, *, count_row_groups: bool = False) -> ReadPlan:
+    def plan(self, *, at_least: int = 1, count_row_groups: bool = False) -> ReadPlan:
         """Return the files, row groups and bytes that a read touches after each pruning step.
 
         ``print(plan.describe())`` shows them.
+
+        Args:
+            at_least, count_row_groups: as in `plan_read`; 1 and false by default.
         """
         return plan_read(
             self.storage,
             self.snapshot,
             self.query,
             split_bytes=self.split_bytes,
+            at_least=at_least,
             count_row_groups=count_row_groups,
         )
 

@@ -129,7 +129,8 @@ class LakehouseSource(DataSource):
 
 def _struct_of(schema: StructType | pa.Schema) -> StructType:
     """Return a schema as Spark's type."""
-    from pyspark.sql.pandas.types import from_arrow_schema
     from pyspark.sql.types import StructType
 
-    return schema if isinstance(schema, StructType) else from_arrow_schema(schema)
+    from lakeformat.spark.types import spark_schema
+
+    return schema if isinstance(schema, StructType) else spark_schema(schema)

@@ -42,13 +42,11 @@ from lakeformat.transaction.metadata_commits import add_files, take_back
 from lakeformat.transaction.written_file import stage_folder
 
 __all__ = [
-    "cancel_blocks",
     "delete_files",
     "delete_files_of",
     "delete_stage",
     "finish_rollback",
     "list_files_of",
-    "log_rollback_requests",
     "revert_run",
     "roll_back",
     "was_rolled_back",

@@ -538,16 +538,15 @@ def _write_direct(
             return commit
         schema = job.final_schema(snapshot)
         closed = find_closed_partitions(session, snapshot)
-        tail = tail_bytes(job, tasks=False)
         settings = DirectSettings(
             folder=stage_folder(job.write_id),
             instant_time=commit.time,
             write_id=job.write_id,
             task=0,
             write_token="0-0-0",  # noqa: S106  Part of a file name, not a secret.
-            tail_bytes=tail,
+            tail_bytes=tail_bytes(job, tasks=False),
             buffer_bytes=job.options.write.buffer_bytes * 2,
-            held_bytes=tail,
+            holds_tails=True,
             closed_partitions=closed,
         )
         writer = DirectWriter(context.storage, job.prepare, job.files(schema), settings, pool)

@@ -12,7 +12,8 @@ import lakeformat
 from lakeformat.spark import LakehouseTable
 
 EVERY_TYPE = """
-    select 1 as id, timestamp'2024-01-01 10:00:00' as at, date'2024-01-01' as day, array(1, 2) as list,
+    select 1 as id, timestamp'2024-01-01 10:00:00' as at, timestamp_ntz'2024-01-01 10:00:00' as local,
+        date'2024-01-01' as day, array(1, 2) as list,
         named_struct('x', 1, 'y', map('k', array('z'))) as nested, map('k', 1) as pairs,
         cast(1.5 as decimal(10, 2)) as price, true as flag, cast(null as string) as nothing"""
 KEYS = {"hoodie.datasource.write.recordkey.field": "id", "hoodie.table.name": "t"}

@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import lakeformat
@@ -55,6 +56,8 @@ def test_log_files_are_merged_and_all_types_come_back(answers: dict[str, Any], f
     assert answers["merge-on-read"] == [[3, "changed"], [4, "changed"], [25, "changed"]]
     assert any((folder / "logged").rglob(".*.log.*"))
     assert answers["types"] == answers["expected types"]
+    stored = lakeformat.open(folder / "types").schema
+    assert [stored.field(name).type for name in ("at", "local")] == [pa.timestamp("us", "UTC"), pa.timestamp("us")]
 
 
 def test_errors_name_the_cause(answers: dict[str, Any]) -> None:

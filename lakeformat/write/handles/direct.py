@@ -78,9 +78,8 @@ class DirectSettings:
         tail_bytes: if the last rows of a partition have fewer bytes in memory, `DirectWriter.finish` returns them and
             does not write them to a file.
         buffer_bytes: maximum bytes of buffered rows.
-        held_bytes: a partition gets its first file when its buffered rows have at least this many bytes in memory, or
-            when the buffer is full. A caller that merges the last rows into small files sets it to ``tail_bytes``, so
-            that a small input is encoded once.
+        holds_tails: whether a partition gets its first file only when its rows are more than such last rows, or when
+            the buffer is full. So a small input is encoded once, by the caller that merges it into small files.
         closed_partitions: for each partition path that must not get rows, the message of the error if it gets some.
     """
 
@@ -91,7 +90,7 @@ class DirectSettings:
     write_token: str
     tail_bytes: int
     buffer_bytes: int
-    held_bytes: int = 0
+    holds_tails: bool = False
     closed_partitions: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -175,9 +174,10 @@ class DirectWriter:
             partition = self._partitions.setdefault(path, _Partition())
             partition.waiting.append(part)
             partition.bytes += part.nbytes
+        held_bytes = self.settings.tail_bytes if self.settings.holds_tails else 0
         for path, partition in self._partitions.items():
             rows_waiting = sum(table.num_rows for table in partition.waiting)
-            if rows_waiting >= ROW_GROUP_ROWS and (partition.files or partition.bytes >= self.settings.held_bytes):
+            if rows_waiting >= ROW_GROUP_ROWS and (partition.files or partition.bytes >= held_bytes):
                 self._start(path, partition, rows_waiting - rows_waiting % ROW_GROUP_ROWS)
         while sum(p.bytes for p in self._partitions.values()) > self.settings.buffer_bytes // 2:
             path = max(self._partitions, key=lambda p: self._partitions[p].bytes)
