@@ -36,6 +36,7 @@ from lakeformat.timeline.path_probe import check_free
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.transaction.hooks import HookArguments, check_validators, hooks_of
 from lakeformat.transaction.result import WriteResult
+from lakeformat.write.direct_session import write_direct
 from lakeformat.write.intake import create_table, plan_job, prepare_input
 from lakeformat.write.plan.table_settings import check_options
 from lakeformat.write.rows.arrow_input import (
@@ -52,7 +53,7 @@ from lakeformat.write.rows.arrow_input import (
 )
 from lakeformat.write.rows.arrow_pool import reuse_memory
 from lakeformat.write.rows.schema import incoming_schema
-from lakeformat.write.session import WriteSession, write_direct
+from lakeformat.write.session import WriteSession
 from lakeformat.write.statements.clauses import Clause
 from lakeformat.write_verbs import WriteVerbs
 
@@ -283,10 +284,10 @@ class Table(ArrowReadVerbs, WriteVerbs[Rows], Clustering, Compaction, Indexing, 
             if operation is Operation.DELETE_PARTITION:
                 of_rows = (frozenset(), 0) if job.named_partitions else distinct_partitions(reader, job.prepare.keys)
                 result = session.run_delete_partitions(*of_rows)
-            elif job.needs_staging:
+            elif job.writes_directly:
+                result = write_direct(session, reader, read_again if can_be_read_again(given) else None)
+            else:
                 known = snapshot.timeline.commit_times
                 with prepare_input(self.context.storage, job, reader) as (prepared, arrived):
                     result = session.run_staged(prepared, arrived, known, snapshot)
-            else:
-                result = write_direct(session, reader, read_again if can_be_read_again(given) else None)
         return run_services_after_write(result, self.context, resolved)

@@ -2,15 +2,12 @@
 
 Plain Python's writes and Spark's ``commit()`` both run here. The session holds the lock from its first read of the
 timeline until the completed file exists. If a writer dies, the next writer rolls it back.
-
-`write_direct` is the direct write in one process: plain Python's bulk_insert, insert and overwrites. It skips step 4.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -36,15 +33,12 @@ from lakeformat.transaction.markers import MarkerKind, marker_kind, prepare_part
 from lakeformat.transaction.publish import Outcome
 from lakeformat.transaction.result import WriteResult
 from lakeformat.transaction.transaction import BatchWrittenError, Transaction
-from lakeformat.transaction.written_file import WrittenFile, count_copies, stage_folder
+from lakeformat.transaction.written_file import WrittenFile, count_copies
 from lakeformat.write.handles.append_handle import append, log_file_name
 from lakeformat.write.handles.base_file_handles import HandleSettings, create, make_token, merge
 from lakeformat.write.handles.direct import (
-    DirectSettings,
-    DirectWriter,
     choose_small_files,
     read_files_back,
-    write_rows,
 )
 from lakeformat.write.kept_files import keep_small_files
 from lakeformat.write.plan.job import WriteJob
@@ -56,10 +50,10 @@ from lakeformat.write.tagging.key_checks import (
     warn_of_moved_keys,
 )
 from lakeformat.write.tagging.steps import check_new_partitions, plan_buckets
-from lakeformat.write.workload.buckets import Bucket, tail_bytes
+from lakeformat.write.workload.buckets import Bucket
 from lakeformat.write.workload.profile import BucketPlan, count_false_positives, workload_profile
 
-__all__ = ["AFTER_TASKS", "PartitionChoice", "WriteSession", "find_closed_partitions", "write_direct"]
+__all__ = ["AFTER_TASKS", "PartitionChoice", "WriteSession", "find_closed_partitions"]
 
 #: A function that takes a snapshot and returns the partition paths to delete.
 PartitionChoice: TypeAlias = Callable[[Snapshot], frozenset[str]]
@@ -467,99 +461,6 @@ def _name_of(stat: WriteStat) -> str:
 
 def _weight(bucket: Bucket) -> int:
     return (bucket.base.size_bytes if bucket.base else 0) + len(bucket.rows) * ROW_GROUP_ROWS // 1024
-
-
-def write_direct(
-    session: WriteSession,
-    rows: Iterable[pa.RecordBatch],
-    read_again: Callable[[], Iterable[pa.RecordBatch]] | None = None,
-) -> WriteResult:
-    """Stream rows into base files, and publish them.
-
-    Memory: twice the write buffer, one row group per open file, and the keys of open files.
-
-    Args:
-        rows: the rows of the first attempt.
-        read_again: returns the rows for another attempt after a conflict; None if they can be read only once.
-
-    Raises:
-        SchemaMismatchError, InvalidInputError: if the rows cannot be written. Nothing was published.
-        WriteConflictError, LockTimeoutError: if another writer interfered. A retry is safe.
-    """
-    transaction = session.transaction
-    if read_again is None:
-        return _write_stream(session, rows)
-    left = [rows]
-    return transaction.retry(
-        lambda: _write_direct(session, left.pop() if left else read_again(), lambda begin: begin())
-    )
-
-
-def _write_stream(session: WriteSession, rows: Iterable[pa.RecordBatch]) -> WriteResult:
-    """Write rows that can be read only once. After a conflict, only what comes before the rows is repeated."""
-    has_begun = False
-
-    def run_begin(begin: Callable[[], _Begun]) -> _Begun:
-        nonlocal has_begun
-        begun = session.transaction.retry(begin)
-        has_begun = True
-        return begun
-
-    try:
-        return _write_direct(session, rows, run_begin)
-    except WriteConflictError as error:
-        if has_begun:
-            error.args = (f"{error}; its rows came as a stream, which has been read: give them anew",)
-        raise
-
-
-_Begun: TypeAlias = tuple[Snapshot, OpenCommit | WriteResult]
-
-
-def _write_direct(
-    session: WriteSession,
-    rows: Iterable[pa.RecordBatch],
-    run_begin: Callable[[Callable[[], _Begun]], _Begun],
-) -> WriteResult:
-    """Make one attempt of `write_direct`. ``run_begin`` runs the begin of the transaction, once or with retries."""
-    context, job, transaction = session.context, session.job, session.transaction
-    with ExitStack() as life, thread_pool(max(1, pa.cpu_count())) as pool:
-
-        def begin() -> _Begun:
-            snapshot = context.snapshot()
-            if (skipped := transaction.skip_known_batch(snapshot)) is not None:
-                return snapshot, skipped
-            return snapshot, life.enter_context(
-                transaction.run_unlocked(snapshot.timeline.commit_times, snapshot.timeline)
-            )
-
-        snapshot, commit = run_begin(begin)
-        if isinstance(commit, WriteResult):
-            return commit
-        schema = job.final_schema(snapshot)
-        closed = find_closed_partitions(session, snapshot)
-        settings = DirectSettings(
-            folder=stage_folder(job.write_id),
-            instant_time=commit.time,
-            write_id=job.write_id,
-            task=0,
-            write_token="0-0-0",  # noqa: S106  Part of a file name, not a secret.
-            tail_bytes=tail_bytes(job, tasks=False),
-            buffer_bytes=job.options.write.buffer_bytes * 2,
-            holds_tails=True,
-            closed_partitions=closed,
-        )
-        writer = DirectWriter(context.storage, job.prepare, job.files(schema), settings, pool)
-        try:
-            with transaction.report.step("encode") as counted:
-                write_rows(writer, rows, job.layout)
-                written, tails = writer.finish()
-                counted["files"] = len(written)
-        except BaseException:
-            writer.abandon()
-            transaction.delete_stage()
-            raise
-        return session.run_direct(commit, written, tails, writer.rows)
 
 
 def find_closed_partitions(session: WriteSession, snapshot: Snapshot) -> Mapping[str, str]:

@@ -35,8 +35,10 @@ from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.files.base_file import ROW_GROUP_ROWS, BaseFileWriter, FileSettings, stamp_rows
 from lakeformat.files.footers import open_parquet, row_batches
 from lakeformat.keys.record_keys import GeneratedKeys
+from lakeformat.merge.order import KeyHashes, have_repeats, key_hashes
 from lakeformat.model.commit import WriteStat
 from lakeformat.model.files import BaseFileName, join_path
+from lakeformat.model.record import RECORD_KEY
 from lakeformat.storage.port import Storage
 from lakeformat.transaction.written_file import WrittenFile
 from lakeformat.write.rows.bulk_insert_order import Layout, sort_order
@@ -80,6 +82,7 @@ class DirectSettings:
         buffer_bytes: maximum bytes of buffered rows.
         holds_tails: whether a partition gets its first file only when its rows are more than such last rows, or when
             the buffer is full. So a small input is encoded once, by the caller that merges it into small files.
+        finds_repeated_keys: whether `DirectWriter.has_repeated_keys` will be asked. It costs 8 bytes per row.
         closed_partitions: for each partition path that must not get rows, the message of the error if it gets some.
     """
 
@@ -91,6 +94,7 @@ class DirectSettings:
     tail_bytes: int
     buffer_bytes: int
     holds_tails: bool = False
+    finds_repeated_keys: bool = False
     closed_partitions: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -106,13 +110,18 @@ class _OpenFile:
 
 @dataclass
 class _Partition:
-    """The buffered rows of one partition, and the base file to which its rows are being written, if one is open."""
+    """The buffered rows of one partition, and the base file to which its rows are being written, if one is open.
+
+    Attributes:
+        hashes: hashes of the keys of all rows that have arrived, if repeated keys are to be found.
+    """
 
     waiting: list[pa.Table] = field(default_factory=list)
     bytes: int = 0
     open: _OpenFile | None = None
     job: Future[None] | None = None
     files: int = 0
+    hashes: list[KeyHashes] = field(default_factory=list)
 
 
 class DirectWriter:
@@ -174,6 +183,8 @@ class DirectWriter:
             partition = self._partitions.setdefault(path, _Partition())
             partition.waiting.append(part)
             partition.bytes += part.nbytes
+            if self.settings.finds_repeated_keys:
+                partition.hashes.append(key_hashes(part.column(RECORD_KEY)))
         held_bytes = self.settings.tail_bytes if self.settings.holds_tails else 0
         for path, partition in self._partitions.items():
             rows_waiting = sum(table.num_rows for table in partition.waiting)
@@ -298,7 +309,8 @@ class DirectWriter:
     def finish(self) -> tuple[tuple[WrittenFile, ...], Mapping[str, pa.Table]]:
         """Write the remaining rows and close all files. Return the files, and the rows that were too few for a file.
 
-        The rows are returned as a mapping of partition path to rows.
+        The files are ordered by partition path, and those of one partition by the arrival of their rows. The rows are
+        returned as a mapping of partition path to rows.
         """
         self._distribute()
         tails: dict[str, pa.Table] = {}
@@ -316,7 +328,11 @@ class DirectWriter:
             closing.append(self.pool.submit(self._close, partition))
         for job in closing:
             job.result()
-        return tuple(sorted(self._written, key=lambda w: w.staged_path)), tails
+        return tuple(sorted(self._written, key=lambda written: written.stat.partition_path)), tails
+
+    def has_repeated_keys(self) -> bool:
+        """Tell whether a key occurs twice in one partition, among all rows that `append` was given."""
+        return any(have_repeats(partition.hashes) for partition in self._partitions.values())
 
     def abandon(self) -> None:
         """Discard the open files after a failure. The caller deletes the stage folder."""

@@ -140,6 +140,20 @@ class WriteJob:
         return self.needs_tagging or self.needs_combining or self.index_settings.has_buckets
 
     @property
+    def writes_directly(self) -> bool:
+        """Tell whether plain Python streams the rows into base files as they arrive.
+
+        Rows to combine are streamed, too, if they may be read back from these files: they are in order of arrival, and
+        no row is a delete. See `lakeformat.write.direct_session`.
+        """
+        if not self.needs_staging:
+            return True
+        deletes = self.prepare.marker is not None or IS_DELETED in self.prepare.schema.names
+        readable = not (deletes or self.prepare.is_global or self.layout or self.config.drops_partition_columns)
+        others = self.needs_tagging or self.index_settings.has_buckets or self.uses_existing_groups
+        return readable and not others
+
+    @property
     def uses_existing_groups(self) -> bool:
         """Tell whether rows may go into existing file groups. If not, the write only opens new ones."""
         if self.operation is Operation.BULK_INSERT:

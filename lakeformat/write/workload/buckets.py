@@ -461,7 +461,7 @@ def tail_bytes(job: WriteJob, *, tasks: bool) -> int:
 
     1. If a layout has ordered the rows, the limit is 0.
     2. For an ``insert``, the limit is ``hoodie.parquet.small.file.limit``, because the driver fills the table's small
-       files.
+       files. So it is for rows that are combined: few rows then go straight into their partition.
     3. If several tasks write, the limit is the same option, but at most 8 MiB. The driver packs the last rows of all
        tasks together.
     4. Otherwise the limit is 0, because there are no rows of other tasks to pack.
@@ -472,7 +472,7 @@ def tail_bytes(job: WriteJob, *, tasks: bool) -> int:
     small = job.options.write.small_bytes
     if job.layout is not None:
         return 0
-    if job.operation is Operation.INSERT:
+    if job.operation is Operation.INSERT or job.needs_combining:
         return small
     return min(small, _DRIVER_BYTES) if tasks else 0
 
