@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
-from lakeformat.predicate import Where
+from lakeformat.predicate import Always, Where
 from lakeformat.public import public
 from lakeformat.read.plan import Split
 from lakeformat.read.query import ReadQuery
@@ -44,6 +44,15 @@ class ReadPart:
     def size_bytes(self) -> int:
         """Return the bytes of the files and row groups of the part, as stored."""
         return self.split.size_bytes
+
+    @property
+    def rows(self) -> int | None:
+        """Return the number of rows.
+
+        It is None if only reading finds it: if the read has a condition, or a part has log files or a base file whose
+        number of rows is in its footer alone.
+        """
+        return self.split.rows if self.query.predicate == Always(True) else None
 
     @property
     def paths(self) -> tuple[str, ...]:

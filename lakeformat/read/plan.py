@@ -91,6 +91,7 @@ class FilePart:
         nan_free: paths of the filter's float columns that hold no NaN in this file. The file's footer does not show
             this.
         shape: the conversion of the file's columns into the table's; None if they are the same.
+        rows: number of rows of the row groups; None if it is not known.
     """
 
     path: str
@@ -98,6 +99,7 @@ class FilePart:
     row_groups: tuple[int, ...] | None = None
     nan_free: tuple[str, ...] = ()
     shape: StoredShape | None = None
+    rows: int | None = None
 
     @property
     def columns_without_statistics(self) -> frozenset[str]:
@@ -135,6 +137,10 @@ class SlicePart:
         return self.log_bytes if self.replacing_only else self.slice.size_bytes
 
     @property
+    def rows(self) -> None:
+        """Return None: the number of rows is known only after the log files are merged."""
+
+    @property
     def log_bytes(self) -> int:
         """Return the bytes of the log files, which are read before the first row."""
         return sum(log.size_bytes for log in self.slice.logs)
@@ -153,6 +159,18 @@ class Split:
     def size_bytes(self) -> int:
         """Return the compressed bytes of all parts."""
         return sum(part.size_bytes for part in self.parts)
+
+    @property
+    def rows(self) -> int | None:
+        """Return the number of rows of all parts; None if that of one part is not known."""
+        return _sum_known(part.rows for part in self.parts)
+
+
+def _sum_known(counts: Iterable[int | None]) -> int | None:
+    """Return the sum of the counts; None if one of them is None."""
+    listed = list(counts)
+    known = [count for count in listed if count is not None]
+    return sum(known) if len(known) == len(listed) else None
 
 
 def pack_splits(parts: Iterable[Part], split_bytes: int, at_least: int = 1) -> tuple[Split, ...]:
@@ -186,7 +204,8 @@ def _join_parts(parts: Sequence[Part]) -> tuple[Part, ...]:
         last = joined[-1] if joined else None
         if isinstance(part, FilePart) and isinstance(last, FilePart) and last.path == part.path and part.row_groups:
             groups = (*(last.row_groups or ()), *part.row_groups)
-            joined[-1] = replace(part, size_bytes=last.size_bytes + part.size_bytes, row_groups=groups)
+            rows = _sum_known((last.rows, part.rows))
+            joined[-1] = replace(part, size_bytes=last.size_bytes + part.size_bytes, row_groups=groups, rows=rows)
         else:
             joined.append(part)
     return tuple(joined)

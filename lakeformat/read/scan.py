@@ -184,7 +184,7 @@ class Scan:
         Raises:
             InvalidInputError: the read has a limit, or is verified.
         """
-        self._check_whole("a read in parts")
+        self.check_whole("a read in parts")
         table = self.snapshot.columns(self.storage.location)
         return tuple(ReadPart(self.storage, split, self.query, table) for split in self.plan(at_least=at_least).splits)
 
@@ -278,7 +278,7 @@ class Scan:
         if not lazy:
             frame: pl.DataFrame = polars.from_arrow(self.to_arrow())
             return frame
-        self._check_whole("a lazy frame")
+        self.check_whole("a lazy frame")
         from lakeformat.read.lazy_frame import make_lazy_frame
 
         return make_lazy_frame(self)
@@ -299,7 +299,7 @@ class Scan:
         Raises:
             InvalidInputError: the read has a limit, or is verified.
         """
-        self._check_whole("a dataset")
+        self.check_whole("a dataset")
         from lakeformat.read.dataset import TableDataset  # `pyarrow.dataset` takes long to import.
 
         return TableDataset(self)
@@ -313,7 +313,7 @@ class Scan:
         relation: duckdb.DuckDBPyRelation = (connection or _import_package("duckdb")).from_arrow(self.to_arrow())
         return relation
 
-    def _check_whole(self, what: str) -> None:
+    def check_whole(self, what: str) -> None:
         """Raise `InvalidInputError` if the read has a limit or is verified."""
         if self.limit is not None or self.verify:
             raise InvalidInputError(f"{what} cannot have limit= or verify=; leave these arguments out")

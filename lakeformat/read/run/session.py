@@ -168,8 +168,10 @@ def plan_read(
     few_new = filtered and sum(not known for known in found.in_index) <= _MOST_FOOTERS
     sized = zip(files, found.in_index, strict=True)
     opened = [count_row_groups or file.size_bytes > split_bytes or (few_new and not known) for file, known in sized]
-    nan_free = zip(files, found.nan_free, strict=True)
-    whole = [FilePart(file.path, file.size_bytes, nan_free=free, shape=snapshot.shape(file)) for file, free in nan_free]
+    whole = [
+        FilePart(file.path, file.size_bytes, nan_free=free, shape=snapshot.shape(file), rows=rows)
+        for file, free, rows in zip(files, found.nan_free, found.files["rows"].to_pylist(), strict=True)
+    ]
     wanted = [(file, part) for file, part, flag in zip(files, whole, opened, strict=True) if flag]
     by_groups, seen, left = _prune_row_groups(storage, wanted, snapshot, query, filtered=filtered)
     in_order = iter(by_groups)
@@ -335,8 +337,10 @@ def _prune_row_groups(
             seen, left = seen + len(flags), left + int(flags.sum())
             for at, (_, part) in enumerate(some):
                 keep = np.flatnonzero(flags[owner == at]).tolist()
+                footer = footers[at]
                 found.append([
-                    replace(part, size_bytes=group_bytes(footers[at], group), row_groups=(group,)) for group in keep
+                    replace(part, size_bytes=group_bytes(footer, n), row_groups=(n,), rows=footer.row_group(n).num_rows)
+                    for n in keep
                 ])  # fmt: skip
     return found, seen, left
 
