@@ -310,9 +310,9 @@ def _is_exact(value: Any, kind: pa.DataType) -> bool:
     if isinstance(value, bool):
         return bool(pa.types.is_boolean(kind))
     if isinstance(value, int):
-        lowest, highest = -(1 << (kind.bit_width - 1)), (1 << (kind.bit_width - 1)) - 1
-        fits = pa.types.is_signed_integer(kind) and lowest <= value <= highest
-        return bool(fits or (pa.types.is_float64(kind) and abs(value) <= _EXACT))
+        if pa.types.is_signed_integer(kind):
+            return -(1 << (kind.bit_width - 1)) <= value < 1 << (kind.bit_width - 1)
+        return bool(pa.types.is_float64(kind)) and abs(value) <= _EXACT
     if isinstance(value, float):
         return bool(pa.types.is_float64(kind)) and not math.isnan(value)
     if isinstance(value, str):
