@@ -74,11 +74,12 @@ dist: $(VENV)/.stamp-dist jar ## wheel and sdist under dist/, and the jar
 test-matrix: $(RUN) ## the Spark tests on every supported PySpark, each in its own environment
 	$(WITH_JAVA) $(RUN) tools/matrix.py $(ARGS)
 
-nightly: $(VENV)/.stamp-test $(VENV)/.stamp-gcs $(VENV)/.stamp-dist test-matrix ## test-matrix, the long tests and all cases with Apache Hudi
+nightly: $(VENV)/.stamp-test $(VENV)/.stamp-gcs $(VENV)/.stamp-dist .venv-engines/.stamp test-matrix ## test-matrix, the long tests, all cases with Apache Hudi, and Ray, dask, daft and ibis
 	$(WITH_JAVA) $(RUN) tools/interop_setup.py nightly
 	$(RUN) tools/setup_servers.py nightly
 	$(WITH_JAVA) $(PYTEST) -m nightly --hypothesis-profile=nightly -n auto --maxprocesses 2 $(ARGS)
 	$(WITH_JAVA) $(PYTEST) -m "hypothesis and $(MAIN_TESTS)" --hypothesis-profile=whole $(PARALLEL) $(ARGS)
+	.venv-engines/bin/python -m pytest -m nightly tests/integrations $(ARGS)
 
 clean: ## remove the environments, caches and everything built
 	rm -rf .venv .venv-* build dist .work .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis \
@@ -95,6 +96,12 @@ $(RUN):
 .venv-sail/.stamp: pyproject.toml
 	$(PYTHON) -m venv .venv-sail
 	.venv-sail/bin/python -m pip install --quiet --disable-pip-version-check -e '.[sail]'
+	@touch $@
+
+# Ray, dask, daft and ibis need so many packages that they have an environment of their own, too.
+.venv-engines/.stamp: pyproject.toml
+	$(PYTHON) -m venv .venv-engines
+	.venv-engines/bin/python -m pip install --quiet --disable-pip-version-check -e '.[engines]'
 	@touch $@
 
 $(VENV)/.stamp-%: pyproject.toml | $(RUN)

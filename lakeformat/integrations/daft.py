@@ -311,7 +311,7 @@ def _is_exact(value: Any, kind: pa.DataType) -> bool:
         return bool(pa.types.is_boolean(kind))
     if isinstance(value, int):
         if pa.types.is_signed_integer(kind):
-            return -(1 << (kind.bit_width - 1)) <= value < 1 << (kind.bit_width - 1)
+            return bool(-(1 << (kind.bit_width - 1)) <= value < 1 << (kind.bit_width - 1))
         return bool(pa.types.is_float64(kind)) and abs(value) <= _EXACT
     if isinstance(value, float):
         return bool(pa.types.is_float64(kind)) and not math.isnan(value)

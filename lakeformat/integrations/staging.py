@@ -61,7 +61,8 @@ class Stage:
     def write(self, rows: Iterable[pa.Table], task: int = 0) -> list[StagedFile]:
         """Write rows to new files, and return these files. Memory: one table of the rows.
 
-        Consecutive tables with the same columns get one file. A task that runs again writes other files; only the files that the engine passes on are read.
+        Consecutive tables with the same columns get one file. A task that runs again writes other files; only the files
+        that the engine passes on are read.
 
         Args:
             task: number of the task, the first number of `StagedFile.order`.

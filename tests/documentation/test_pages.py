@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.pages import KINDS, PAGES, ROOT, blocks_of, needs_spark, run_page
+from tests.helpers.pages import KINDS, PAGES, ROOT, blocks_of, needs_engines, needs_spark, run_page
 
-PLAIN = [page for page in PAGES if not needs_spark(page)]
+PLAIN = [page for page in PAGES if not needs_spark(page) and not needs_engines(page)]
 _LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([\w-]+))?\)")
 
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-__all__ = ["PAGES", "ROOT", "Block", "blocks_of", "flights_of", "needs_spark", "run_page"]
+__all__ = ["PAGES", "ROOT", "Block", "blocks_of", "flights_of", "needs_engines", "needs_spark", "run_page"]
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -70,6 +70,11 @@ def blocks_of(page: Path) -> Iterator[Block]:
 def needs_spark(page: Path) -> bool:
     """Tell whether the blocks of a page use a Spark session."""
     return any("spark" in block.text or block.kind == "sql" for block in blocks_of(page) if block.kind != "text")
+
+
+def needs_engines(page: Path) -> bool:
+    """Tell whether the blocks of a page use Ray, dask or daft. ``tests/integrations`` runs such a page."""
+    return any("lakeformat.integrations" in block.text for block in blocks_of(page) if block.kind != "text")
 
 
 def run_page(page: Path, folder: Path, spark: Any = None) -> int:

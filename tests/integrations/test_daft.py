@@ -53,13 +53,14 @@ def test_read_options_are_those_of_a_table(table: Table) -> None:
         read_table(table, limit=3)
 
 
+NAN = math.nan
 FILTERS: dict[str, Callable[[Any], Any]] = {
     "integers": lambda c: c("id") > 150,
     "exchanged sides": lambda c: daft.lit(150) < c("id"),
     "a float for an integer": lambda c: c("id") > 150.5,
     "NaN is greater": lambda c: c("v") > 90,
     "NaN is not less": lambda c: c("v") <= 2.5,
-    "NaN is equal": lambda c: c("v") == math.nan,
+    "NaN is equal": lambda c: c("v") == NAN,
     "between": lambda c: c("v").between(2.0, math.inf),
     "null or": lambda c: c("s").is_null() | (c("id") == 3),
     "not": lambda c: ~((c("id") > 5) & c("v").not_null()),
@@ -89,7 +90,8 @@ def test_a_filter_opens_few_files(table: Table) -> None:
 
 def test_times_and_dates_are_translated(tmp_path: Path) -> None:
     zoned = dt.datetime(2025, 1, 2, tzinfo=dt.timezone.utc)
-    rows = pa.table({"id": [1, 2], "at": [zoned, zoned + dt.timedelta(days=1)], "day": [dt.date(2025, 1, n) for n in (2, 3)]})
+    days = [dt.date(2025, 1, 2), dt.date(2025, 1, 3)]
+    rows = pa.table({"id": [1, 2], "at": [zoned, zoned + dt.timedelta(days=1)], "day": days})
     table = a_table(tmp_path / "times", rows=rows)
     for condition in (daft.col("day") > dt.date(2025, 1, 2), daft.col("at") > zoned):
         assert read_table(table).where(condition).to_pydict()["id"] == [2]
