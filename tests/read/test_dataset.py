@@ -93,6 +93,22 @@ def test_parts_are_read_in_another_process_by_pickle(tmp_path: Path) -> None:
         pickle.dumps(table.to_pyarrow_dataset())
 
 
+def test_a_part_has_its_number_of_rows_if_that_is_known_without_reading(table: Table) -> None:
+    whole, cut = (table.options.with_values(**{"lakeformat.read.split.bytes": size}) for size in (128 << 20, 1000))
+    for options in (whole, cut):
+        parts = Table(table.context.storage, options).read().parts()
+        counts = [lakeformat.read_part(part).read_all().num_rows for part in parts]
+        has_logs = [any(path in logged(table) for path in part.paths) for part in parts]
+        assert [part.rows for part in parts] == [None if logs else n for logs, n in zip(has_logs, counts, strict=True)]
+        assert sum(counts) == len(table)
+    assert [part.rows for part in table.read(where="id > 150").parts()] == [None]
+
+
+def logged(table: Table) -> set[str]:
+    """Return the base files of the slices with log files."""
+    return {file["path"] for file in table.files().to_pylist() if file["log_files"]}
+
+
 QUERY = "id >= 200 and s = 's1'"
 FOUND = [n for n in range(200, 212) if n % 3 == 1 and n % 4]
 

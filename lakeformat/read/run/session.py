@@ -168,10 +168,7 @@ def plan_read(
     few_new = filtered and sum(not known for known in found.in_index) <= _MOST_FOOTERS
     sized = zip(files, found.in_index, strict=True)
     opened = [count_row_groups or file.size_bytes > split_bytes or (few_new and not known) for file, known in sized]
-    whole = [
-        FilePart(file.path, file.size_bytes, nan_free=free, shape=snapshot.shape(file), rows=rows)
-        for file, free, rows in zip(files, found.nan_free, found.files["rows"].to_pylist(), strict=True)
-    ]
+    whole = found.whole_parts(files, snapshot)
     wanted = [(file, part) for file, part, flag in zip(files, whole, opened, strict=True) if flag]
     by_groups, seen, left = _prune_row_groups(storage, wanted, snapshot, query, filtered=filtered)
     in_order = iter(by_groups)
@@ -235,6 +232,14 @@ class _Candidates:
     files_by_name: int = 0
     bytes_by_name: int = 0
     files_with_bounds: int = 0
+
+    def whole_parts(self, files: Sequence[BaseFile], snapshot: Snapshot) -> list[FilePart]:
+        """Return a part for each of `files`, which are given as objects, that covers the whole file."""
+        counts = self.files["rows"].to_pylist()
+        return [
+            FilePart(file.path, file.size_bytes, nan_free=free, shape=snapshot.shape(file), rows=rows)
+            for file, free, rows in zip(files, self.nan_free, counts, strict=True)
+        ]
 
     def describe_bounds(self) -> str:
         """Return the number of files with bounds as text; empty if there are none."""
