@@ -152,7 +152,8 @@ class StagedWrite:
             LakeformatError: as in `lakeformat.Table.write`.
         """
         try:
-            listed = tuple(sorted(files, key=lambda each: each.order))
+            # Engines describe a block without rows by no columns.
+            listed = tuple(sorted((each for each in files if each.rows or len(each.schema)), key=_by_order))
             rows = _StagedRows(self.stage.storage, listed, self._join_schemas(listed))
             return self._table.write(rows, self._operation, **self._arguments)
         finally:
@@ -168,6 +169,10 @@ class StagedWrite:
             raise SchemaMismatchError(
                 f"the tasks of a write to {self._table.location} have columns of different types: {error}; cast them"
             ) from None
+
+
+def _by_order(file: StagedFile) -> tuple[int, int]:
+    return file.order
 
 
 def _choose_operation(table: Table, operation: Operation | str | None) -> Operation:

@@ -77,11 +77,13 @@ def test_a_table_without_rows_is_a_frame_without_rows(tmp_path: Path) -> None:
     assert list(frame.columns) == SCHEMA.names
 
 
-def test_all_partitions_are_one_commit(table: Table) -> None:
+@pytest.mark.parametrize("scheduler", ["threads", "processes"])
+def test_all_partitions_are_one_commit(table: Table, scheduler: str) -> None:
     before = len(table.history())
     rows = pa.concat_tables([batch(5), batch(300)]).set_column(2, "s", pa.array(["new"] * 24))
     frame = dd.from_pandas(rows.to_pandas(types_mapper=pd.ArrowDtype), npartitions=5)
-    result = write_table(frame, table)
+    with dask.config.set(scheduler=scheduler):
+        result = write_table(frame, table)
     assert (result.operation, result.rows.updated, result.rows.inserted) == ("upsert", 7, 17)
     assert len(table.history()) == before + 1
     assert table.count("s = 'new'") == 24
