@@ -9,6 +9,7 @@ the folder after a day.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
@@ -17,7 +18,7 @@ import pyarrow as pa
 
 from lakeformat.arrow.conform import conform
 from lakeformat.config.foreign_names import check_write_arguments
-from lakeformat.errors import SchemaMismatchError
+from lakeformat.errors import LakeformatError, SchemaMismatchError, StorageError
 from lakeformat.integrations.tables import TableOrPath, open_target
 from lakeformat.model.operation import Operation, operation_of
 from lakeformat.storage import RandomIds, Storage
@@ -81,8 +82,9 @@ class Stage:
         return StagedFile(path, schema, count, size, order)
 
     def discard(self) -> None:
-        """Delete the folder with all files."""
-        self.storage.delete_folder(self.folder)
+        """Delete the folder with all files. If that fails, a later write deletes it after a day."""
+        with suppress(LakeformatError, OSError):
+            self.storage.delete_folder(self.folder)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,10 +107,18 @@ class _StagedRows:
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows, one batch at a time, in the order of the files."""
         for each in self.files:
-            with self.storage.open_input(each.path) as source:
+            with self._open(each) as source:
                 reader = pa.ipc.open_file(source)
                 for at in range(reader.num_record_batches):
                     yield conform(reader.get_batch(at), self.schema)
+
+    def _open(self, file: StagedFile) -> Any:
+        try:
+            return self.storage.open_input(file.path)
+        except FileNotFoundError:
+            raise StorageError(
+                f"{file.path} of {self.storage.location}, which a task of this write made, is gone; run the write again"
+            ) from None
 
 
 class StagedWrite:

@@ -138,4 +138,15 @@ def test_a_failed_task_leaves_the_table_as_it_was(table: Table) -> None:
         write_table(read_table(table).with_column("id", fail(daft.col("id"))), table)
     assert table.history() == before
     assert in_order(table.to_arrow()) == rows
+
+
+def test_a_sink_discards_the_rows_of_its_tasks(table: Table) -> None:
+    from daft.recordbatch import MicroPartition
+
+    from lakeformat.integrations.daft import LakeformatSink
+
+    sink = LakeformatSink(table)
+    (written,) = sink.write(iter([MicroPartition.from_arrow(batch(5))]))
+    assert (written.rows_written, is_clean(table)) == (12, False)
+    sink.discard()
     assert is_clean(table)

@@ -129,7 +129,8 @@ def test_a_failed_task_leaves_the_table_as_it_was(table: Table) -> None:
         return frame
 
     frame = read_table(table)
-    with pytest.raises(ValueError, match="one partition"):
+    # With other schedulers a task may still run when another one has failed.
+    with dask.config.set(scheduler="synchronous"), pytest.raises(ValueError, match="one partition"):
         write_table(frame.map_partitions(fail, meta=frame._meta), table)
     assert table.history() == before
     assert in_order(table.to_arrow()) == rows

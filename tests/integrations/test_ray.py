@@ -167,4 +167,15 @@ def test_a_failed_task_leaves_the_table_as_it_was(table: Table) -> None:
         write_table(read_table(table, override_num_blocks=4).map_batches(fail, batch_format="pyarrow"), table)
     assert table.history() == before
     assert in_order(table.to_arrow()) == rows
+
+
+def test_a_sink_discards_the_rows_of_its_tasks(table: Table) -> None:
+    from ray.data._internal.execution.interfaces import TaskContext
+
+    from lakeformat.integrations.ray import LakeformatDatasink
+
+    sink = LakeformatDatasink(table)
+    (written,) = sink.write([batch(5)], TaskContext(task_idx=3, op_name="Write"))
+    assert (written.rows, written.order, is_clean(table)) == (12, (3, 0), False)
+    sink.on_write_failed(ValueError("a task"))
     assert is_clean(table)

@@ -12,7 +12,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from lakeformat import InvalidInputError, InvalidOptionError, SchemaMismatchError, Table, TableNotFoundError
+from lakeformat import (
+    InvalidInputError,
+    InvalidOptionError,
+    SchemaMismatchError,
+    StorageError,
+    Table,
+    TableNotFoundError,
+)
 from lakeformat.integrations.staging import Stage, StagedFile, StagedWrite
 from lakeformat.storage import LocalStorage
 from tests.helpers import hudi_rs
@@ -112,6 +119,15 @@ def test_a_conflict_is_repeated_with_the_same_rows(tmp_path: Path) -> None:
     assert table.to_arrow(["p", "v"]).to_pylist() == [{"p": "a", "v": "ours"}]
     assert len(table.history()) == 3
     assert is_clean(table)
+
+
+def test_staged_rows_that_are_gone_are_one_line(table: Table) -> None:
+    write = start(table)
+    files = write.stage.write([a_batch(id=[9], v="new")])
+    write.stage.discard()
+    with pytest.raises(StorageError, match="which a task of this write made, is gone; run the write again"):
+        write.commit(files)
+    assert len(table.history()) == 1
 
 
 def test_what_can_be_refused_is_refused_before_tasks_run(table: Table, tmp_path: Path) -> None:
