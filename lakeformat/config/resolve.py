@@ -172,23 +172,19 @@ def _warn_once(table: str, topic: str, text: str) -> None:
 
 #: Option with all of fsspec's ``storage_options`` as JSON. Its name contains "secret" so that Spark redacts it in logs.
 _WHOLE: Final = "fs.secret_storage_options"
-#: Maps options of Hadoop's S3A file system (``org.apache.hadoop.fs.s3a.Constants``) to those of s3fs.
-_S3A: Final[Mapping[str, str]] = {
-    "fs.s3a.access.key": "key",
-    "fs.s3a.secret.key": "secret",
-    "fs.s3a.session.token": "token",
-    "fs.s3a.endpoint": "endpoint_url",
-}
+#: Options of Hadoop's file system of S3 that are storage options (``org.apache.hadoop.fs.s3a.Constants``).
+_S3A: Final = frozenset({"fs.s3a.access.key", "fs.s3a.secret.key", "fs.s3a.session.token", "fs.s3a.endpoint"})
 
 
 def storage_options_of(path: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fsspec options among a table's options; {} for local paths.
+    """Return the storage options among a table's options; {} for local paths.
 
-    An option ``fs.x`` becomes fsspec's option ``x``. For S3, ``fs.s3a.access.key``, ``fs.s3a.secret.key``,
-    ``fs.s3a.session.token`` and ``fs.s3a.endpoint`` become the options of s3fs. Other options of Hadoop are ignored.
+    An option ``fs.x`` becomes the storage option ``x``. For S3, ``fs.s3a.access.key``, ``fs.s3a.secret.key``,
+    ``fs.s3a.session.token`` and ``fs.s3a.endpoint`` keep their names, which the storage knows. Other options of Hadoop
+    are ignored.
 
     >>> storage_options_of("s3://b/t", {"fs.s3a.access.key": "k", "fs.anon": "false", "fs.gs.project.id": "p"})
-    {'key': 'k', 'anon': False}
+    {'fs.s3a.access.key': 'k', 'anon': False}
     """
     scheme = urlsplit(path).scheme
     if len(scheme) < 2 or scheme == "file":
@@ -200,7 +196,7 @@ def storage_options_of(path: str, options: Mapping[str, Any]) -> dict[str, Any]:
             storage_options |= json.loads(value)
         elif key in _S3A:
             if scheme in {"s3", "s3a"}:
-                storage_options[_S3A[key]] = value
+                storage_options[key] = value
         elif key.startswith("fs.") and key.count(".") == 1:
             text = str(value).lower()
             storage_options[key[3:]] = text == "true" if text in {"true", "false"} else value

@@ -75,6 +75,15 @@ _OTHERWISE: Final[Mapping[str, str]] = {
     "replacewhere": "overwrite the partitions by insert_overwrite, or delete(where=...) before",
     "overwriteschema": "columns that are new in the rows are added by themselves",
 }
+#: Names of storage options in other libraries, in lower case and without ``_``, ``-`` and ``.``.
+_STORAGE: Final = frozenset(
+    """
+    accesskey accesskeyid accountkey accountname allowhttp anon bearertoken clientkwargs connectionstring endpoint
+    endpointoverride endpointurl profile region regionname sastoken secret secretaccesskey secretkey serviceaccount
+    serviceaccountkey sessiontoken skipsignature token virtualhostedstylerequest
+    """.split()  # noqa: SIM905
+)
+_STORAGE_PREFIXES: Final = ("aws", "azure", "google")
 _MEANT: Final[Mapping[str, str]] = {name: own_name for own_name, names in _NAMES.items() for name in names.split()}
 
 
@@ -92,6 +101,8 @@ def foreign_hint(name: str) -> tuple[str, str]:
     meant = _MEANT.get(squeezed, "")
     if meant:
         return meant, f"; did you mean {meant!r}?"
+    if squeezed in _STORAGE or squeezed.startswith(_STORAGE_PREFIXES):
+        return "", f"; give it in storage_options={{{name!r}: ...}}, in Spark as the option 'fs.{name}'"
     otherwise = _OTHERWISE.get(squeezed, "")
     return "", f"; {otherwise}" if otherwise else ""
 
@@ -110,7 +121,10 @@ _ROLES: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "an ordering field": ("hoodie.table.ordering.fields", ("precombine", "orderingfield")),
 }
 _PREFIX: Final = "hoodie.datasource.write.commitmeta.key.prefix"
-_SECRETS: Final = ("secret", "password", "token", "credential", "key_id", "access_key", "sas", "encryption")
+_SECRETS: Final = (
+    "secret", "password", "token", "credential", "key_id", "access_key", "access-key", "access.key", "account_key",
+    "account-key", "master_key", "connection_string", "connection-string", "sas", "encryption",
+)  # fmt: skip
 _LIST: Final = "`lakeformat options` lists all"
 
 
