@@ -42,8 +42,7 @@ _NAMES: Final[Mapping[str, str]] = {
     "merge_mode": "mergerule mergestrategy recordmergemode",
     "hoodie.table.cdc.enabled": "cdc changedatafeed changelog deltaenablechangedatafeed enablechangedatafeed",
     "as.of.instant": """
-        asof asofinstant asoftimestamp asofversion date datetime snapshot snapshotid time timestamp timestampasof
-        timetravel versionasof
+        asof asofinstant asoftimestamp asofversion date datetime snapshot snapshotid time timestamp timetravel
     """,
     "where": "condition expr filter filters predicate query rowfilter",
     "columns": "column fields projection select selectedfields usecols",
@@ -69,7 +68,11 @@ _NAMES: Final[Mapping[str, str]] = {
 _OTHERWISE: Final[Mapping[str, str]] = {
     **dict.fromkeys(("uri", "url", "location", "tablepath", "tableuri", "root", "basepath"), "the path is given first"),
     **dict.fromkeys(("data", "df", "rows", "records"), "write rows by insert, upsert or overwrite of the table"),
-    "version": "as_of (as.of.instant in Spark) reads an older state; hoodie.write.table.version is for new tables",
+    "version": "an older state is read by read(as_of=...) of the table, in Spark with the option versionAsOf; "
+    "hoodie.write.table.version is for new tables",
+    **dict.fromkeys(
+        ("existok", "ifnotexists", "ignoreifexists"), "create opens a table that exists; if_exists='error' refuses it"
+    ),
     "mode": "use a method of the table (insert, upsert, overwrite), or the option 'operation'",
     "schemamode": "columns that are new in the rows are added by themselves",
     "replacewhere": "overwrite the partitions by insert_overwrite, or delete(where=...) before",
@@ -92,7 +95,7 @@ def foreign_hint(name: str) -> tuple[str, str]:
 
     The equivalent is "" if there is only advice. Both are "" if the option is unknown.
 
-    >>> foreign_hint("timestampAsOf")
+    >>> foreign_hint("asOfTimestamp")
     ('as.of.instant', "; did you mean 'as.of.instant'?")
     >>> foreign_hint("colour")
     ('', '')

@@ -1,7 +1,7 @@
 """Names in ``storage_options``: those of other libraries become those of fsspec's file systems.
 
-The tables list the names of object_store (delta-rs, polars), pyarrow, pyiceberg and Hadoop. What an option means depends
-on the URL's protocol. An option inside a dictionary is written with a dot: ``client_kwargs.region_name``.
+The tables list the names of object_store (delta-rs, polars), pyarrow, pyiceberg and Hadoop. The meaning of a name
+depends on the URL's protocol. An option inside a dictionary is written with a dot: ``client_kwargs.region_name``.
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ _S3: Final[Mapping[str, str]] = {
         aws_session_token aws_token session_token client_kwargs.aws_session_token s3.session-token client.session-token
         fs.s3a.session.token
     """,
-    "client_kwargs.region_name": "aws_region aws_default_region default_region region region_name s3.region client.region",
+    "client_kwargs.region_name": """
+        aws_region aws_default_region default_region region region_name s3.region client.region
+    """,
     "client_kwargs.verify": "allow_invalid_certificates aws_allow_invalid_certificates",
     "profile": "aws_profile profile_name s3.profile-name client.profile-name",
     "anon": "aws_skip_signature skip_signature anonymous no_sign_request aws_no_sign_request s3.anonymous",

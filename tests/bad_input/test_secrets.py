@@ -11,7 +11,7 @@ import pytest
 import lakeformat
 from lakeformat import InvalidOptionError, LakeformatError
 from lakeformat.config.resolve import resolve, spark_storage_options, storage_options_of
-from lakeformat.storage import open_storage
+from lakeformat.storage import RemoteStorage, open_storage
 from tests.helpers.refusal import ROWS, SCHEMA, check_message, new_table
 
 SECRET = "hunter2"

@@ -106,7 +106,11 @@ SPELLINGS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         {"key": "k", "secret": "s", "endpoint_url": "http://h:1"},
     ),
     "a self-signed server": (S3, {"allow_invalid_certificates": "true"}, {"client_kwargs": {"verify": False}}),
-    "the same twice": (S3, {"region": "r", "AWS_REGION": "r", "KEY": "k", "key": "k"}, {"client_kwargs": {"region_name": "r"}, "key": "k"}),
+    "the same twice": (
+        S3,
+        {"region": "r", "AWS_REGION": "r", "KEY": "k", "key": "k"},
+        {"client_kwargs": {"region_name": "r"}, "key": "k"},
+    ),
     "gcsfs": (GS, {"token": "key.json", "project": "p"}, {"token": "key.json", "project": "p"}),
     "delta-rs on GCS": (GS, {"GOOGLE_SERVICE_ACCOUNT": "key.json"}, {"token": "key.json"}),
     "a key on GCS": (GS, {"google_service_account_key": '{"type": "x"}'}, {"token": {"type": "x"}}),
