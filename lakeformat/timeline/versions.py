@@ -17,7 +17,7 @@ from lakeformat.timeline.store import TimelineStore
 
 __all__ = ["find_instant", "find_version", "list_commit_times"]
 
-#: Numbers from here on are no version numbers. A date such as 20251120 must not be read as one.
+#: Smallest number that is not a version number. A date such as 20251120 must not be read as a version.
 _LIMIT: Final = 10**7
 
 
