@@ -204,8 +204,8 @@ def table_options(
 
 def _make(path: str | os.PathLike[str], options: Mapping[str, Any]) -> Table:
     given = dict(options)
-    said = given.pop("storage_options", None) or {}
-    storage_options = {**storage_options_of(os.fspath(path), given), **said}
+    said = given.pop("storage_options", None)
+    storage_options = storage_options_of(os.fspath(path), given, said)
     resolved = resolve(given, table=os.fspath(path))
     storage = open_storage(path, sync=resolved["lakeformat.storage.sync"], **storage_options)
     return Table(storage, resolved)

@@ -53,7 +53,7 @@ READ_OPTIONS: Final[tuple[Option, ...]] = (
         "Read the table as of a point in time: an instant, a version number, a date, or a date and time in the "
         "timeline's zone.",
         Effect.READ,
-        aliases=("timestampAsOf", "versionAsOf"),
+        aliases=("timestampasof", "versionasof"),
     ),
     Option(
         QUERY_TYPE,

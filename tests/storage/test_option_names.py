@@ -194,6 +194,16 @@ def test_refused_names_are_one_line_without_values(case: str) -> None:
     assert SECRET not in text
 
 
+def test_option_of_the_table_that_differs_from_a_storage_option_is_refused() -> None:
+    with pytest.raises(InvalidOptionError, match=r"fs.secret and storage_options\['secret'\] mean the same") as caught:
+        lakeformat.open(S3, storage_options={"secret": SECRET}, **{"fs.secret": "other"})
+    assert SECRET not in str(caught.value)
+    with pytest.raises(InvalidOptionError, match=r"'fs\.s3a\.secret\.key' and 'AWS_SECRET_ACCESS_KEY' mean the same"):
+        lakeformat.open(S3, storage_options={"AWS_SECRET_ACCESS_KEY": SECRET}, **{"fs.s3a.secret.key": "other"})
+    with pytest.raises(InvalidOptionError, match="storage_options is of type str"):
+        lakeformat.open(S3, storage_options="key=x")
+
+
 class _Strict(LocalFileSystem):  # type: ignore[misc]
     """A file system that refuses unknown options. Those of fsspec itself ignore them."""
 
