@@ -228,11 +228,14 @@ _MODULES: Final = {
 #: `open`.
 _OPENS: Final = {
     "DeltaTable",
+    "HudiTable",
+    "connect",
     "load",
     "load_catalog",
     "load_table",
     "open_table",
     "read_delta",
+    "read_hudi",
     "read_table",
     "scan_delta",
 }

@@ -18,7 +18,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakeformat.config.resolve import resolve
+from lakeformat.config.resolve import resolve, storage_options_of
 from lakeformat.errors import CorruptTableError, DuplicateKeyError, InvalidInputError, SchemaMismatchError
 from lakeformat.model.files import BaseFileName
 from lakeformat.public import public
@@ -207,7 +207,8 @@ def adopt(
         ValidationFailedError: source files changed during the call; nothing was published.
     """
     given = dict(options)
-    storage_options = given.pop("storage_options", None) or {}
+    said = given.pop("storage_options", None)
+    storage_options = storage_options_of(os.fspath(path), given, said)
     sync = resolve(given, table=os.fspath(path))["lakeformat.storage.sync"]
     keys = (record_key,) if isinstance(record_key, str) else tuple(record_key)
     parts = (partition_by,) if isinstance(partition_by, str) else partition_by

@@ -96,7 +96,8 @@ def create(
             settings; ``error`` raises `InvalidOptionError`.
         insert: whether to insert the rows given as ``schema``; false by default. If the table has a commit already,
             `InvalidInputError` is raised.
-        options: Hudi's option names or the short aliases; ``storage_options`` goes to fsspec.
+        options: Hudi's option names or the short aliases; ``storage_options`` has the credentials of a URL, by the
+            names of fsspec, delta-rs, polars or pyarrow.
 
     Returns:
         the new or existing table.
@@ -130,7 +131,8 @@ def open_table(path: str | os.PathLike[str], **options: Any) -> Table:
 
     Args:
         path: folder or URL of the table.
-        options: Hudi's option names or the short aliases; ``storage_options`` goes to fsspec.
+        options: Hudi's option names or the short aliases; ``storage_options`` has the credentials of a URL, by the
+            names of fsspec, delta-rs, polars or pyarrow.
 
     Returns:
         the table.
@@ -173,7 +175,7 @@ def exists(path: str | os.PathLike[str], *, storage_options: Mapping[str, Any] |
 
     Args:
         path: folder or URL.
-        storage_options: options for fsspec, which opens the URL; none by default.
+        storage_options: credentials of a URL and other options of its file system; none by default.
 
     Raises:
         StorageError: the storage denied access or failed.
@@ -202,8 +204,8 @@ def table_options(
 
 def _make(path: str | os.PathLike[str], options: Mapping[str, Any]) -> Table:
     given = dict(options)
-    said = given.pop("storage_options", None) or {}
-    storage_options = {**storage_options_of(os.fspath(path), given), **said}
+    said = given.pop("storage_options", None)
+    storage_options = storage_options_of(os.fspath(path), given, said)
     resolved = resolve(given, table=os.fspath(path))
     storage = open_storage(path, sync=resolved["lakeformat.storage.sync"], **storage_options)
     return Table(storage, resolved)

@@ -66,7 +66,18 @@ def history(
     elif steps:
         print("\n".join(entry.describe() for entry in shown))
     else:
-        names = ("instant", "operation", "rows", "inserted", "updated", "deleted", "files", "seconds", "what")
+        names = (
+            "version",
+            "instant",
+            "operation",
+            "rows",
+            "inserted",
+            "updated",
+            "deleted",
+            "files",
+            "seconds",
+            "what",
+        )
         rows = [_history_row(entry) for entry in shown]
         wide = len(names) - (not any(row[-1] for row in rows))
         show_rows(names[:wide], [row[:wide] for row in rows])
@@ -79,6 +90,7 @@ def _history_row(entry: Any) -> list[Any]:
     counts = [report.get("rows", {}).get(name) for name in ("inserted", "updated", "deleted")]
     text = " ".join((entry.statement or entry.detail).split())
     return [
+        entry.version,
         entry.instant_time,
         entry.operation,
         entry.rows_written if entry.is_commit else None,
@@ -93,7 +105,9 @@ def read(
     path: TablePath,
     columns: Columns = None,
     where: Where = None,
-    as_of: Annotated[str | None, typer.Option(help="The table as it was: an instant, a date, a date and time.")] = None,
+    as_of: Annotated[
+        str | None, typer.Option(help="The table as it was: an instant, a version number, a date (and time).")
+    ] = None,
     since: Annotated[str | None, typer.Option(help="Only rows that later commits wrote; 000 for everything.")] = None,
     until: Annotated[str | None, typer.Option(help="With --since: up to and including this instant.")] = None,
     limit: Annotated[

@@ -48,7 +48,7 @@ def savepoint(
 
 def restore(
     path: TablePath,
-    to: Annotated[str, typer.Argument(help="The commit to go back to.")],
+    to: Annotated[str, typer.Argument(help="The commit to go back to: its instant or version number.")],
     yes: Annotated[bool, typer.Option("--yes", help="Do it without being asked.")] = False,
     as_json: AsJson = False,
     option: OptionPairs = None,
@@ -59,11 +59,12 @@ def restore(
     [bold]lakeformat restore /data/flights 20251120083000123 --yes[/bold]
     """
     table = open_table(path, option, storage_option)
-    undone = () if yes else table.restore(to, dry_run=True).undone
-    if undone:
-        commits = f"{len(undone):,} commit{'s' * (len(undone) > 1)}"
-        _confirm(f"undo {commits} of {path} ({_first_times(undone)}) for good, and go back to {to}?")
-    result = table.restore(to)
+    planned = None if yes else table.restore(to, dry_run=True)
+    if planned is not None and planned.undone:
+        commits = f"{len(planned.undone):,} commit{'s' * (len(planned.undone) > 1)}"
+        times = _first_times(planned.undone)
+        _confirm(f"undo {commits} of {path} ({times}) for good, and go back to {planned.target}?")
+    result = table.restore(to if planned is None or planned.target is None else planned.target)
     show_json(result) if as_json else print(result)
 
 

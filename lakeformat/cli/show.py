@@ -19,7 +19,7 @@ _InstantTime = Annotated[str, typer.Argument(help="Its instant time; history and
 def slices(
     path: TablePath,
     partition: Annotated[str | None, typer.Option(help="Only those of this partition path.")] = None,
-    as_of: Annotated[str | None, typer.Option(help="As they were at an instant.")] = None,
+    as_of: Annotated[str | None, typer.Option(help="As they were at an instant, or at a version number.")] = None,
     as_json: AsJson = False,
     storage_option: StorageOptionPairs = None,
 ) -> None:

@@ -32,7 +32,25 @@ _Result = TypeVar("_Result")
 _OWN_ARGUMENTS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("condition", "expr", "filter", "filters", "predicate", "query", "row_filter"), "where"),
     **dict.fromkeys(("fields", "projection", "select", "selected_fields", "usecols"), "columns"),
-    **dict.fromkeys(("datetime", "instant", "snapshot_id", "timestamp", "version"), "as_of"),
+    **dict.fromkeys(
+        ("datetime", "instant", "snapshot_id", "timestamp", "timestamp_as_of", "version", "version_as_of"), "as_of"
+    ),
+    **dict.fromkeys(
+        (
+            "begin",
+            "from_version",
+            "since_version",
+            "start",
+            "start_timestamp",
+            "start_version",
+            "starting_timestamp",
+            "starting_version",
+        ),
+        "since",
+    ),
+    **dict.fromkeys(
+        ("end", "end_timestamp", "end_version", "ending_timestamp", "ending_version", "to_version"), "until"
+    ),
     **dict.fromkeys(("head", "n", "n_rows", "nrows", "rows"), "limit"),
     **dict.fromkeys(("commit_properties", "custom_metadata", "metadata", "snapshot_properties"), "extra_metadata"),
 }
@@ -111,18 +129,67 @@ def _wrap_checked(method: Callable[..., Any], known: Collection[str]) -> Callabl
 
 
 COLUMNS_STAY: Final = "columns cannot be renamed, dropped or moved; write the rows into a new table"
-_ADD: Final = 'write rows that have the new column, or lakeformat.sql("alter table t add columns (name type)", t=table)'
-_BY_INSTANT: Final = "write restore(instant_time) with an instant time of history()"
+_ADD: Final = "write alter().add(...), or write rows that have the new column"
+_RENAME: Final = "write alter().rename(...)"
+_DROP: Final = "write alter().drop(...)"
+_ALTER: Final = "write alter().add(...), alter().rename(...) or alter().drop(...)"
+_RESTORE: Final = "write restore(...) with a version number or an instant time of history()"
 
 #: Maps methods of other libraries, without an equivalent in lakeformat, to advice.
 _INSTEAD: Final[Mapping[str, str]] = {
-    **dict.fromkeys(("add_column", "add_columns", "alter", "update_schema"), _ADD),
     **dict.fromkeys(
-        ("drop_column", "drop_columns", "rename_column", "rename_columns", "reorder_columns"), COLUMNS_STAY
+        (
+            "add_column",
+            "add_columns",
+            "addColumn",
+            "add_field",
+            "append_column",
+            "withColumn",
+            "with_column",
+            "with_columns",
+        ),
+        _ADD,
     ),
-    **dict.fromkeys(("restoreToTimestamp", "restoreToVersion"), _BY_INSTANT),
+    **dict.fromkeys(("change_column", "rename_column", "rename_columns", "renameColumn", "withColumnRenamed"), _RENAME),
+    **dict.fromkeys(
+        (
+            "delete_column",
+            "delete_columns",
+            "drop",
+            "drop_column",
+            "drop_columns",
+            "dropColumn",
+            "remove_column",
+            "remove_columns",
+        ),
+        _DROP,
+    ),
+    **dict.fromkeys(
+        (
+            "alter_column",
+            "alter_columns",
+            "alter_schema",
+            "alter_table",
+            "cast",
+            "evolve_schema",
+            "merge_schema",
+            "modify_column",
+            "move_column",
+            "reorder_columns",
+            "schema_evolution",
+            "set_column",
+            "set_type",
+            "update_column",
+            "update_columns",
+            "update_schema",
+            "widen_column",
+        ),
+        _ALTER,
+    ),
+    **dict.fromkeys(("restoreToTimestamp", "restoreToVersion", "restore_to_version", "rollback_to_snapshot"), _RESTORE),
     "alias": 'conditions of a merge name the two sides "source.x" and "target.x"; leave the alias out',
     "rename": "move the table's folder, and open it where it is then",
+    "set_properties": "give options to lakeformat.open(path, ...); the table's own settings are fixed when it is made",
     "updateExpr": 'write lakeformat.sql("update t set ...", t=table), or update(set, where)',
 }
 
@@ -158,6 +225,7 @@ _OWN_CALLS: Final[Mapping[str, str]] = {
     "isDeltaTable": "lakeformat.exists(path)",
     "is_deltatable": "lakeformat.exists(path)",
     **dict.fromkeys(("key", "keys", "primary_key", "record_key"), "config.record_fields"),
+    **dict.fromkeys(("lazy", "scan_delta", "scan_polars"), "to_polars(lazy=True)"),
     "limit": "to_arrow(limit=10)",
     "load_as_version": "to_arrow(as_of=...)",
     "load_cdf": "changes(since, images=True)",
@@ -177,6 +245,7 @@ _OWN_CALLS: Final[Mapping[str, str]] = {
     "select": "read(columns)",
     "shape": "count()",
     "snapshots": "history()",
+    "table_name": "name",
     "table_uri": "uri",
     "to_pyarrow": "to_arrow()",
     "to_pyarrow_table": "to_arrow()",
@@ -184,7 +253,7 @@ _OWN_CALLS: Final[Mapping[str, str]] = {
     "to_table": "to_arrow()",
     "upgradeTableProtocol": "upgrade(to)",
     "vacuum": "clean()",
-    "version": "history()",
+    **dict.fromkeys(("current_version", "get_latest_version", "latest_version", "version"), "history()[0].version"),
     "z_order": 'cluster(by=..., curve="z-order")',
     "zorder": 'cluster(by=..., curve="z-order")',
 }
@@ -196,6 +265,7 @@ _UNDER_SPARK: Final[Mapping[str, str]] = {
     "fetch_pandas": "read().toPandas()",
     "forName": "LakehouseTable.forPath(spark, path); tables are named by path",
     "head": "read(limit=10)",
+    **dict.fromkeys(("lazy", "scan_delta", "scan_polars"), "lakeformat.open(location).to_polars(lazy=True)"),
     "isDeltaTable": "exists()",
     "is_deltatable": "exists()",
     "limit": "read(limit=10)",

@@ -50,8 +50,10 @@ METADATA_TABLE: Final = "hoodie.metadata.enable"
 READ_OPTIONS: Final[tuple[Option, ...]] = (
     Option(
         "as.of.instant",
-        "Read the table as of a point in time: an instant, a date, or a date and time in the timeline's zone.",
+        "Read the table as of a point in time: an instant, a version number, a date, or a date and time in the "
+        "timeline's zone.",
         Effect.READ,
+        aliases=("timestampasof", "versionasof"),
     ),
     Option(
         QUERY_TYPE,

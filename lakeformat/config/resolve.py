@@ -172,27 +172,34 @@ def _warn_once(table: str, topic: str, text: str) -> None:
 
 #: Option with all of fsspec's ``storage_options`` as JSON. Its name contains "secret" so that Spark redacts it in logs.
 _WHOLE: Final = "fs.secret_storage_options"
-#: Maps options of Hadoop's S3A file system (``org.apache.hadoop.fs.s3a.Constants``) to those of s3fs.
-_S3A: Final[Mapping[str, str]] = {
-    "fs.s3a.access.key": "key",
-    "fs.s3a.secret.key": "secret",
-    "fs.s3a.session.token": "token",
-    "fs.s3a.endpoint": "endpoint_url",
-}
+#: Options of Hadoop's file system of S3 that are storage options (``org.apache.hadoop.fs.s3a.Constants``).
+_S3A: Final = frozenset({"fs.s3a.access.key", "fs.s3a.secret.key", "fs.s3a.session.token", "fs.s3a.endpoint"})
 
 
-def storage_options_of(path: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fsspec options among a table's options; {} for local paths.
+def storage_options_of(path: str, options: Mapping[str, Any], given: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return the storage options among a table's options, and those of ``given``. For local paths only ``given``.
 
-    An option ``fs.x`` becomes fsspec's option ``x``. For S3, ``fs.s3a.access.key``, ``fs.s3a.secret.key``,
-    ``fs.s3a.session.token`` and ``fs.s3a.endpoint`` become the options of s3fs. Other options of Hadoop are ignored.
+    An option ``fs.x`` becomes the storage option ``x``. For S3, ``fs.s3a.access.key``, ``fs.s3a.secret.key``,
+    ``fs.s3a.session.token`` and ``fs.s3a.endpoint`` keep their names, which the storage knows. Other options of Hadoop
+    are ignored.
 
     >>> storage_options_of("s3://b/t", {"fs.s3a.access.key": "k", "fs.anon": "false", "fs.gs.project.id": "p"})
-    {'key': 'k', 'anon': False}
+    {'fs.s3a.access.key': 'k', 'anon': False}
+
+    Args:
+        given: the argument ``storage_options`` of a call.
+
+    Raises:
+        InvalidOptionError: an option ``fs.x`` and the storage option ``x`` differ, or ``given`` is not a dictionary.
     """
     scheme = urlsplit(path).scheme
+    if given is not None and not isinstance(given, Mapping):
+        raise InvalidOptionError(
+            f"storage_options is of type {type(given).__name__}; write a dictionary of name and value"
+        )
+    given = dict(given or {})
     if len(scheme) < 2 or scheme == "file":
-        return {}
+        return given
     storage_options: dict[str, Any] = {}
     for name, value in options.items():
         key = name.lower()
@@ -200,11 +207,15 @@ def storage_options_of(path: str, options: Mapping[str, Any]) -> dict[str, Any]:
             storage_options |= json.loads(value)
         elif key in _S3A:
             if scheme in {"s3", "s3a"}:
-                storage_options[_S3A[key]] = value
+                storage_options[key] = value
         elif key.startswith("fs.") and key.count(".") == 1:
             text = str(value).lower()
             storage_options[key[3:]] = text == "true" if text in {"true", "false"} else value
-    return storage_options
+    differing = [name for name in given if name in storage_options and str(storage_options[name]) != str(given[name])]
+    if differing:
+        twice = ", ".join(f"fs.{name} and storage_options[{name!r}]" for name in differing)
+        raise InvalidOptionError(f"{twice} mean the same and differ; give one of them")
+    return storage_options | given
 
 
 def spark_storage_options(storage_options: Mapping[str, Any] | None) -> dict[str, str]:

@@ -42,8 +42,7 @@ _NAMES: Final[Mapping[str, str]] = {
     "merge_mode": "mergerule mergestrategy recordmergemode",
     "hoodie.table.cdc.enabled": "cdc changedatafeed changelog deltaenablechangedatafeed enablechangedatafeed",
     "as.of.instant": """
-        asof asofinstant asoftimestamp asofversion date datetime snapshot snapshotid time timestamp timestampasof
-        timetravel versionasof
+        asof asofinstant asoftimestamp asofversion date datetime snapshot snapshotid time timestamp timetravel
     """,
     "where": "condition expr filter filters predicate query rowfilter",
     "columns": "column fields projection select selectedfields usecols",
@@ -69,12 +68,25 @@ _NAMES: Final[Mapping[str, str]] = {
 _OTHERWISE: Final[Mapping[str, str]] = {
     **dict.fromkeys(("uri", "url", "location", "tablepath", "tableuri", "root", "basepath"), "the path is given first"),
     **dict.fromkeys(("data", "df", "rows", "records"), "write rows by insert, upsert or overwrite of the table"),
-    "version": "as_of (as.of.instant in Spark) reads an older state; hoodie.write.table.version is for new tables",
+    "version": "an older state is read by read(as_of=...) of the table, in Spark with the option versionAsOf; "
+    "hoodie.write.table.version is for new tables",
+    **dict.fromkeys(
+        ("existok", "ifnotexists", "ignoreifexists"), "create opens a table that exists; if_exists='error' refuses it"
+    ),
     "mode": "use a method of the table (insert, upsert, overwrite), or the option 'operation'",
     "schemamode": "columns that are new in the rows are added by themselves",
     "replacewhere": "overwrite the partitions by insert_overwrite, or delete(where=...) before",
     "overwriteschema": "columns that are new in the rows are added by themselves",
 }
+#: Names of storage options in other libraries, in lower case and without ``_``, ``-`` and ``.``.
+_STORAGE: Final = frozenset(
+    """
+    accesskey accesskeyid accountkey accountname allowhttp anon bearertoken clientkwargs connectionstring endpoint
+    endpointoverride endpointurl profile region regionname sastoken secret secretaccesskey secretkey serviceaccount
+    serviceaccountkey sessiontoken skipsignature token virtualhostedstylerequest
+    """.split()  # noqa: SIM905
+)
+_STORAGE_PREFIXES: Final = ("aws", "azure", "google")
 _MEANT: Final[Mapping[str, str]] = {name: own_name for own_name, names in _NAMES.items() for name in names.split()}
 
 
@@ -83,7 +95,7 @@ def foreign_hint(name: str) -> tuple[str, str]:
 
     The equivalent is "" if there is only advice. Both are "" if the option is unknown.
 
-    >>> foreign_hint("timestampAsOf")
+    >>> foreign_hint("asOfTimestamp")
     ('as.of.instant', "; did you mean 'as.of.instant'?")
     >>> foreign_hint("colour")
     ('', '')
@@ -92,6 +104,8 @@ def foreign_hint(name: str) -> tuple[str, str]:
     meant = _MEANT.get(squeezed, "")
     if meant:
         return meant, f"; did you mean {meant!r}?"
+    if squeezed in _STORAGE or squeezed.startswith(_STORAGE_PREFIXES):
+        return "", f"; give it in storage_options={{{name!r}: ...}}, in Spark as the option 'fs.{name}'"
     otherwise = _OTHERWISE.get(squeezed, "")
     return "", f"; {otherwise}" if otherwise else ""
 
@@ -110,7 +124,10 @@ _ROLES: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "an ordering field": ("hoodie.table.ordering.fields", ("precombine", "orderingfield")),
 }
 _PREFIX: Final = "hoodie.datasource.write.commitmeta.key.prefix"
-_SECRETS: Final = ("secret", "password", "token", "credential", "key_id", "access_key", "sas", "encryption")
+_SECRETS: Final = (
+    "secret", "password", "token", "credential", "key_id", "access_key", "access-key", "access.key", "account_key",
+    "account-key", "master_key", "connection_string", "connection-string", "sas", "encryption",
+)  # fmt: skip
 _LIST: Final = "`lakeformat options` lists all"
 
 

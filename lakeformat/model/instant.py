@@ -20,6 +20,7 @@ __all__ = [
     "Action",
     "AsOf",
     "Instant",
+    "Moment",
     "State",
     "VisibleInstants",
     "check_instant_time",
@@ -164,16 +165,18 @@ def check_instant_time(value: object, verb: str) -> None:
         InvalidInputError: The argument is not text. The message says where to find instant times.
     """
     if not isinstance(value, str):
-        sql = f'; for a version number write lakeformat.sql("restore table t to version as of {value}", t=table)'
         raise InvalidInputError(
             f"{verb}({value!r}) is given {type(value).__name__}, and takes an instant time as text, such as "
-            f"history()[0].instant_time{sql if verb == 'restore' and isinstance(value, int) else ''}"
+            "history()[0].instant_time"
         )
 
 
-#: The types of ``as.of.instant`` and of the bounds of an incremental query; `parse_as_of` lists the text forms.
-AsOf: TypeAlias = str | date
+#: The types of the bounds of an incremental query; `parse_as_of` lists the text forms.
+Moment: TypeAlias = str | date
+#: The types of ``as.of.instant``: a moment, or the number of a version (`lakeformat.timeline.versions`).
+AsOf: TypeAlias = Moment | int
 
+_AS_OF_OPTION: Final = "as.of.instant"
 _AS_OF: Final = re.compile(
     r"(?P<day>\d{4}-\d{2}-\d{2})(?: (?P<time>\d{2}:\d{2}:\d{2})(?:\.(?P<fraction>\d{1,6}))?"
     r"(?P<zone>Z|[+-]\d{2}:\d{2})?)?",
@@ -181,7 +184,7 @@ _AS_OF: Final = re.compile(
 )
 
 
-def parse_as_of(value: AsOf, zone: tzinfo | None, *, name: str = "as.of.instant") -> str:
+def parse_as_of(value: Moment, zone: tzinfo | None, *, name: str = _AS_OF_OPTION) -> str:
     """Return the instant time for a value of ``as.of.instant`` or of a bound of an incremental query.
 
     - ``yyyyMMddHHmmss[SSS]`` is returned unchanged. Instant times are compared as text, so 14 digits come before all
@@ -220,9 +223,10 @@ def parse_as_of(value: AsOf, zone: tzinfo | None, *, name: str = "as.of.instant"
         except OverflowError:  # In `zone` it lies outside the years 1 to 9999, so it is refused.
             moment = None
     if moment is None:
+        version = ", or a version number of history()" if name == _AS_OF_OPTION else ""
         raise InvalidOptionError(
             f"{name}={value!r} is not an instant; give a datetime, or write yyyyMMddHHmmss[SSS], "
-            "yyyy-MM-dd HH:mm:ss[.SSS] or yyyy-MM-dd"
+            f"yyyy-MM-dd HH:mm:ss[.SSS] or yyyy-MM-dd{version}"
         )
     millis = 999 if to_the_second else moment.microsecond // 1000
     return f"{moment.year:04d}{moment:%m%d%H%M%S}{millis:03d}"

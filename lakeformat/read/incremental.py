@@ -26,7 +26,7 @@ from lakeformat.errors import InstantNotAvailableError, InvalidOptionError, Unsu
 from lakeformat.file_system_view.context import TableContext
 from lakeformat.file_system_view.schema_history import schema_versions
 from lakeformat.file_system_view.snapshot import ChangeRange, Snapshot, table_schema
-from lakeformat.model.instant import Action, AsOf, parse_as_of
+from lakeformat.model.instant import Action, Moment, parse_as_of
 from lakeformat.model.record import COMMIT_TIME, OPERATION
 from lakeformat.model.table_config import TableConfig
 from lakeformat.predicate import Always, And, Comparison, In, Predicate, bind
@@ -104,8 +104,8 @@ def incremental_snapshot(
     context: TableContext,
     options: Options,
     *,
-    since: AsOf | None = None,
-    until: AsOf | None = None,
+    since: Moment | None = None,
+    until: Moment | None = None,
     as_of: str | None = None,
     hidden_times: frozenset[str] = frozenset(),
 ) -> Snapshot:
@@ -180,7 +180,7 @@ def _with_newest_columns(context: TableContext, snapshot: Snapshot, whole: Timel
     return replace(snapshot, schema=schema, versions=versions)
 
 
-def parse_range_bounds(since: AsOf | None, until: AsOf | None, config: TableConfig) -> RangeBounds:
+def parse_range_bounds(since: Moment | None, until: Moment | None, config: TableConfig) -> RangeBounds:
     """Parse the bounds of a range. Raise `InvalidOptionError` if ``since`` is missing or a bound is not an instant."""
     if since is None:
         raise InvalidOptionError(

@@ -17,13 +17,14 @@ from lakeformat.config.resolve import Options
 from lakeformat.errors import InvalidInputError, InvalidOptionError, nearest
 from lakeformat.file_system_view.context import TableContext
 from lakeformat.file_system_view.snapshot import Snapshot
-from lakeformat.model.instant import AsOf, parse_as_of
+from lakeformat.model.instant import AsOf
 from lakeformat.model.record import META_COLUMNS
 from lakeformat.model.zones import time_zone as zone_named
 from lakeformat.predicate import Always, And, Predicate, Where, bind_lenient, bind_where, columns_of
 from lakeformat.predicate.nodes import leaves
 from lakeformat.read.incremental import incremental_snapshot
 from lakeformat.timeline.timeline import Timeline
+from lakeformat.timeline.versions import find_instant
 
 __all__ = [
     "ReadQuery",
@@ -97,7 +98,7 @@ def load_requested_snapshot(context: TableContext, options: Options, as_of: AsOf
     """Return the snapshot at ``as_of``, by default at the option ``as.of.instant``, else now.
 
     Raises:
-        InvalidOptionError: the value is not an instant, or the options do not fit together.
+        InvalidOptionError: the value is neither an instant nor a version number, or the options do not fit together.
         TableNotFoundError, UnsupportedTableError, CorruptTableError, InstantNotAvailableError: as `load_snapshot`.
     """
     requested = options.read.as_of if as_of is None else as_of
@@ -115,7 +116,7 @@ def load_requested_snapshot(context: TableContext, options: Options, as_of: AsOf
         snapshot = context.snapshot(use_metadata_table=listed)
     else:
         config = context.store.config()
-        instant = parse_as_of(requested, config.zone)
+        instant = find_instant(context.store, requested, config.zone)
         snapshot = context.snapshot(instant, config, use_metadata_table=listed)
         warn_before_first(context.storage.location, snapshot.timeline, instant)
     return apply_query_type(snapshot, options)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal, overload
+from typing import TYPE_CHECKING, Final, Literal, overload
 
 import pyarrow as pa
 
@@ -13,7 +13,7 @@ from lakeformat.config.resolve import Options
 from lakeformat.file_system_view.context import TableContext
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.layout.layout_report import LayoutReport
-from lakeformat.model.instant import AsOf
+from lakeformat.model.instant import AsOf, Moment
 from lakeformat.model.table_config import TableConfig
 from lakeformat.predicate import Where
 from lakeformat.public import public
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from lakeformat.read.dataset import TableDataset
 
 __all__ = ["ArrowReadVerbs", "ReadVerbs"]
+
+#: Maps arguments that other libraries pass on their own to advice. `polars.scan_pyarrow_dataset` passes ``filter``.
+_ADVICE: Final = {"filter": "write where=...; for polars give to_pyarrow_dataset(), or call to_polars(lazy=True)"}
 
 
 @public
@@ -82,7 +85,7 @@ class ReadVerbs:
         """Return the table's settings, columns and files at an instant.
 
         Args:
-            as_of: an instant time, a date or a datetime; see `lakeformat.Table.read`. Now by default.
+            as_of: an instant time, a version number, a date or a datetime; see `lakeformat.Table.read`. Now by default.
 
         Raises:
             InstantNotAvailableError: files of that instant are deleted.
@@ -94,7 +97,7 @@ class ReadVerbs:
 
         Args:
             where: a Spark SQL condition or a ``pyarrow.compute`` expression; all rows by default.
-            as_of: an instant time, a date or a datetime; now by default.
+            as_of: an instant time, a version number, a date or a datetime; now by default.
             time_zone: the zone of times without a zone in ``where``; as in `lakeformat.Table.read`.
 
         Raises:
@@ -132,7 +135,7 @@ class ReadVerbs:
         """List the live files. No file is opened. Memory: some 200 bytes a file.
 
         Args:
-            as_of: an instant time, a date or a datetime; now by default.
+            as_of: an instant time, a version number, a date or a datetime; now by default.
 
         Returns:
             a row for each file slice: path in the table, partition path, file id, instant, bytes, rows, log files.
@@ -168,7 +171,7 @@ class ReadVerbs:
             target_file_bytes: size of the new files; by default each partition keeps its number of files.
             selectivity: the share of the rows that each filter selects, between 0 and 1.
             sample_rows: rows in the sample. Memory: these rows of the columns, and a row group of them per core.
-            as_of: an instant time, a date or a datetime; now by default.
+            as_of: an instant time, a version number, a date or a datetime; now by default.
 
         Raises:
             InvalidInputError: no columns, or an unknown one.
@@ -227,8 +230,8 @@ class ArrowReadVerbs(ReadVerbs):
         Args:
             columns: wanted columns, in order; all by default.
             where: a Spark SQL condition, or a ``pyarrow.compute`` expression, for which Arrow's rules of NaN hold.
-            as_of: an instant time, a date or a datetime; now by default. A datetime without a zone is in the
-                timeline's zone, which is UTC in tables made by lakeformat.
+            as_of: an instant time, a version number of `history`, a date or a datetime; now by default. A datetime
+                without a zone is in the timeline's zone, which is UTC in tables made by lakeformat.
             limit: maximum number of rows; any of the matching rows may be returned. All by default.
             meta_columns: whether the five ``_hoodie_`` columns come first. ``columns`` may name some of them in any
                 case. By default the option ``meta_columns`` of the table, else false.
@@ -322,7 +325,7 @@ class ArrowReadVerbs(ReadVerbs):
         return self._read(columns, how).to_duckdb()
 
     def _read(self, columns: Sequence[str] | str | None, how: ReadArguments) -> Scan:
-        check_arguments(how, ("columns", *ReadArguments.__annotations__))
+        check_arguments(how, ("columns", *ReadArguments.__annotations__), advice=_ADVICE)
         return self.read(columns, **how)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
@@ -337,16 +340,16 @@ class ArrowReadVerbs(ReadVerbs):
 
     @overload
     def changes(
-        self, since: AsOf | None = None, until: AsOf | None = None, *, images: Literal[False] = False
+        self, since: Moment | None = None, until: Moment | None = None, *, images: Literal[False] = False
     ) -> Changes: ...
 
     @overload
     def changes(
-        self, since: AsOf | None = None, until: AsOf | None = None, *, images: Literal[True]
+        self, since: Moment | None = None, until: Moment | None = None, *, images: Literal[True]
     ) -> ChangeImages: ...
 
     def changes(
-        self, since: AsOf | None = None, until: AsOf | None = None, *, images: bool = False
+        self, since: Moment | None = None, until: Moment | None = None, *, images: bool = False
     ) -> Changes | ChangeImages:
         """Return the rows that commits after ``since``, up to and including ``until``, wrote: an incremental query.
 

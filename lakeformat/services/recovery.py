@@ -13,6 +13,7 @@ from lakeformat.services.doctor.findings import Findings
 from lakeformat.services.doctor.run import DoctorSession
 from lakeformat.services.restore.run import RestoreResult, RestoreSession
 from lakeformat.services.savepoint import Savepoint, SavepointSession, read_savepoints
+from lakeformat.timeline.versions import find_version
 
 __all__ = ["Recovery"]
 
@@ -59,7 +60,7 @@ class Recovery(ForeignNames):
         check_instant_time(instant_time, "delete_savepoint")
         SavepointSession(self.context, self.options).delete(instant_time)
 
-    def restore(self, instant_time: str, *, dry_run: bool = False) -> RestoreResult:
+    def restore(self, instant_time: str | int, *, dry_run: bool = False) -> RestoreResult:
         """Return the table to a commit: undo everything that came after it. This cannot be undone.
 
         A reader sees the table either before or after the restore. A reader that began before may find files missing
@@ -69,21 +70,24 @@ class Recovery(ForeignNames):
         restore.
 
         Args:
-            instant_time: the instant time of a savepoint, or of any completed commit on the active timeline.
+            instant_time: the instant time of a savepoint, or of any completed commit on the active timeline; or the
+                commit's version number, as `history` shows it.
             dry_run: whether to change nothing and only list the commits that would be undone; false by default.
 
         Returns:
             The commits that were undone, or would be.
 
         Raises:
-            InstantNotAvailableError: there is no such commit, it is archived, or a clean has deleted files of it.
+            InstantNotAvailableError: there is no such commit or version, it is archived, or a clean has deleted files
+                of it.
             InvalidInputError: a savepoint keeps a later commit.
             WriteConflictError: other processes are writing or cleaning; nothing was undone.
             UnsupportedTableError: a log file mixes rows of commits that stay and of commits that would be undone.
         """
-        check_instant_time(instant_time, "restore")
+        target = find_version(self.context.store, instant_time) or instant_time
+        check_instant_time(target, "restore")
         session = RestoreSession(self.context, self.options)
-        return session.plan_restore(instant_time) if dry_run else session.restore(instant_time)
+        return session.plan_restore(str(target)) if dry_run else session.restore(str(target))
 
     def rollback(self, instant_time: str | None = None, *, dry_run: bool = False) -> RestoreResult:
         """Undo the commit that completed last. This cannot be undone.

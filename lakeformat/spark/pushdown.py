@@ -49,13 +49,13 @@ from lakeformat.config.read_options import INCREMENTAL, QUERY_TYPE
 from lakeformat.config.resolve import Options
 from lakeformat.file_system_view.context import TableContext
 from lakeformat.file_system_view.snapshot import Snapshot
-from lakeformat.model.instant import parse_as_of
 from lakeformat.predicate import Always, And, Or, Predicate
 from lakeformat.read.incremental import incremental_snapshot
 from lakeformat.read.query import apply_query_type, load_requested_snapshot, warn_before_first
 from lakeformat.spark.host import requested_context
 from lakeformat.spark.verbs import original_verb
 from lakeformat.storage import change_scratch, make_scratch
+from lakeformat.timeline.versions import find_instant
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -359,7 +359,7 @@ def new_relation(options: Mapping[str, str]) -> Relation | None:
         context, resolved = requested_context(without_mark(options), reads=True)
         timeline = context.store.load()
         as_of = resolved["as.of.instant"]
-        asked = None if as_of is None else parse_as_of(as_of, context.store.config().zone)
+        asked = None if as_of is None else find_instant(context.store, as_of, context.store.config().zone)
         if asked is not None:
             warn_before_first(context.storage.location, timeline, asked)
     except Exception:

@@ -106,9 +106,9 @@ class LakehouseTable(SparkReading, WriteVerbs["DataFrame"], Clustering, Compacti
         """
         use_this_python(spark)
         given, path = dict(options), os.fspath(path)
-        said = given.pop("storage_options", None) or {}
+        said = given.pop("storage_options", None)
         resolved = resolve(given, table=path)
-        return cls(spark, open_context(path, resolved, **{**storage_options_of(path, given), **said}), resolved)
+        return cls(spark, open_context(path, resolved, **storage_options_of(path, given, said)), resolved)
 
     @classmethod
     def create(

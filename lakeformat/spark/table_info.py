@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lakeformat.arrow.conform import reader_schema
 from lakeformat.config.read_options import BEGIN, END, FORMAT, INCREMENTAL, QUERY_TYPE
 from lakeformat.config.resolve import Options
-from lakeformat.model.instant import AsOf
+from lakeformat.model.instant import AsOf, Moment
 from lakeformat.public import spark_public
 from lakeformat.read.incremental import EVERYTHING, parse_range_bounds
 from lakeformat.read.query import with_time_zone
@@ -62,8 +62,8 @@ class SparkReading(ReadVerbs):
             where: a Spark SQL condition, or a Spark ``Column``. The rows are exactly those for which it is true. Files
                 whose column statistics (minimum and maximum) rule it out are skipped. In a ``Column``, only
                 comparisons of a column with literals of the column's own type can skip files.
-            as_of: an instant time, a date or a datetime; now by default. A datetime without a zone is in the
-                timeline's zone, which is UTC in tables created by lakeformat.
+            as_of: an instant time, a version number of `history`, a date or a datetime; now by default. A datetime
+                without a zone is in the timeline's zone, which is UTC in tables created by lakeformat.
             limit: maximum number of rows; which rows is not defined. All rows by default.
             meta_columns: whether the five ``_hoodie_`` columns come first. By default the option ``meta_columns`` of
                 the table, else false.
@@ -89,7 +89,7 @@ class SparkReading(ReadVerbs):
         options = with_time_zone(options, time_zone)
         return read_rows(self._spark, self.context, options, columns, where=where, as_of=as_of, limit=limit, via=via)
 
-    def changes(self, since: AsOf | None = None, until: AsOf | None = None, *, images: bool = False) -> DataFrame:
+    def changes(self, since: Moment | None = None, until: Moment | None = None, *, images: bool = False) -> DataFrame:
         """Return the rows that were written by commits after ``since`` and up to ``until``: an incremental query.
 
         Args:

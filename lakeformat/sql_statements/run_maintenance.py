@@ -28,7 +28,7 @@ from lakeformat.sql_statements.maintenance import (
 )
 from lakeformat.sql_statements.parse import Call, TableName
 from lakeformat.sql_statements.recognize import TableStatement
-from lakeformat.sql_statements.time_travel import list_commit_times, resolve_as_of
+from lakeformat.sql_statements.time_travel import resolve_as_of
 from lakeformat.table import Table
 from lakeformat.write.plan.table_settings import key_settings
 
@@ -221,11 +221,10 @@ def describe_history(table: Table, limit: int | None) -> pa.Table:
     as of`` accepts. Cleans, rollbacks, restores and savepoints have no version.
     """
     entries = table.history(limit, actions=True)
-    versions = {time: version for version, time in enumerate(list_commit_times(table.context.store))}
     counts = [(each.report or {}).get("rows", {}) for each in entries]
     return pa.table(
         {
-            "version": pa.array([versions.get(e.instant_time) if e.is_commit else None for e in entries], pa.int64()),
+            "version": pa.array([each.version for each in entries], pa.int64()),
             "timestamp": pa.array([_timestamp(each.instant_time) for each in entries], pa.string()),
             "instant_time": pa.array([each.instant_time for each in entries], pa.string()),
             "operation": pa.array([each.operation for each in entries], pa.string()),

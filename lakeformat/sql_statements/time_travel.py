@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from hashlib import sha1
 from typing import Final, TypeAlias
 
-from lakeformat.errors import InstantNotAvailableError, InvalidInputError
-from lakeformat.model.instant import AsOf
+from lakeformat.errors import InvalidInputError
+from lakeformat.model.instant import parse_as_of
 from lakeformat.sql_statements.parse import (
     Dialect,
     Kind,
@@ -27,13 +27,13 @@ from lakeformat.sql_statements.parse import (
     tokenize,
 )
 from lakeformat.timeline.store import TimelineStore
+from lakeformat.timeline.versions import find_instant
 
 __all__ = [
     "ChangedTable",
     "FoundTable",
     "PastTable",
     "PathTable",
-    "list_commit_times",
     "replace_tables",
     "resolve_as_of",
 ]
@@ -50,8 +50,6 @@ _NO_ALIAS: Final = frozenset({
 #: Words after which a quoted string may be the path of a table.
 _BEFORE_PATH: Final = frozenset({"from", "join", "into", "update", "using", "table"})
 _EARLIEST: Final = "000"
-#: If n in ``version as of n`` is at most this, it is the number of a commit. If it is greater, it is an instant time.
-_MOST_VERSIONS: Final = 10**9
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,30 +194,16 @@ def _read_changes_call(arguments: Sequence[Token], is_known: Callable[[str], boo
     return ChangedTable(target, values[1].lower() == "cdc", since, values[3] if len(values) == 4 else None)
 
 
-def list_commit_times(store: TimelineStore) -> list[str]:
-    """Return the instant times of all commits, oldest first, archived commits included.
-
-    The index of a commit in this list is its number in ``version as of``.
-    """
-    timeline = store.load()
-    archived = {each.time for each in store.read_archived().completed_in("")}
-    return sorted(archived | timeline.commit_times)
-
-
-def resolve_as_of(store: TimelineStore, kind: str, point: str) -> AsOf:
-    """Convert the value of ``version as of`` or ``timestamp as of`` to the ``as_of`` argument of reads.
+def resolve_as_of(store: TimelineStore, kind: str, point: str) -> str:
+    """Return the instant time for the value of ``version as of`` or ``timestamp as of``.
 
     Args:
         kind: ``version`` or ``timestamp``.
         point: the value as written. A version is the number of a commit, or an instant time.
 
     Raises:
-        InstantNotAvailableError: if there is no such version.
+        InstantNotAvailableError: there is no such version.
+        InvalidOptionError: the value is not an instant.
     """
-    if kind == "timestamp" or not point.isdigit() or int(point) > _MOST_VERSIONS:
-        return point
-    times = list_commit_times(store)
-    if int(point) >= len(times):
-        available = f"versions 0 to {len(times) - 1}" if times else "no commit yet"
-        raise InstantNotAvailableError(f"{store.storage.location} has no version {point}; it has {available}")
-    return times[int(point)]
+    zone = store.config().zone
+    return parse_as_of(point, zone) if kind == "timestamp" else find_instant(store, point, zone)

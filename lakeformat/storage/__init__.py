@@ -11,8 +11,9 @@ from lakeformat.storage.fsspec_storage import FsspecStorage, GcsStorage
 from lakeformat.storage.local import LocalStorage
 from lakeformat.storage.memory import MemoryStorage
 from lakeformat.storage.objects import PROTOCOLS, ObjectStorage
+from lakeformat.storage.option_names import translate_names
 from lakeformat.storage.port import Clock, FileInfo, Ids, Locks, RandomIds, Storage, SystemClock
-from lakeformat.storage.remote import RemoteStorage
+from lakeformat.storage.remote import RemoteStorage, remove_user
 from lakeformat.storage.scratch import change_scratch, make_scratch
 
 __all__ = [
@@ -44,19 +45,19 @@ def open_storage(path: str | os.PathLike[str], *, sync: bool = False, **options:
 
     Args:
         sync: Whether a local storage flushes data files to the disk before they are committed; ignored for others.
-        options: ``storage_options`` with the names of fsspec's file systems; ignored for local paths.
+        options: ``storage_options`` with the names of fsspec's file systems or of other libraries (see
+            `lakeformat.storage.option_names`); ignored for local paths.
 
     Raises:
-        InvalidOptionError: A ``file:`` URL has a host or no absolute path, or an option is not known.
+        InvalidOptionError: A ``file:`` URL has a host or no absolute path, or an option is not known or given twice.
     """
     text = os.fspath(path)
     scheme = urlsplit(text).scheme
     if scheme == "file":
         text = _local_path(text)
     elif len(scheme) > 1:
-        if scheme in PROTOCOLS:
-            return ObjectStorage(text, options)
-        return GcsStorage(text, options) if scheme in {"gs", "gcs"} else FsspecStorage(text, options)
+        kind = ObjectStorage if scheme in PROTOCOLS else GcsStorage if scheme in {"gs", "gcs"} else FsspecStorage
+        return kind(text, translate_names(remove_user(text), options))
     return LocalStorage(os.path.abspath(os.path.expanduser(text)), sync)
 
 

@@ -6,6 +6,7 @@ writes then. `GcsStorage` sends GCS's own conditional requests through gcsfs.
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -16,7 +17,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from lakeformat.errors import StorageError
-from lakeformat.storage.option_names import check_names, make_unknown_name_error
+from lakeformat.storage.option_names import make_unknown_name_error
 from lakeformat.storage.port import FileInfo, Version, check_folder, check_path
 from lakeformat.storage.remote import ExplainedFile, Failure, Kind, RemoteStorage
 
@@ -32,9 +33,6 @@ _REFUSALS: Final = (NotImplementedError, TypeError, ValueError)
 @dataclass(frozen=True, repr=False)
 class FsspecStorage(RemoteStorage):
     """A folder of an fsspec file system."""
-
-    def __post_init__(self) -> None:
-        check_names(self.location, self.options)
 
     @property
     def has_versions(self) -> bool:
@@ -66,7 +64,7 @@ class FsspecStorage(RemoteStorage):
             if "unexpected keyword argument" not in str(error):
                 raise
             name = str(error).rpartition("argument ")[2].strip("'")
-            raise make_unknown_name_error(self.location, [name]) from None
+            raise make_unknown_name_error(self.location, [name], inspect.signature(kind.__init__).parameters) from None
 
     def _find_class(self, fsspec: Any) -> Any:
         return fsspec.get_filesystem_class(self.protocol)

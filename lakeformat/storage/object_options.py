@@ -14,7 +14,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from lakeformat.errors import InvalidOptionError, StorageError
-from lakeformat.storage.option_names import check_names, make_unknown_name_error
+from lakeformat.storage.option_names import is_true, make_unknown_name_error
 
 __all__ = ["AZURE", "S3", "StoreSettings", "check_process", "make_azure_settings", "make_s3_settings", "open_store"]
 
@@ -49,7 +49,7 @@ _S3_NAMES: Final = _WITHOUT_EFFECT | {
 _AZURE_NAMES: Final = _WITHOUT_EFFECT | {
     "account_name", "account_key", "account_host", "connection_string", "sas_token", "client_id", "client_secret",
     "tenant_id", "anon", "endpoint_url", "location_mode", "blocksize", "assume_container_exists", "socket_timeout",
-    "timeout", "connection_timeout", "read_timeout",
+    "timeout", "connection_timeout", "read_timeout", "bearer_token", "use_fabric_endpoint",
 }  # fmt: skip
 _CLIENT_NAMES: Final = frozenset(
     {
@@ -101,14 +101,9 @@ def _split(url: str) -> tuple[str, str, str]:
 
 
 def _check(location: str, options: Mapping[str, Any], known: frozenset[str]) -> None:
-    check_names(location, options)
     unknown = set(options) - known
     if unknown:
-        raise make_unknown_name_error(location, unknown)
-
-
-def _is_true(value: Any) -> bool:
-    return str(value).lower() in {"true", "1", "yes"}
+        raise make_unknown_name_error(location, unknown, known)
 
 
 def _text(value: Any) -> str:
@@ -129,7 +124,9 @@ def _inner(location: str, options: Mapping[str, Any], name: str, known: frozense
         raise InvalidOptionError(f"storage_options for {location}: {name} must be a dictionary")
     unknown = set(given) - known if known is not None else set()
     if unknown:
-        raise make_unknown_name_error(location, [f"{name}.{each}" for each in unknown])
+        raise make_unknown_name_error(
+            location, [f"{name}.{each}" for each in unknown], [f"{name}.{each}" for each in known or ()]
+        )
     return dict(given)
 
 
@@ -153,14 +150,14 @@ def make_s3_settings(url: str, location: str, options: Mapping[str, Any]) -> Sto
     made: dict[str, Any] = {_ENCRYPTION[name]: value for name, value in extra.items()}
     if _text(client.get("region_name")):
         made["region"] = str(client["region_name"])
-    if _is_true(options.get("requester_pays")):
+    if is_true(options.get("requester_pays")):
         made["request_payer"] = True
     is_virtual = dict(config.get("s3") or {}).get("addressing_style") == "virtual"
     if endpoint:
         parts = urlsplit(endpoint)
         made["endpoint"] = f"{parts.scheme}://{bucket}.{parts.netloc}{parts.path}" if is_virtual else endpoint
     made["virtual_hosted_style_request"] = is_virtual
-    is_anonymous = _is_true(options.get("anon"))
+    is_anonymous = is_true(options.get("anon"))
     if is_anonymous:
         made["skip_signature"] = True
     keys = _read_keys(options, client)
@@ -278,11 +275,14 @@ def make_azure_settings(url: str, location: str, options: Mapping[str, Any]) -> 
         "client_id": _text(options.get("client_id")),
         "client_secret": _text(options.get("client_secret")),
         "tenant_id": _text(options.get("tenant_id")),
+        "token": _text(options.get("bearer_token")),
         "endpoint": endpoint.rstrip("/"),
     }
     made |= {name: value for name, value in given.items() if value}
-    if _is_true(options.get("anon")):
+    if is_true(options.get("anon")):
         made["skip_signature"] = True
+    if is_true(options.get("use_fabric_endpoint")):
+        made["use_fabric_endpoint"] = True
     seconds = options.get("read_timeout") or options.get("timeout")
     return StoreSettings(
         bucket=container,
@@ -302,7 +302,7 @@ def _parse_connection(location: str, text: str) -> dict[str, str]:
         if not equals:
             raise InvalidOptionError(f"storage_options for {location}: connection_string is not a list of name=value")
         parts[name.strip().lower()] = value.strip()
-    if _is_true(parts.get("usedevelopmentstorage")):
+    if is_true(parts.get("usedevelopmentstorage")):
         return _parse_connection(location, _EMULATOR)
     return parts
 

@@ -257,7 +257,16 @@ class ObjectStorage(RemoteStorage):
 
     def _secrets(self) -> builtins.list[str]:
         """Return the texts of the options that may be secrets."""
-        names = ("secret", "password", "token", "account_key", "sas_token", "client_secret", "connection_string")
+        names = (
+            "secret",
+            "password",
+            "token",
+            "account_key",
+            "sas_token",
+            "client_secret",
+            "connection_string",
+            "bearer_token",
+        )
         return [str(self.options[name]) for name in names if self.options.get(name)]
 
 

@@ -36,7 +36,7 @@ from lakeformat.storage.port import (
     check_version,
 )
 
-__all__ = ["ExplainedFile", "Failure", "Kind", "RemoteStorage"]
+__all__ = ["ExplainedFile", "Failure", "Kind", "RemoteStorage", "remove_user"]
 
 
 class Kind(enum.Enum):
@@ -73,6 +73,14 @@ _WRITES: Final = frozenset({_CREATE, _REPLACE, "write"})
 _DELETE_THREADS: Final = 16
 
 
+def remove_user(url: str) -> str:
+    """Return the URL without user and password. Azure's ``container@account`` is not a password and stays."""
+    protocol, _, rest = url.partition("://")
+    authority, slash, path = rest.partition("/")
+    user, _, host = authority.rpartition("@")
+    return f"{protocol}://{host if ':' in user else authority}{slash}{path}"
+
+
 @dataclass(frozen=True)
 class RemoteStorage(NoLocks):
     """A folder of a remote file system.
@@ -101,11 +109,8 @@ class RemoteStorage(NoLocks):
 
     @property
     def location(self) -> str:
-        """Return the URL without user and password. Azure's ``container@account`` is not a password and stays."""
-        protocol, _, rest = self.url.partition("://")
-        authority, slash, path = rest.partition("/")
-        user, _, host = authority.rpartition("@")
-        return f"{protocol}://{host if ':' in user else authority}{slash}{path}"
+        """Return the URL without user and password."""
+        return remove_user(self.url)
 
     # --- what an adapter implements ------------------------------------------------------------------------
 

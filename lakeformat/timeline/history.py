@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from lakeformat.codec.timeline_files.recovery import decode_restore, decode_rollback
@@ -11,8 +11,8 @@ from lakeformat.display import html_rows
 from lakeformat.model.commit import CommitMetadata
 from lakeformat.model.instant import Action, Instant, State
 from lakeformat.public import OneLine, public
+from lakeformat.timeline.archive import ArchivedTimeline
 from lakeformat.timeline.store import TimelineStore
-from lakeformat.timeline.timeline import Timeline
 from lakeformat.timeline.write_report import format_steps, format_summary, read_report
 
 __all__ = ["DEDUPE", "STATEMENT_KEY", "VERB_KEY", "History", "HistoryEntry", "read_history"]
@@ -43,6 +43,8 @@ class HistoryEntry(OneLine):
         report: Counts and times of the write's steps; None if the commit is another program's.
         statement: The SQL statement that made the commit; "" if there was none or it was not stored.
         detail: The result of a clean, rollback, restore or savepoint, in words; "" for commits and archived entries.
+        version: For a commit, its number, which ``as_of`` and ``restore`` take: commits are numbered from 0, oldest
+            first. None for another entry.
     """
 
     instant_time: str
@@ -53,6 +55,7 @@ class HistoryEntry(OneLine):
     report: Mapping[str, Any] | None
     statement: str = ""
     detail: str = ""
+    version: int | None = None
 
     @property
     def is_commit(self) -> bool:
@@ -95,9 +98,10 @@ class History(list[HistoryEntry]):
 
     def _repr_html_(self) -> str:
         return html_rows(
-            ("instant", "operation", "rows written", "inserted", "updated", "deleted", "files", "seconds"),
+            ("version", "instant", "operation", "rows written", "inserted", "updated", "deleted", "files", "seconds"),
             [
                 (
+                    each.version,
                     each.instant_time,
                     each.operation,
                     each.rows_written,
@@ -123,16 +127,23 @@ def read_history(store: TimelineStore, limit: int | None = None, *, actions: boo
     """Read completed commits, newest first: those on the active timeline, then those that have been archived.
 
     Args:
-        limit: Maximum number of entries; None for all. The archive is read only if the active timeline has fewer.
+        limit: Maximum number of entries; None for all. Archived commits are decoded only if the active timeline has
+            fewer. Their times are always read, because they count in the numbers of the versions.
         actions: Whether to list cleans, rollbacks, restores and savepoints too.
     """
     timeline = store.load()
+    archive = store.read_archived()
+    archived = archive.completed_in("")
     completed = [i for i in timeline.instants if i.state is State.COMPLETED and i.action in _ACTIONS]
     active = sorted([*timeline.commits, *(completed if actions else ())], key=_order, reverse=True)[:limit]
     entries = [_active_entry(store, instant) for instant in active]
     if limit is None or len(entries) < limit:
         left = None if limit is None else limit - len(entries)
-        entries += _archived_entries(store, timeline, left, completed if actions else None)
+        older = [each for each in archived if each.time not in timeline.commit_times]
+        entries += _archived_entries(archive, older, left, completed if actions else None)
+    times = sorted({each.time for each in archived} | timeline.commit_times)
+    versions = {time: version for version, time in enumerate(times)}
+    entries = [replace(each, version=versions[each.instant_time]) if each.is_commit else each for each in entries]
     counts = {action.value: sum(i.action is action for i in completed) for action in _ACTIONS}
     return History(entries, {} if actions else {name: count for name, count in counts.items() if count})
 
@@ -149,18 +160,17 @@ def _active_entry(store: TimelineStore, instant: Instant) -> HistoryEntry:
 
 
 def _archived_entries(
-    store: TimelineStore, timeline: Timeline, limit: int | None, completed: Collection[Instant] | None
+    archive: ArchivedTimeline, older: list[Instant], limit: int | None, completed: Collection[Instant] | None
 ) -> list[HistoryEntry]:
     """Read archived entries. For actions that are not commits, the archive has no details.
 
     Args:
+        older: Commits that are only in the archive.
         completed: Completed actions on the active timeline that are not commits; None to list only commits.
     """
-    archive = store.read_archived()
-    older = [each for each in archive.completed_in("") if each.time not in timeline.commit_times]
     if completed is not None:
         known = {(each.time, each.action) for each in completed}
-        older += [each for each in archive.of_actions(_ACTIONS) if (each.time, each.action) not in known]
+        older = older + [each for each in archive.of_actions(_ACTIONS) if (each.time, each.action) not in known]
     older = sorted(older, key=_order, reverse=True)[:limit]
     commits = [each for each in older if each.action not in _ACTIONS]
     entries = {instant.time: _entry(instant, metadata) for instant, metadata in archive.commits(commits)}

@@ -18,6 +18,7 @@ import pytest
 
 import lakeformat
 from lakeformat import (
+    InstantNotAvailableError,
     InvalidInputError,
     InvalidOptionError,
     SchemaMismatchError,
@@ -112,7 +113,7 @@ MISTAKES: dict[str, tuple[Act, type[Exception], str]] = {
         InvalidInputError,
         "is copy-on-write: it has no log files",
     ),
-    "a number for a moment": (lambda t: t.to_arrow(as_of=3), InvalidOptionError, "is not an instant; give a datetime"),
+    "a version to come": (lambda t: t.to_arrow(as_of=30), InstantNotAvailableError, "no version 30; it has versions 0"),
     "a path for a storage": (lambda t: lakeformat.Table("/data/t"), InvalidInputError, "lakeformat.open('/data/t')"),
     "Delta's name": (lambda t: lakeformat.DeltaTable("/data/t"), AttributeError, "lakeformat.open(path)"),
     "a name misspelt": (lambda t: lakeformat.opn("/data/t"), AttributeError, "did you mean 'open'?"),

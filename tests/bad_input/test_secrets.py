@@ -11,7 +11,7 @@ import pytest
 import lakeformat
 from lakeformat import InvalidOptionError, LakeformatError
 from lakeformat.config.resolve import resolve, spark_storage_options, storage_options_of
-from lakeformat.storage import open_storage
+from lakeformat.storage import RemoteStorage, open_storage
 from tests.helpers.refusal import ROWS, SCHEMA, check_message, new_table
 
 SECRET = "hunter2"
@@ -71,7 +71,11 @@ def test_user_and_password_of_a_url_are_masked() -> None:
 @pytest.mark.parametrize("name", ["fs.secret", "FS.S3A.SECRET.KEY"])
 def test_file_system_options_reach_the_file_system_and_are_masked(name: str, tmp_path: Path) -> None:
     assert storage_options_of(f"{tmp_path}/t", {name: SECRET}) == {}
-    assert storage_options_of("s3a://bucket/t", {name: SECRET, "fs.anon": "True"}) == {"secret": SECRET, "anon": True}
+    given = storage_options_of("s3a://bucket/t", {name: SECRET, "fs.anon": "True"})
+    storage = open_storage("s3a://bucket/t", **given)
+    assert isinstance(storage, RemoteStorage)
+    assert storage.options == {"secret": SECRET, "anon": True}
+    assert SECRET not in repr(storage)
     assert storage_options_of("gs://bucket/t", {"fs.s3a.secret.key": SECRET, "fs.gs.auth.type": SECRET}) == {}
     given = {"key": "k", "anon": False, "client_kwargs": {"region_name": "eu"}}
     assert storage_options_of("s3://bucket/t", spark_storage_options(given)) == given

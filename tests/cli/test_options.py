@@ -28,7 +28,7 @@ JOB: dict[str, tuple[str, str, bool, str]] = {
     "hoodie.parquet.max.file.sise": ("1", "misspelt", False, "did you mean hoodie.parquet.max.file.size?"),
     "hoodie.write.quorum": ("1", "ignored", False, "not known and has no effect"),
     "hoodie.index.type": ("HBASE", "refused", True, "that index is not built"),
-    "timestampAsOf": ("2024-01-01", "misspelt", True, "did you mean as.of.instant?"),
+    "timeTravel": ("2024-01-01", "misspelt", True, "did you mean as.of.instant?"),
     "uri": ("s3://b/t", "refused", True, "the path is given first"),
     "fs.s3a.endpoint": ("http://x", "obeyed", False, "file system"),
     "spark.sql.shuffle.partitions": ("7", "ignored", False, "for Spark itself"),
@@ -70,7 +70,7 @@ def test_check_prints_json_on_request(capsys: pytest.CaptureFixture[str]) -> Non
     assert {name: (each["value"], each["fate"], each["fails"]) for name, each in found.items()} == {
         name: (value, fate, fails) for name, (value, fate, fails, _) in JOB.items()
     }
-    assert found["timestampAsOf"]["meant"] == "as.of.instant"
+    assert found["timeTravel"]["meant"] == "as.of.instant"
     assert "leave it out" in found["hoodie.schema.on.read.enable"]["cure"]
 
 

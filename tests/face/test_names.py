@@ -16,7 +16,14 @@ import pyarrow.compute as pc
 import pytest
 
 import lakeformat
-from lakeformat import InvalidInputError, InvalidOptionError, LakeformatError, SchemaMismatchError, Table
+from lakeformat import (
+    InstantNotAvailableError,
+    InvalidInputError,
+    InvalidOptionError,
+    LakeformatError,
+    SchemaMismatchError,
+    Table,
+)
 from lakeformat.config import foreign_names
 from lakeformat.model.operation import Operation
 from lakeformat.spark.table import LakehouseTable
@@ -55,12 +62,23 @@ REFUSED: dict[str, tuple[Callable[[Table], Any], type[LakeformatError], str]] = 
     "a verb without arguments": (lambda t: t.compact(force=True), InvalidOptionError, "'force' of compact"),
     "history": (lambda t: t.history(n=3), InvalidOptionError, "'limit'"),
     "an operation": (lambda t: t.write(ROWS, "upsret"), InvalidInputError, "'upsert'"),
-    "restore by number": (lambda t: t.restore(0), InvalidInputError, r"restore\(0\).*version as of 0"),
+    "restore to a version to come": (
+        lambda t: t.restore(7),
+        InstantNotAvailableError,
+        "no version 7; it has versions 0",
+    ),
     "savepoint by number": (lambda t: t.savepoint(0), InvalidInputError, "instant time as text"),
     "rollback by number": (lambda t: t.rollback(1), InvalidInputError, "instant time as text"),
     "no savepoint by number": (lambda t: t.delete_savepoint(1), InvalidInputError, "instant time as text"),
     "clustering by number": (lambda t: t.cancel_clustering(1), InvalidInputError, "instant time as text"),
     "compaction by number": (lambda t: t.run_compaction(1), InvalidInputError, "instant time as text"),
+    "a read by version": (lambda t: t.to_arrow(version=3), InvalidOptionError, "'version'; did you mean 'as_of'"),
+    "a filter of polars": (
+        lambda t: pl.scan_pyarrow_dataset(t).collect(),  # type: ignore[arg-type]
+        InvalidOptionError,
+        r"to_polars\(lazy=True\)",
+    ),
+    "changes by version": (lambda t: t.changes(starting_version=0), InvalidOptionError, "did you mean 'since'"),  # type: ignore[call-overload]
     "changes since when": (lambda t: t.changes(), InvalidOptionError, 'since="000"'),
     "images since when": (lambda t: t.changes(images=True), InvalidOptionError, 'since="000"'),
     "a computed value": (lambda t: t.update({"v": "v+1"}), SchemaMismatchError, "function.*lakeformat.sql.*update t"),
@@ -82,8 +100,26 @@ def test_missing_name_is_refused_in_one_line(case: str, table: Table) -> None:
 
 
 def test_version_number_of_open_points_to_as_of(table: Table) -> None:
-    with pytest.raises(InvalidOptionError, match=r"unknown option 'version'; as_of"):
+    with pytest.raises(InvalidOptionError, match=r"unknown option 'version'; .*read\(as_of="):
         lakeformat.open(table.location, version=1)
+
+
+#: Options that create and open take neither, and a part of the message.
+OPTIONS = [
+    ({"key": "id"}, "did you mean 'record_key'"),
+    ({"primary_key": "id"}, "did you mean 'record_key'"),
+    ({"AWS_ACCESS_KEY_ID": "k"}, "storage_options={'aws_access_key_id': ...}, in Spark as the option 'fs.aws_"),
+    ({"endpoint_url": "k"}, "storage_options={'endpoint_url': ...}"),
+    ({"exist_ok": True}, "if_exists='error'"),
+]
+
+
+@pytest.mark.parametrize(("options", "said"), OPTIONS, ids=[next(iter(each)) for each, _ in OPTIONS])
+def test_options_of_other_libraries_suggest_ours(options: dict[str, Any], said: str, tmp_path: Path) -> None:
+    with pytest.raises(InvalidOptionError, match=re.escape(said)) as caught:
+        lakeformat.create(tmp_path / "t", COLUMNS, **options)
+    assert "\n" not in str(caught.value)
+    assert not lakeformat.exists(tmp_path / "t")
 
 
 def test_operations_are_accepted_by_name(table: Table) -> None:
@@ -94,10 +130,16 @@ def test_operations_are_accepted_by_name(table: Table) -> None:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("add_column", "alter table t add columns"),
-        ("rename_column", "cannot be renamed"),
-        ("drop_columns", "cannot be renamed, dropped"),
-        ("alter", "alter table t add columns"),
+        ("add_column", "alter().add("),
+        ("with_columns", "alter().add("),
+        ("rename_column", "alter().rename("),
+        ("drop_columns", "alter().drop("),
+        ("alter_columns", "alter().add("),
+        ("update_schema", "alter().rename("),
+        ("restoreToVersion", "restore(...) with a version number"),
+        ("table_name", "here it is called name"),
+        ("scan_polars", "to_polars(lazy=True)"),
+        ("latest_version", "history()[0].version"),
         ("table_uri", "uri"),
         ("alias", "source.x"),
         ("vacuum", "clean()"),

@@ -94,8 +94,28 @@ def test_as_of_reads_the_rows_of_the_instant(as_of: Any, rows: list[object], spa
     assert sort_by_key([tuple(row) for row in native.collect()]) == rows
 
 
+def test_version_numbers_read_the_rows_of_the_commit(spark: SparkSession, dated: Path) -> None:
+    table = LakehouseTable.forPath(spark, str(dated), meta_columns=False)
+    for version, rows in ((0, EARLY), (len(table.history()) - 1, NOW)):
+        frames = {
+            "load": read(spark, dated, meta_columns=False, versionAsOf=version),
+            "load by time": read(
+                spark, dated, meta_columns=False, timestampAsOf=table.history()[-1 - version].instant_time
+            ),
+            "read": table.read(as_of=version),
+            "read by its source": table.read(as_of=version, via="source"),
+            "spark.read": lakeformat.spark.read(spark, str(dated), as_of=version),
+            "spark.read by option": lakeformat.spark.read(spark, str(dated), versionAsOf=version),
+        }
+        assert {
+            name: sort_by_key([tuple(row) for row in frame.collect()]) for name, frame in frames.items()
+        } == dict.fromkeys(frames, rows)
+    with pytest.raises(Exception, match=r"has no version 99; it has versions 0 to"):
+        read(spark, dated, versionAsOf=99).collect()
+
+
 def test_as_of_value_that_is_not_an_instant_is_refused(spark: SparkSession, dated: Path) -> None:
-    for given in (0, "", False):
+    for given in ("", False):
         with pytest.raises(Exception, match="is not an instant; give a datetime"):
             read(spark, dated, **{"as.of.instant": given})
         with pytest.raises(InvalidOptionError, match="is not an instant; give a datetime"):

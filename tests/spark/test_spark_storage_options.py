@@ -37,10 +37,19 @@ def test_credentials_reach_tasks_and_are_not_shown(
         "fs.s3a.secret.key": SECRET,
         "fs.s3a.endpoint": server["client_kwargs"]["endpoint_url"],
     }
-    loaded = [spark.read.format("lakehouse").options(**said).load(path) for said in (endpoint, hadoops)]
+    delta_rs = {
+        "AWS_ACCESS_KEY_ID": "key",
+        "AWS_SECRET_ACCESS_KEY": SECRET,
+        "AWS_ENDPOINT_URL": server["client_kwargs"]["endpoint_url"],
+        "AWS_REGION": "us-east-1",
+        "AWS_ALLOW_HTTP": "true",
+    }
+    named = {f"fs.{name}": value for name, value in delta_rs.items()}
+    loaded = [spark.read.format("lakehouse").options(**said).load(path) for said in (endpoint, hadoops, named)]
+    loaded.append(read(spark, path, storage_options=delta_rs))
     frame = read(spark, path, where="x < 2", storage_options=server)
-    assert [each.count() for each in (*loaded, frame)] == [10, 10, 4]
-    table = LakehouseTable.forPath(spark, path, storage_options=server)
+    assert [each.count() for each in (*loaded, frame)] == [10, 10, 10, 10, 4]
+    table = LakehouseTable.forPath(spark, path, storage_options=delta_rs)
     assert table.delete(where="id = 0").rows.deleted == 1
     assert table.read(where="x < 2").count() == 3
     for each in (*loaded, frame):

@@ -80,27 +80,6 @@ def test_missing_bucket_is_one_line(s3: Mapping[str, Any]) -> None:
             use()
 
 
-@pytest.mark.parametrize(
-    ("url", "given", "cures"),
-    [
-        (
-            "s3://b/t",
-            {"AWS_ENDPOINT_URL": "u", "aws_access_key_id": "k", "aws_secret_access_key": "very-secret"},
-            ["endpoint_url instead of 'AWS_ENDPOINT_URL'", "key instead of 'aws_access_key_id'", "secret instead of"],
-        ),
-        ("s3a://b/t", {"region": "r"}, ["client_kwargs={'region_name': ...} instead of 'region'"]),
-        ("gs://b/t", {"google_service_account": "f"}, ["token instead of 'google_service_account'"]),
-        ("abfs://b/t", {"azure_storage_account_key": "f"}, ["account_key instead of 'azure_storage_account_key'"]),
-    ],
-    ids=["s3", "s3a", "gs", "abfs"],
-)
-def test_option_names_of_other_libraries_suggest_ours(url: str, given: dict[str, str], cures: list[str]) -> None:
-    with pytest.raises(InvalidOptionError) as caught:
-        lakeformat.open(url, storage_options=given)
-    assert all(cure in str(caught.value) for cure in [*cures, url])
-    assert "very-secret" not in str(caught.value)
-
-
 def test_an_unknown_option_is_refused_by_name(s3: Mapping[str, Any]) -> None:
     url = f"s3://{BUCKET}/t"
     with pytest.raises(InvalidOptionError, match=rf"{url} .*'colour'"):

@@ -46,7 +46,7 @@ from lakeformat.files.missing_files import missing_file_error
 from lakeformat.files.slice_reader import read_around_append
 from lakeformat.merge.order import key_codes, pair_keys, pair_rows
 from lakeformat.merge.versions import LogDeletes
-from lakeformat.model.instant import AsOf
+from lakeformat.model.instant import Moment
 from lakeformat.model.record import COMMIT_TIME, META_COLUMNS, RECORD_KEY
 from lakeformat.predicate import Always, And, Comparison, Predicate, bind
 from lakeformat.public import public
@@ -268,7 +268,7 @@ def image_columns(plan: ChangePlan, columns: Sequence[str] | None) -> pa.Schema:
 
 
 def change_images(
-    context: TableContext, options: Options, *, since: AsOf | None = None, until: AsOf | None = None
+    context: TableContext, options: Options, *, since: Moment | None = None, until: Moment | None = None
 ) -> ChangeImages:
     """Return the changes of a range. Arguments and errors as in `lakeformat.Table.changes`."""
     config = context.store.config()

@@ -168,7 +168,7 @@ def read(
     path = os.fspath(path)
     said = {"verify": verify, "time_zone": time_zone, "meta_columns": meta_columns}
     resolved = resolve({**options, **{name: value for name, value in said.items() if value is not None}})
-    context = open_context(path, resolved, **{**storage_options_of(path, options), **(storage_options or {})})
+    context = open_context(path, resolved, **storage_options_of(path, options, storage_options))
     return read_rows(spark, context, resolved, columns, where=where, as_of=as_of, limit=limit, via=via)
 
 

@@ -23,7 +23,7 @@ from lakeformat.config.resolve import Options
 from lakeformat.errors import InvalidOptionError, SchemaMismatchError
 from lakeformat.file_system_view.context import TableContext
 from lakeformat.file_system_view.snapshot import Snapshot
-from lakeformat.model.instant import AsOf
+from lakeformat.model.instant import Moment
 from lakeformat.predicate import Always, And, Predicate, ZonedCondition, bind_lenient, zoned_condition
 from lakeformat.read.cdc.images import image_columns, read_changes
 from lakeformat.read.cdc.json import to_json_text
@@ -95,8 +95,8 @@ class ImagePartition(InputPartition):
 def image_partitions(
     context: TableContext,
     options: Options,
-    since: AsOf | None,
-    until: AsOf | None,
+    since: Moment | None,
+    until: Moment | None,
     relation: Relation | None = None,
 ) -> list[InputPartition]:
     """Plan a read of change data. Return one partition for each task.
