@@ -16,11 +16,10 @@ for name in ("ray", "dask", "daft", "ibis"):
 
 @pytest.mark.parametrize("page", [page for page in PAGES if needs_engines(page)], ids=lambda page: page.stem)
 def test_the_blocks_of_a_page_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import daft
     import ray
 
     monkeypatch.chdir(tmp_path)
-    daft.set_runner_native()  # Otherwise daft runs on Ray, because this process uses Ray.
+    monkeypatch.setenv("DAFT_RUNNER", "native")  # Otherwise daft runs on Ray, because this process uses Ray.
     ray.init(address="local", num_cpus=2, include_dashboard=False, object_store_memory=200 << 20)
     try:
         runnable = [block for block in blocks_of(page) if block.kind != "text"]
