@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from lakeformat.read.run.session import ReadPlan
     from lakeformat.read.run.view import TableView
     from lakeformat.read.scan import ChangeArguments, Changes, ReadArguments, Scan
+    from lakeformat.services.alter.alter import Alter
     from lakeformat.services.archive.run import ArchiveResult
     from lakeformat.services.clean.plan import CleanedFile
     from lakeformat.services.clean.run import CleanResult
@@ -92,6 +93,7 @@ if TYPE_CHECKING:
 __version__: Final = "0.1.0"
 
 __all__ = [
+    "Alter",
     "ArchiveResult",
     "ArrowDataset",
     "ArrowStream",
@@ -169,6 +171,7 @@ __all__ = [
 #: data sources must neither wait for the import of pyarrow nor fail without it. Error classes are
 #: not listed; all are in `lakeformat.errors`.
 _MODULES: Final = {
+    "Alter": "lakeformat.services.alter.alter",
     "ArchiveResult": "lakeformat.services.archive.run",
     "ArrowDataset": "lakeformat.write.rows.arrow_input",
     "ArrowStream": "lakeformat.write.rows.arrow_input",

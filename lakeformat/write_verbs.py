@@ -17,6 +17,7 @@ from lakeformat.merge import MergeFunction
 from lakeformat.model.operation import Operation, operation_of
 from lakeformat.predicate import Where
 from lakeformat.public import public
+from lakeformat.services.alter.alter import Alter, alter_columns
 from lakeformat.transaction.hooks import HookArguments
 from lakeformat.transaction.result import WriteResult
 from lakeformat.write.plan.merging import upsert_options
@@ -282,6 +283,20 @@ class WriteVerbs(Generic[RowsT]):
         """
         options = self._options_in(time_zone)
         return Merge(lambda clauses: self._merge(rows, clauses, options, hooks))
+
+    @_refuse_unknown_arguments
+    def alter(self, **hooks: Unpack[HookArguments]) -> Alter:
+        """Change columns: rename, drop, move, widen and add them, without a rewrite of files.
+
+        ``table.alter().rename("name", "title").drop("note").execute()`` makes two changes in one commit.
+
+        Args:
+            hooks: as in `upsert`.
+
+        Returns:
+            a change without changes; its methods add them, and ``execute()`` makes all of them in one commit.
+        """
+        return Alter(lambda changes: alter_columns(self.context, self.options, changes, hooks))
 
     @_refuse_unknown_arguments
     def overwrite(self, rows: RowsT, **hooks: Unpack[HookArguments]) -> WriteResult:

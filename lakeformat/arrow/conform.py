@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from lakeformat.errors import SchemaMismatchError
 
-__all__ = ["VIEWS", "conform", "conform_array", "is_any_list", "reader_schema"]
+__all__ = ["VIEWS", "conform", "conform_array", "is_any_list", "reader_schema", "rebase", "replace_children"]
 
 #: Maps each view type to the plain type with the same values. Arrow cannot decode dictionaries of view types.
 VIEWS: Final = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
@@ -81,14 +81,14 @@ def conform_array(values: pa.Array, kind: pa.DataType) -> pa.Array:
     if pa.types.is_struct(kind) and pa.types.is_struct(values.type):
         return _struct(values, kind)
     if pa.types.is_map(kind) and pa.types.is_map(values.type):
-        values = _rebase(values)
+        values = rebase(values)
         parts = [conform_array(values.keys, kind.key_type), conform_array(values.items, kind.item_type)]
         entries = pa.StructArray.from_arrays(parts, fields=[kind.key_field, kind.item_field])
-        return _replace_children(values, entries, kind)
+        return replace_children(values, entries, kind)
     if pa.types.is_list(kind) and is_any_list(values.type):
-        values = _rebase(values)
+        values = rebase(values)
         elements = conform_array(values.values, kind.value_type)
-        return _replace_children(values, elements, _with_layout(kind, values.type)).cast(kind)
+        return replace_children(values, elements, _with_layout(kind, values.type)).cast(kind)
     return values.cast(kind, safe=True)
 
 
@@ -124,12 +124,12 @@ def _struct(values: pa.StructArray, kind: pa.StructType) -> pa.StructArray:
     return pa.StructArray.from_arrays(arrays, fields=fields, mask=mask)
 
 
-def _rebase(values: pa.Array) -> pa.Array:
+def rebase(values: pa.Array) -> pa.Array:
     """Copy a sliced array to offset 0, so that its buffers belong to its rows alone. Return other arrays unchanged."""
     return pa.concat_arrays([values, values.slice(0, 0)]) if values.offset else values
 
 
-def _replace_children(values: pa.Array, children: pa.Array, kind: pa.DataType) -> pa.Array:
+def replace_children(values: pa.Array, children: pa.Array, kind: pa.DataType) -> pa.Array:
     """Return the lists or maps of ``values`` with the child values ``children``.
 
     Validity and offsets are reused. They must not be rebuilt from the lengths: a null list has length 0 but may own

@@ -50,6 +50,7 @@ _COMMANDS: Final[Sequence[Callable[..., None]]] = (
     write.insert,
     write.overwrite,
     write.delete,
+    write.alter,
     services.cluster,
     services.compact,
     services.clean,

@@ -20,7 +20,7 @@ from lakeformat.cli.arguments import (
 from lakeformat.cli.output import print_remark, show_json, show_result
 from lakeformat.errors import InvalidInputError
 
-__all__ = ["convert", "create", "delete", "insert", "overwrite", "upsert"]
+__all__ = ["alter", "convert", "create", "delete", "insert", "overwrite", "upsert"]
 
 _Source = Annotated[str, typer.Argument(help="Rows: Parquet, CSV, JSON or Arrow, a path, a URL or - for stdin.")]
 
@@ -158,6 +158,28 @@ def delete(
         _write("delete", path, source, format, as_json, option, storage_option)
         return
     show_result(open_table(path, option, storage_option).delete(where=where), as_json=as_json)
+
+
+def alter(
+    path: TablePath,
+    changes: Annotated[
+        list[str], typer.Argument(help="Changes as in SQL's alter table, each made in a commit of its own.")
+    ],
+    as_json: AsJson = False,
+    option: OptionPairs = None,
+    storage_option: StorageOptionPairs = None,
+) -> None:
+    """Rename, drop, move, widen and add columns. No file is rewritten.
+
+    [bold]lakeformat alter /data/flights "rename column name to title" "drop column note"[/bold]
+    """
+    from lakeformat.sql_statements.alter import read_alter
+    from lakeformat.sql_statements.run_maintenance import run_on_table
+
+    table = open_table(path, option, storage_option)
+    statements = [read_alter(f"alter table t {change}") for change in changes]
+    done = [run_on_table(statement, table).to_pylist()[0] for statement in statements]
+    show_json(done) if as_json else print(*(each["result"] for each in done), sep="\n")
 
 
 def _write(

@@ -1,47 +1,25 @@
-"""Decoding of the schemas with column ids that Hudi's schema on read stores (``SerDeHelper``, ``InternalSchema``)."""
+"""The JSON form of schemas with column ids, which Hudi's schema on read stores (Hudi: ``SerDeHelper``)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+import json
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from lakeformat.codec.timeline_files.commit import decode_json
 from lakeformat.errors import CorruptTableError
-from lakeformat.model.record import META_COLUMNS
+from lakeformat.model.internal_schema import ARRAY, MAP, RECORD, InternalSchema, SchemaField, SchemaType
 
-__all__ = ["LATEST_SCHEMA", "InternalSchema", "SchemaColumn", "decode_history", "decode_internal_schema"]
+__all__ = [
+    "LATEST_SCHEMA",
+    "decode_history",
+    "decode_internal_schema",
+    "encode_history",
+    "encode_internal_schema",
+]
 
 #: Key of ``extraMetadata`` for the table's columns with their ids after the commit.
 LATEST_SCHEMA: Final = "latest_schema"
-
-
-@dataclass(frozen=True, slots=True)
-class SchemaColumn:
-    """A column of the table.
-
-    Attributes:
-        id: Number that identifies the column. It does not change if the column is renamed.
-        type: Stored name of the type. For a nested type it is only ``record``, ``array`` or ``map``.
-        inner: Maps the path of each nested field (``.a.b``, ``.element``, ``.value``) to its id and type.
-    """
-
-    id: int
-    name: str
-    type: str
-    inner: Mapping[str, tuple[int, str]]
-
-
-@dataclass(frozen=True, slots=True)
-class InternalSchema:
-    """The columns that a table has after a commit, without the meta columns.
-
-    Attributes:
-        version: Instant time of the commit, as a number.
-    """
-
-    version: int
-    columns: tuple[SchemaColumn, ...]
 
 
 def decode_internal_schema(data: bytes, *, name: str) -> InternalSchema | None:
@@ -61,41 +39,78 @@ def decode_history(data: bytes, *, name: str) -> tuple[InternalSchema, ...]:
     return tuple(schema for each in schemas if (schema := _schema(each, name)) is not None)
 
 
+def encode_internal_schema(schema: InternalSchema) -> str:
+    """Encode one schema as JSON."""
+    return json.dumps(_document(schema), separators=(",", ":"))
+
+
+def encode_history(schemas: Iterable[InternalSchema]) -> bytes:
+    """Encode schemas as the content of a ``.schemacommit`` file: the newest first."""
+    newest_first = sorted(schemas, key=lambda schema: -schema.version)
+    return json.dumps({"schemas": [*map(_document, newest_first)]}, separators=(",", ":")).encode()
+
+
 def _schema(document: Any, name: str) -> InternalSchema | None:
     try:
         if not document.get("fields"):
             return None
-        columns = tuple(_column(field) for field in document["fields"] if field["name"] not in META_COLUMNS)
-        return InternalSchema(int(document["version_id"]), columns)
+        fields = tuple(map(_field, document["fields"]))
+        last = max((field.id for field in _each_field(fields)), default=0)
+        return InternalSchema(int(document["version_id"]), fields, max(last, int(document.get("max_column_id", last))))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise _corrupt(name, repr(error)) from None
 
 
-def _column(field: Mapping[str, Any]) -> SchemaColumn:
-    kind = field["type"]
-    return SchemaColumn(int(field["id"]), str(field["name"]), _type_name(kind), dict(_inner(kind, "")))
+def _each_field(fields: Iterable[SchemaField]) -> Iterator[SchemaField]:
+    for field in fields:
+        yield field
+        yield from _each_field(field.type.fields)
 
 
-def _inner(kind: Any, path: str) -> Iterator[tuple[str, tuple[int, str]]]:
-    """Yield ``(path, (id, type))`` of all nested fields: fields of records, elements of lists, values of maps."""
-    if not isinstance(kind, dict):
-        return
-    match kind["type"]:
+def _field(document: Mapping[str, Any]) -> SchemaField:
+    kind, optional = _type(document["type"]), bool(document.get("optional", True))
+    return SchemaField(int(document["id"]), str(document["name"]), kind, optional, document.get("doc"))
+
+
+def _type(document: Any) -> SchemaType:
+    if not isinstance(document, dict):
+        return SchemaType(str(document))
+    match document["type"]:
         case "record":
-            for field in kind["fields"]:
-                below = f"{path}.{field['name']}"
-                yield below, (int(field["id"]), _type_name(field["type"]))
-                yield from _inner(field["type"], below)
+            return SchemaType(RECORD, tuple(map(_field, document["fields"])))
         case "array":
-            yield f"{path}.element", (int(kind["element_id"]), _type_name(kind["element"]))
-            yield from _inner(kind["element"], f"{path}.element")
+            return SchemaType(ARRAY, (_inner(document, "element"),))
         case "map":
-            yield f"{path}.value", (int(kind["value_id"]), _type_name(kind["value"]))
-            yield from _inner(kind["value"], f"{path}.value")
+            return SchemaType(MAP, (_inner(document, "key"), _inner(document, "value")))
+        case other:
+            return SchemaType(str(other))
 
 
-def _type_name(kind: Any) -> str:
-    return kind if isinstance(kind, str) else str(kind["type"])
+def _inner(document: Mapping[str, Any], name: str) -> SchemaField:
+    """Decode the element of an array, or the key or value of a map."""
+    optional = bool(document.get(f"{name}_optional", name != "key"))
+    return SchemaField(int(document[f"{name}_id"]), name, _type(document[name]), optional)
+
+
+def _document(schema: InternalSchema) -> dict[str, Any]:
+    fields = [*map(_field_document, schema.fields)]
+    return {"max_column_id": schema.last_id, "version_id": schema.version, "type": RECORD, "fields": fields}
+
+
+def _field_document(field: SchemaField) -> dict[str, Any]:
+    document = {"id": field.id, "name": field.name, "optional": field.optional, "type": _type_document(field.type)}
+    return document if field.doc is None else {**document, "doc": field.doc}
+
+
+def _type_document(kind: SchemaType) -> Any:
+    if kind.name == RECORD:
+        return {"type": RECORD, "fields": [*map(_field_document, kind.fields)]}
+    if kind.name not in {ARRAY, MAP}:
+        return kind.name
+    document: dict[str, Any] = {"type": kind.name}
+    for inner in kind.fields:
+        document |= {f"{inner.name}_id": inner.id, inner.name: _type_document(inner.type)}
+    return document | {f"{kind.fields[-1].name}_optional": kind.fields[-1].optional}
 
 
 def _corrupt(name: str, why: str) -> CorruptTableError:

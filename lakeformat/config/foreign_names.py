@@ -15,7 +15,6 @@ from lakeformat.errors import InvalidOptionError, nearest
 from lakeformat.public import public
 
 __all__ = [
-    "COLUMNS_STAY",
     "ForeignNames",
     "check_arguments",
     "check_write_arguments",
@@ -128,7 +127,6 @@ def _wrap_checked(method: Callable[..., Any], known: Collection[str]) -> Callabl
     return checked
 
 
-COLUMNS_STAY: Final = "columns cannot be renamed, dropped or moved; write the rows into a new table"
 _ADD: Final = "write alter().add(...), or write rows that have the new column"
 _RENAME: Final = "write alter().rename(...)"
 _DROP: Final = "write alter().drop(...)"

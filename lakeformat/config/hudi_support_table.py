@@ -52,6 +52,7 @@ WARNED: Final[Mapping[str, str]] = {
 #: Maps the reason why options have no effect in lakeformat to the options that are ignored without a warning.
 IGNORED: Final[Mapping[str, str]] = {
     "the number of cores, or Spark, decides the parallelism": "hoodie.*parallelism",
+    "columns get ids when they are altered, and are then read and written by them": "hoodie.schema.on.read.enable",
     "nothing is cached in Spark's storage": "hoodie.*.storage.level hoodie.*.index.use.caching",
     "the metadata table is kept by Hudi's defaults; the obeyed options say what is made of it": """
         hoodie.metadata.* hoodie.expression.index.* hoodie.index.name hoodie.datasource.write.secondarykey.column
@@ -202,8 +203,6 @@ REFUSED: Final[Mapping[str, tuple[str, str, str]]] = {
     "hoodie.allow.operation.metadata.field": ("rows have no _hoodie_operation column", "", ""),
     # Options that change columns or their values.
     "hoodie.populate.meta.fields": ("tables without meta columns are not written", "", ""),
-    "hoodie.schema.on.read.enable": (
-        "writes identify columns by name, not by id; reads of such tables need no option", "", ""),
     "hoodie.write.schema": ("the rows' own schema is written", "cast the rows", ""),
     "hoodie.datasource.write.drop.partition.columns": ("partition columns are kept in the files", "", ""),
     "hoodie.datasource.write.schema.allow.auto.evolution.column.drop": (

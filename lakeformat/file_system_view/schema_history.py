@@ -6,29 +6,38 @@ Hudi stores the columns with their ids in ``extraMetadata`` of commits, and all 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Sequence
 from typing import Final
 
-from lakeformat.codec.internal_schema import LATEST_SCHEMA, InternalSchema, SchemaColumn, decode_history
+from lakeformat.arrow.rename import FieldNames
+from lakeformat.codec.internal_schema import LATEST_SCHEMA, decode_history, encode_history
 from lakeformat.codec.internal_schema import decode_internal_schema as decode_schema
 from lakeformat.files.stored_shape import SchemaVersion
 from lakeformat.model.commit import CommitMetadata
-from lakeformat.storage.port import HOODIE, Storage
+from lakeformat.model.instant import next_instant_time
+from lakeformat.model.internal_schema import InternalSchema, SchemaType
+from lakeformat.storage.port import HOODIE, Clock, Storage
+from lakeformat.timeline.store import TimelineStore
+from lakeformat.timeline.timeline import Timeline
 
-__all__ = ["compare_schemas", "schema_versions"]
+__all__ = ["compare_schemas", "delete_old_schemas", "is_widening", "read_schemas", "schema_versions", "write_schemas"]
 
-FOLDER: Final = f"{HOODIE}/.schema"
+_FOLDER: Final = f"{HOODIE}/.schema"
 _ENDING: Final = ".schemacommit"
 #: Pairs of stored type and present type for which every value converts without loss, and to the same value as in Hudi.
 _WIDENS: Final = frozenset({
     ("int", "long"), ("int", "double"), ("float", "double"), ("int", "string"), ("long", "string"), ("date", "string"),
 })  # fmt: skip
+_DECIMAL: Final = re.compile(r"decimal(?:_fixed|_bytes)?\((\d+), *(\d+)\)")
 
 
-def schema_versions(
+def read_schemas(
     storage: Storage, commits: Sequence[tuple[str, CommitMetadata]], location: str
-) -> tuple[SchemaVersion, ...]:
-    """Return how files of each schema store the present columns; empty if columns are identified by their names.
+) -> tuple[InternalSchema, ...]:
+    """Return all schemas with column ids that the table has had, oldest first; the last is the present one.
+
+    The result is empty if columns are identified by their names.
 
     Args:
         commits: the commits up to the wanted instant, in order.
@@ -44,12 +53,17 @@ def schema_versions(
         return ()
     now = known[-1]
     schemas = {schema.version: schema for schema in (*_read_stored(storage, location), *known)}
-    return tuple(compare_schemas(schemas[at], now) for at in sorted(schemas) if at <= now.version)
+    return (*(schemas[at] for at in sorted(schemas) if at < now.version), now)
+
+
+def schema_versions(schemas: Sequence[InternalSchema]) -> tuple[SchemaVersion, ...]:
+    """Return for each schema how files that have it store the columns of the last one."""
+    return tuple(compare_schemas(schema, schemas[-1]) for schema in schemas)
 
 
 def _read_stored(storage: Storage, location: str) -> Iterable[InternalSchema]:
     """Read the schemas in the newest schema file, which repeats those of all earlier files."""
-    files = sorted(info.path for info in storage.list(FOLDER) if info.path.endswith(_ENDING))
+    files = sorted(info.path for info in storage.list(_FOLDER) if info.path.endswith(_ENDING))
     for path in reversed(files):
         data = storage.read(path)
         if data:
@@ -57,12 +71,32 @@ def _read_stored(storage: Storage, location: str) -> Iterable[InternalSchema]:
     return ()
 
 
+def write_schemas(store: TimelineStore, clock: Clock, instant_time: str, schemas: Sequence[InternalSchema]) -> None:
+    """Write all schemas into the schema file of a commit, as Hudi does, with its empty requested and inflight files."""
+    name = f"{_FOLDER}/{instant_time}"
+    for state in (".requested", ".inflight"):
+        store.storage.replace(f"{name}{_ENDING}{state}", b"")
+    if store.layout.has_completion_times:
+        name += f"_{next_instant_time(clock.now_ms(), instant_time, store.known_config.zone)}"
+    store.storage.replace(name + _ENDING, encode_history(schemas))
+
+
+def delete_old_schemas(storage: Storage, timeline: Timeline) -> None:
+    """Delete the schema files of commits that are older than those on the timeline."""
+    first = min(timeline.commit_times, default="")
+    for info in storage.list(_FOLDER):
+        if info.path.rpartition("/")[2][: len(first)] < first:
+            storage.delete(info.path)
+
+
 def compare_schemas(then: InternalSchema, now: InternalSchema) -> SchemaVersion:
     """Return how files with the schema `then` store the columns of the schema `now`."""
-    by_id: Mapping[int, SchemaColumn] = {column.id: column for column in then.columns}
+    by_id = {column.id: column for column in then.columns}
     names = {column.name for column in then.columns}
     stored: dict[str, str | None] = {}
     refused: dict[str, str] = {}
+    nested: dict[str, FieldNames] = {}
+    to_text: set[str] = set()
     for column in now.columns:
         old = by_id.get(column.id)
         if old is None:
@@ -71,26 +105,57 @@ def compare_schemas(then: InternalSchema, now: InternalSchema) -> SchemaVersion:
             continue
         if old.name != column.name:
             stored[column.name] = old.name
-        reason = _explain_refusal(old, column)
-        if reason:
+        if reason := _explain_refusal(old.type, column.type, ""):
             refused[column.name] = reason
-    return SchemaVersion(then.version, stored, refused)
+        if _has_renames(old.type, column.type):
+            nested[column.name] = _inner_names(old.type, column.type)
+        if old.type.name != column.type.name == "string":
+            to_text.add(column.name)
+    return SchemaVersion(then.version, stored, refused, nested, frozenset(to_text))
 
 
-def _explain_refusal(old: SchemaColumn, now: SchemaColumn) -> str:
-    """Return why values of the old column cannot be read as the new one; "" if they can."""
-    if not _is_widening(old.type, now.type):
-        return f"has the type {old.type}, not {now.type},"
-    paths = {number: path for path, (number, _) in old.inner.items()}
-    for path, (number, kind) in now.inner.items():
-        if paths.get(number, path) != path or (path in old.inner and number not in paths):
-            return f"has its field {path[1:]!r} under another name"
-        if number in paths and not _is_widening(old.inner[path][1], kind):
-            return f"has its field {path[1:]!r} as {old.inner[path][1]}, not {kind},"
-    return ""
+def _inner_names(old: SchemaType, now: SchemaType) -> FieldNames:
+    """Map the stored name of each inner field that is still there to its present name and its own inner fields."""
+    if old.name != now.name:
+        return {}
+    present = {field.id: field for field in now.fields}
+    return {
+        field.name: (present[field.id].name, _inner_names(field.type, present[field.id].type))
+        for field in old.fields
+        if field.id in present
+    }
 
 
-def _is_widening(old: str, now: str) -> bool:
+def _has_renames(old: SchemaType, now: SchemaType) -> bool:
+    """Tell whether an inner field has another name now, or its name belongs to another field."""
+    present = {field.id: field for field in now.fields}
+    names = {field.name for field in now.fields}
+    for field in old.fields:
+        new = present.get(field.id)
+        if new is None:
+            if field.name in names:
+                return True
+        elif new.name != field.name or _has_renames(field.type, new.type):
+            return True
+    return False
+
+
+def _explain_refusal(old: SchemaType, now: SchemaType, path: str) -> str:
+    """Return why values of the old type cannot be read as the new one; "" if they can."""
+    if not is_widening(old.name, now.name):
+        place = f"has its field {path!r} as" if path else "has the type"
+        return f"{place} {old.name}, not {now.name},"
+    present = {field.id: field for field in now.fields}
+    reasons = (
+        _explain_refusal(field.type, present[field.id].type, f"{path}.{field.name}".lstrip("."))
+        for field in old.fields
+        if field.id in present
+    )
+    return next(filter(None, reasons), "")
+
+
+def is_widening(old: str, now: str) -> bool:
+    """Tell whether values of a stored type become values of another, as in Hudi and without loss, or both are equal."""
     return old == now or (old, now) in _WIDENS or _is_wider(old, now)
 
 
@@ -103,8 +168,6 @@ def _is_wider(old: str, now: str) -> bool:
 
 
 def _digits(kind: str) -> tuple[int, int] | None:
-    inside = kind.removeprefix("decimal(").removesuffix(")")
-    parts = [part.strip() for part in inside.split(",")]
-    return (
-        (int(parts[0]), int(parts[1])) if kind != inside and len(parts) == 2 and all(map(str.isdigit, parts)) else None
-    )
+    """Return precision and scale of a decimal type, of which newer releases of Hudi also store the width; else None."""
+    found = _DECIMAL.match(kind)
+    return (int(found[1]), int(found[2])) if found else None

@@ -37,7 +37,7 @@ from lakeformat.file_system_view.live_files import (
 )
 from lakeformat.file_system_view.log_file_stats import add_log_facts
 from lakeformat.file_system_view.metadata_bounds import MetadataBounds
-from lakeformat.file_system_view.schema_history import schema_versions
+from lakeformat.file_system_view.schema_history import read_schemas, schema_versions
 from lakeformat.file_system_view.slices import LatestBase, build_slices, check_logs, find_absent_logs
 from lakeformat.file_system_view.table_listing import (
     FOLDERS,
@@ -59,6 +59,7 @@ from lakeformat.metadata_table.metadata_table import MetadataTable
 from lakeformat.model.commit import CommitMetadata
 from lakeformat.model.files import BaseFile, FileGroupId, FileSlice, LogFile
 from lakeformat.model.instant import COMMIT_ACTIONS, Action, Instant, State, VisibleInstants
+from lakeformat.model.internal_schema import InternalSchema
 from lakeformat.model.keys import KeySettings
 from lakeformat.model.record import OPERATION
 from lakeformat.model.table_config import CREATE_SCHEMA, PROPERTIES_PATH, TableConfig, TableType
@@ -117,7 +118,7 @@ class Snapshot:
         instant_time: time of the newest visible commit; None in an empty table.
         schema: the table's columns without the meta columns; None if no commit, property or file gives them.
         live: the live files.
-        versions: for a table changed by schema on read, how files of each schema store the columns; else empty.
+        schemas: for a table changed by schema on read, all its columns with their ids so far, oldest first; else empty.
         changes: the commits whose rows are read; None for all.
         source: where the names of the files come from.
     """
@@ -127,7 +128,7 @@ class Snapshot:
     instant_time: str | None
     schema: pa.Schema | None
     live: LiveFiles
-    versions: tuple[SchemaVersion, ...] = ()
+    schemas: tuple[InternalSchema, ...] = ()
     changes: ChangeRange | None = None
     source: FileSource = FOLDERS
 
@@ -171,6 +172,15 @@ class Snapshot:
         only = self.changes.predicate if self.changes and self.changes.before_merging else None
         return SliceMergeRules(self._rule, self._visible.since(piece.earliest), shape, only)
 
+    def merging(self, piece: FileSlice) -> SliceMergeRules | None:
+        """Return the rules by which the files of a slice become rows; None if its base file alone has the rows.
+
+        Raises:
+            UnsupportedTableError: the table's merge rule is not supported.
+        """
+        is_converted = piece.base is not None and self.shape(piece.base) is not None
+        return self.merge_rules(piece) if piece.logs or is_converted else None
+
     def shape(self, file: BaseFile) -> StoredShape | None:
         """Return the conversion of a base file's columns into the table's, for a base file without log files.
 
@@ -186,25 +196,24 @@ class Snapshot:
         return virtual_key_settings(self.config)
 
     @cached_property
+    def versions(self) -> tuple[SchemaVersion, ...]:
+        """Return for each of `schemas` how files that have it store the table's columns."""
+        return schema_versions(self.schemas)
+
+    @cached_property
     def _is_shaped(self) -> bool:
-        return bool(self.versions or self.config.drops_partition_columns)
+        return bool(self.schemas or self.config.drops_partition_columns)
 
     @cached_property
     def _shapes(self) -> _Shapes:
         return _Shapes(self)
 
     def check_writable(self, location: str) -> None:
-        """Refuse to write to a table that lakeformat can only read, in two cases that no table property shows.
+        """Refuse to write to a table that lakeformat can only read, in a case that no table property shows.
 
         Raises:
-            UnsupportedTableError: the table's columns are identified by ids, or its rows store their operation in a
-                column.
+            UnsupportedTableError: the table's rows store their operation in a column.
         """
-        if self.versions:
-            raise UnsupportedTableError(
-                f"{location}: writing to a table whose columns are identified by ids (hoodie.schema.on.read.enable) is "
-                "not supported; use Apache Hudi for it"
-            )
         if self.schema is not None and OPERATION in self.schema.names:
             raise UnsupportedTableError(
                 f"{location}: writing to a table whose rows hold their operation ({OPERATION}, of "
@@ -375,14 +384,14 @@ class _SnapshotRequest:
         config, storage = self.config, self.store.storage
         if schema is not None and (config.version != _WE_WRITE or config.table_type is TableType.MERGE_ON_READ):
             schema = _add_operation(storage, schema, live)
-        versions = schema_versions(storage, commits, storage.location)
+        schemas = read_schemas(storage, commits, storage.location)
         newest = timeline.commits[-1].time if timeline.commits else None
-        return Snapshot(config, self.whole, newest, schema, live, versions, source=source)
+        return Snapshot(config, self.whole, newest, schema, live, schemas, source=source)
 
 
 def _add_statistics(found: Snapshot, table: MetadataTable) -> Snapshot:
     """Return the snapshot with the statistics of the metadata table."""
-    if found.schema is None or found.versions:
+    if found.schema is None or found.schemas:
         return found  # With schema on read, column ids identify columns, but statistics have their names.
     statistics, live = MetadataBounds(table, with_meta_columns(found.schema)), found.live
     if isinstance(live, ListedSlices):

@@ -25,6 +25,7 @@ from lakeformat.codec.bloom import BloomFilter
 from lakeformat.errors import CorruptTableError
 from lakeformat.files.column_stats import FileStats, NanCounts, collect_file_stats
 from lakeformat.files.footers import BLOOM, BLOOM_TYPE, MAX_KEY, MIN_KEY, KeyFooter, KeyRange, row_batches
+from lakeformat.files.stored_shape import FileShape
 from lakeformat.keys.record_keys import make_seqnos
 from lakeformat.model.files import BaseFileName
 from lakeformat.model.record import COMMIT_SEQNO, COMMIT_TIME, FILE_NAME, META_COLUMNS, PARTITION_PATH, RECORD_KEY
@@ -570,6 +571,7 @@ def read_copied_batches(
     rows: int = ROW_GROUP_ROWS,
     most_bytes: int = ROW_GROUP_BYTES,
     row_groups: Sequence[int] | None = None,
+    stored: FileShape | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Read the rows of a base file, in the columns of another base file into which they are copied.
 
@@ -581,13 +583,18 @@ def read_copied_batches(
         rows: maximum number of rows of a batch; a batch never crosses the end of a row group.
         most_bytes: approximate maximum size of a batch in bytes, without its dictionary columns.
         row_groups: numbers of the row groups to read; None for all.
+        stored: how the file stores the table's columns, if it stores them differently.
+
+    Raises:
+        CorruptTableError, UnsupportedTableError: the file has no record keys, or a column that cannot be converted.
     """
     wanted = copied_schema(shape)
     present = set(parquet.schema_arrow.names)
     if RECORD_KEY not in present:
         raise CorruptTableError(f"{path} has no column {RECORD_KEY}; restore it from a copy")
-    columns = [name for name in wanted.names if name in present]
+    named = wanted.names if stored is None else stored.stored_names(wanted.names)
+    columns = [name for name in named if name in present]
     for batch in row_batches(
         parquet, path, rows, columns=columns, row_groups=row_groups, threads=threads, most_bytes=most_bytes
     ):
-        yield conform(batch, wanted)
+        yield conform(batch if stored is None else stored.restore(batch, wanted.names), wanted)

@@ -17,13 +17,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakeformat.arrow.rename import FieldNames, rename_fields
 from lakeformat.errors import UnsupportedTableError
 from lakeformat.keys.record_keys import record_keys
 from lakeformat.merge.versions import LogDeletes, LogPart
 from lakeformat.model.keys import KeyGeneratorKind, KeySettings
 from lakeformat.model.record import RECORD_KEY
 
-__all__ = ["SchemaVersion", "StoredShape"]
+__all__ = ["FileShape", "SchemaVersion", "StoredShape"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +35,20 @@ class SchemaVersion:
         version: instant time from which files have the older schema, as a number.
         stored: mapping of each table column with another name in these files to that name, or to None if they lack it.
         refused: mapping of each table column that cannot be read from these files to the reason.
+        nested: mapping of each table column with inner fields of other names in these files to the names.
+        to_text: table columns that these files store as another type than text; bounds in footers do not suit text.
     """
 
     version: int
     stored: Mapping[str, str | None] = field(default_factory=dict)
     refused: Mapping[str, str] = field(default_factory=dict)
+    nested: Mapping[str, FieldNames] = field(default_factory=dict)
+    to_text: frozenset[str] = frozenset()
+
+    @property
+    def converted(self) -> frozenset[str]:
+        """Return the columns that these files do not store as the table names and types them."""
+        return frozenset({*self.stored, *self.refused, *self.nested, *self.to_text})
 
 
 _SAME = SchemaVersion(0)
@@ -75,12 +85,12 @@ class StoredShape:
         Reads of a base file alone return no virtual keys, so a missing record key column needs no conversion.
         """
         version = self._version(instant_time)
-        return bool(self.constants or version.stored or version.refused)
+        return bool(self.constants or version.converted)
 
     def columns_without_statistics(self, instant_time: str) -> frozenset[str]:
         """Return the columns whose statistics in the footers of files of an instant cannot be used."""
         version = self._version(instant_time)
-        return frozenset({*self.constants, *version.stored, *version.refused})
+        return version.converted.union(self.constants)
 
     def stored_names(self, columns: Iterable[str], instant_time: str) -> tuple[str, ...]:
         """Return the names of the file columns that `restore` needs for these table columns.
@@ -107,6 +117,10 @@ class StoredShape:
         renamed = (version.stored.get(column) for version in self.versions for column in needed)
         return needed.union(name for name in renamed if name is not None)
 
+    def of_file(self, instant_time: str) -> FileShape | None:
+        """Return the rules for reading a base file that an instant wrote; None if it has the table's columns."""
+        return FileShape(self, instant_time) if self.needs_conversion(instant_time) else None
+
     def _needed(self, columns: Iterable[str]) -> Iterable[str]:
         names = dict.fromkeys(columns)
         if self.key is not None and RECORD_KEY in names:
@@ -125,7 +139,8 @@ class StoredShape:
             if column in self.constants:
                 found[column] = pa.repeat(self.constants[column], rows.num_rows)
             elif stored in present:
-                found[column] = rows.column(stored)
+                names = version.nested.get(column)
+                found[column] = rows.column(stored) if names is None else rename_fields(rows.column(stored), names)
         if self.key is not None and RECORD_KEY in columns:
             found.pop(RECORD_KEY, None)
             found[RECORD_KEY] = record_keys(_rebuild(rows, found), self.key)
@@ -139,7 +154,29 @@ class StoredShape:
         return replace(part, rows=self.restore(part.rows, columns, part.instant_time))
 
 
+@dataclass(frozen=True, slots=True)
+class FileShape:
+    """The rules for reading one base file whose columns differ from the table's.
+
+    Attributes:
+        instant_time: the instant that wrote the file.
+    """
+
+    shape: StoredShape
+    instant_time: str
+
+    def stored_names(self, columns: Iterable[str]) -> tuple[str, ...]:
+        """Return the file's columns that `restore` needs. Raise the errors of `StoredShape.stored_names`."""
+        return self.shape.stored_names(columns, self.instant_time)
+
+    def restore(self, rows: Any, columns: Collection[str]) -> Any:
+        """Convert rows of the file into the table's columns, without those that the file lacks."""
+        return self.shape.restore(rows, columns, self.instant_time)
+
+
 def _rebuild(rows: Any, columns: Mapping[str, Any]) -> Any:
+    if not columns:
+        return rows.select([])  # Keeps the number of rows.
     names, arrays = list(columns), list(columns.values())
     if isinstance(rows, pa.RecordBatch):
         return pa.RecordBatch.from_arrays(arrays, names=names)

@@ -27,6 +27,7 @@ class Operation(enum.Enum):
     DELETE_PARTITION = "delete_partition"
     CLUSTER = "cluster"
     COMPACT = "compact"
+    ALTER_SCHEMA = "alter_schema"
 
     @property
     def traits(self) -> OperationTraits:
@@ -90,6 +91,7 @@ _TRAITS: Final[Mapping[Operation, OperationTraits]] = {
     Operation.INSERT_OVERWRITE_TABLE: OperationTraits(is_overwrite=True, action=_REPLACE),
     Operation.DELETE_PARTITION: OperationTraits(has_no_rows=True, action=_REPLACE),
     Operation.CLUSTER: OperationTraits(uses_existing_groups=True, action=_REPLACE),
+    Operation.ALTER_SCHEMA: OperationTraits(has_no_rows=True),
     Operation.COMPACT: OperationTraits(uses_existing_groups=True, allows_appends=True, action=Action.COMPACTION),
 }
 

@@ -24,7 +24,7 @@ from lakeformat.config.read_options import BEGIN, END, FULL_SCAN, HOLES
 from lakeformat.config.resolve import Options
 from lakeformat.errors import InstantNotAvailableError, InvalidOptionError, UnsupportedTableError
 from lakeformat.file_system_view.context import TableContext
-from lakeformat.file_system_view.schema_history import schema_versions
+from lakeformat.file_system_view.schema_history import read_schemas
 from lakeformat.file_system_view.snapshot import ChangeRange, Snapshot, table_schema
 from lakeformat.model.instant import Action, Moment, parse_as_of
 from lakeformat.model.record import COMMIT_TIME, OPERATION
@@ -176,8 +176,8 @@ def _with_newest_columns(context: TableContext, snapshot: Snapshot, whole: Timel
         return snapshot
     if snapshot.schema is not None and OPERATION in snapshot.schema.names and OPERATION not in schema.names:
         schema = pa.schema([pa.field(OPERATION, pa.string()), *schema])
-    versions = schema_versions(context.storage, commits, context.storage.location)
-    return replace(snapshot, schema=schema, versions=versions)
+    schemas = read_schemas(context.storage, commits, context.storage.location)
+    return replace(snapshot, schema=schema, schemas=schemas)
 
 
 def parse_range_bounds(since: Moment | None, until: Moment | None, config: TableConfig) -> RangeBounds:

@@ -1,15 +1,13 @@
-"""Parsing of ``create``, ``drop`` and ``alter table`` into dataclasses, and conversion of column types. No I/O."""
+"""Parsing of ``create`` and ``drop table`` into dataclasses, and conversion of column types. No I/O."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
 
-from lakeformat.config.foreign_names import COLUMNS_STAY
 from lakeformat.errors import InvalidInputError, InvalidOptionError, nearest
 from lakeformat.sql_statements.parse import (
     Dialect,
@@ -19,7 +17,6 @@ from lakeformat.sql_statements.parse import (
     quote_sql,
     syntax_tree,
     table_of_node,
-    text_after_name,
     tokenize,
 )
 
@@ -30,8 +27,9 @@ __all__ = [
     "DropTable",
     "arrow_field",
     "arrow_type",
+    "check_optional",
+    "parse_type",
     "partition_spec",
-    "read_alter",
     "read_create",
     "read_drop",
     "sql_type",
@@ -109,9 +107,16 @@ def arrow_field(node: Any) -> pa.Field:
             raise InvalidInputError(
                 f"{constraint} of column {str(node.name)!r} is not supported; give each row its value"
             )
-    if node.args.get("position") is not None:
-        raise InvalidInputError(f"the place of column {str(node.name)!r} is not supported; new columns come last")
     return pa.field(str(node.name), arrow_type(node.args["kind"]), optional)
+
+
+def parse_type(text: str) -> pa.DataType:
+    """Return the Arrow type for a column type of SQL, such as ``decimal(10, 2)``.
+
+    Raises:
+        InvalidInputError: if the text is not a type, or tables cannot store the type.
+    """
+    return arrow_type(syntax_tree(f"cast(x as {text})").args["to"])
 
 
 def sql_type(kind: pa.DataType) -> str:
@@ -235,7 +240,7 @@ def read_create(text: str) -> CreateTable | None:
         raise InvalidInputError("primary key and the property primaryKey name different columns; give one of them")
     known = {field.name for field in fields}
     fields += [field for field in clauses.partition_columns if field.name not in known]
-    _check_optional(fields, clauses.settings.get(_RECORD_KEY, ""))
+    check_optional(fields, clauses.settings.get(_RECORD_KEY, ""))
     if query is not None and fields:
         raise InvalidInputError("create table ... as select takes its columns from the query; leave them out")
     if clauses.partitions:
@@ -251,7 +256,7 @@ def read_create(text: str) -> CreateTable | None:
     )
 
 
-def _check_optional(columns: Iterable[pa.Field], record_key: str) -> None:
+def check_optional(columns: Iterable[pa.Field], record_key: str) -> None:
     """Raise an error if a column outside of the record key is ``not null``, because tables do not store this.
 
     On record key columns ``not null`` is accepted, because they are never null.
@@ -270,6 +275,8 @@ def _columns(node: Any) -> tuple[list[pa.Field], list[str]]:
     keys: list[str] = []
     for each in node.this.expressions if type(node.this).__name__ == "Schema" else ():
         if type(each).__name__ == "ColumnDef":
+            if each.args.get("position") is not None:
+                raise InvalidInputError(f"the place of column {str(each.name)!r} is not supported; put it there")
             fields.append(arrow_field(each))
         elif type(each).__name__ == "PrimaryKey":
             keys += [str(one.name) for one in each.expressions]
@@ -369,49 +376,6 @@ def read_drop(text: str) -> DropTable:
     if len(named) != 1:
         raise InvalidInputError("several tables at once; drop one")
     return DropTable(table_of_node(named[0]), bool(node.args.get("exists")))
-
-
-def read_alter(text: str) -> AddColumns | DropPartitions:
-    """Parse an ``alter table`` statement.
-
-    Raises:
-        InvalidInputError: if it cannot be parsed or is not supported; the message suggests an alternative.
-    """
-    rest = text_after_name(text, r"alter\s+table(?:\s+if\s+exists)?")
-    for pattern, cure in _UNSUPPORTED_ALTERS.items():
-        if refused := re.match(pattern, rest, re.IGNORECASE):
-            raise InvalidInputError(f"alter table ... {refused[0].lower()} is not supported; {cure}")
-    node = syntax_tree(text)
-    target, actions = table_of_node(node.this), node.args.get("actions") or []
-    definitions = [each for action in actions for each in (action.expressions or [action])]
-    kinds = {type(action).__name__ for action in actions}
-    if kinds and kinds <= {"Schema", "ColumnDef"}:
-        columns = [action for action in actions if type(action).__name__ == "ColumnDef"] or definitions
-        fields = [arrow_field(each) for each in columns]
-        _check_optional(fields, "")
-        return AddColumns(
-            target,
-            pa.schema(fields),
-            any(bool(each.args.get("exists")) for each in columns),
-        )
-    if kinds == {"DropPartition"}:
-        return DropPartitions(target, tuple(partition_spec(each) for each in definitions))
-    actions_text = quote_sql(" ".join(each.sql("spark") for each in actions))
-    raise InvalidInputError(f"alter table ... {actions_text} is not supported; write add columns or drop partition")
-
-
-#: Maps patterns of unsupported clauses of ``alter table`` to the alternative that the error message suggests.
-_UNSUPPORTED_ALTERS: Final[Mapping[str, str]] = {
-    r"rename\s+to": "give the table another name: drop table forgets this one, create table ... location makes one",
-    r"rename\s+column": COLUMNS_STAY,
-    r"set\s+tblproperties": "options are given with each write, or as tblproperties of create table",
-    r"unset\s+tblproperties": "options are given with each write, or as tblproperties of create table",
-    r"set\s+location": "create table ... location names the other table",
-    r"(?:drop|alter|change|replace)\s+columns?": COLUMNS_STAY,
-    r"change": COLUMNS_STAY,
-    r"(?:add|drop)\s+constraint": "validators of writes check rows: hoodie.precommit.validators",
-    r"add\s+(?:if\s+not\s+exists\s+)?partition": "partitions come with their first rows",
-}
 
 
 def partition_spec(node: Any) -> dict[str, str | None]:

@@ -44,6 +44,7 @@ __all__ = [
     "quote_sql",
     "read_call",
     "syntax_tree",
+    "table_and_rest",
     "table_of",
     "table_of_match",
     "table_of_node",
@@ -422,8 +423,8 @@ def table_of_match(match: re.Match[str]) -> TableName:
     return TableName(path, path) if path else TableName(name)
 
 
-def text_after_name(text: str, head: str) -> str:
-    """Return the rest of a statement after its table's name. ``head`` is a pattern for the words before the name.
+def table_and_rest(text: str, head: str) -> tuple[TableName, str]:
+    """Return a statement's table, and the text after its name. ``head`` is a pattern for the words before the name.
 
     Raises:
         InvalidInputError: if there is no name.
@@ -431,4 +432,9 @@ def text_after_name(text: str, head: str) -> str:
     found = re.match(rf"\s*{head}\s+{NAME}\s*", text, re.IGNORECASE)
     if found is None:
         raise InvalidInputError(f"{quote_sql(text)} names no table; name one, or write lakehouse.`/its/path`")
-    return text[found.end() :]
+    return table_of_match(found), text[found.end() :]
+
+
+def text_after_name(text: str, head: str) -> str:
+    """Return the text after the name of a statement's table; as `table_and_rest`."""
+    return table_and_rest(text, head)[1]

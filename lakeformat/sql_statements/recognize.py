@@ -6,12 +6,12 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
+from lakeformat.sql_statements.alter import AlterColumns, read_alter
 from lakeformat.sql_statements.ddl import (
     AddColumns,
     CreateTable,
     DropPartitions,
     DropTable,
-    read_alter,
     read_create,
     read_drop,
 )
@@ -34,6 +34,7 @@ __all__ = ["AnyStatement", "TableStatement", "recognize"]
 #: Statements on one existing table that describe it, change its columns, delete partitions, or run table services.
 TableStatement: TypeAlias = (
     AddColumns
+    | AlterColumns
     | DescribeTable
     | DropPartitions
     | IndexStatement
@@ -104,7 +105,7 @@ def recognize(text: str, dialect: Dialect, is_known: Callable[[str], bool]) -> A
     return statement
 
 
-_DEFINED_READERS: Final[Mapping[str, Callable[[str], AddColumns | DropPartitions | DropTable]]] = {
+_DEFINED_READERS: Final[Mapping[str, Callable[[str], AddColumns | AlterColumns | DropPartitions | DropTable]]] = {
     "drop": read_drop,
     "alter": read_alter,
 }

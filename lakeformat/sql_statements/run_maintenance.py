@@ -16,6 +16,9 @@ from lakeformat.errors import InvalidInputError, SchemaMismatchError, Unsupporte
 from lakeformat.keys.partition_paths import partition_paths, partition_values
 from lakeformat.model.keys import KeySettings, PartitionField
 from lakeformat.predicate import bind_where, mask
+from lakeformat.services.alter.alter import alter_columns
+from lakeformat.services.alter.changes import AddColumn, DropColumn
+from lakeformat.sql_statements.alter import AlterColumns
 from lakeformat.sql_statements.ddl import AddColumns, DropPartitions, sql_type
 from lakeformat.sql_statements.index_statements import CreateIndex, DropIndex, ShowIndexes
 from lakeformat.sql_statements.maintenance import (
@@ -285,6 +288,8 @@ def run_on_table(statement: TableStatement, table: Any) -> pa.Table:
             return _show_table(statement, local_table)
         case AddColumns():
             return _add_columns(statement, local_table)
+        case AlterColumns():
+            return _alter_columns(statement, local_table)
         case DropPartitions():
             paths = [_path(local_table, each) for each in statement.partitions]
             return result_row(local_table.delete_partitions(paths))
@@ -331,15 +336,29 @@ def _partitions(table: Table) -> pa.Array:
 
 
 def _add_columns(statement: AddColumns, table: Table) -> pa.Table:
-    """Add columns to the table by a commit without rows, whose schema includes them."""
+    """Add columns after the others, except those that are there."""
     existing = {name.lower() for name in table.schema.names}
     new = [field for field in statement.columns if field.name.lower() not in existing]
     if len(new) < len(statement.columns) and not statement.if_not_exists:
         known = next(field.name for field in statement.columns if field.name.lower() in existing)
         raise SchemaMismatchError(f"column {known!r} is there already; write add columns if not exists")
     if not new:
-        return pa.table({"instant_time": pa.array([None], pa.string()), "result": ["there is nothing to do"]})
-    return result_row(table.insert(pa.schema([*table.schema, *new]).empty_table()))
+        return _nothing_to_do()
+    changes = tuple(AddColumn(field.name, field.type) for field in new)
+    return result_row(alter_columns(table.context, table.options, changes))
+
+
+def _alter_columns(statement: AlterColumns, table: Table) -> pa.Table:
+    known, changes = {*table.schema.names}, statement.changes
+    if statement.if_exists:
+        changes = tuple(each for each in changes if not isinstance(each, DropColumn) or each.path in known)
+    if not changes:
+        return _nothing_to_do()
+    return result_row(alter_columns(table.context, table.options, changes))
+
+
+def _nothing_to_do() -> pa.Table:
+    return pa.table({"instant_time": pa.array([None], pa.string()), "result": ["there is nothing to do"]})
 
 
 def _truncate(statement: TruncateTable, table: Table) -> pa.Table:

@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
 import pyarrow as pa
 
+from lakeformat.errors import LakeformatError
 from lakeformat.file_system_view.context import TableContext
 from lakeformat.file_system_view.file_index.update import IndexWriter
+from lakeformat.file_system_view.schema_history import delete_old_schemas, write_schemas
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.model.commit import CommitMetadata
 from lakeformat.model.files import FileGroupId
@@ -35,6 +38,7 @@ __all__ = [
     "FileIndexUpdater",
     "MetadataTableWriter",
     "PublishedCommit",
+    "SchemaHistoryWriter",
 ]
 
 _INDEX_LOG: Final = logging.getLogger("lakeformat.file_index")
@@ -99,6 +103,28 @@ class MetadataTableWriter(CommitListener):
         )
         clock, most = self.context.clock, self.compact_commits
         add_changes(store, clock, commit.time, make_changes, compact_commits=most)
+
+
+@dataclass(frozen=True)
+class SchemaHistoryWriter(CommitListener):
+    """A listener that stores the history of a table's columns, if they have ids (schema on read).
+
+    Each commit repeats the whole history, because Hudi looks only at the files of commits that are not archived
+    (``FileBasedInternalSchemaStorageManager``).
+    """
+
+    context: TableContext
+
+    def before_publish(self, commit: OpenCommit, metadata: CommitMetadata, outcome: Outcome) -> None:
+        """Write the ``.schemacommit`` file of the commit. Without the commit, readers pass over it."""
+        if schemas := outcome.schemas_after(commit.time):
+            write_schemas(self.context.store, self.context.clock, commit.time, schemas)
+
+    def after_release(self, published: PublishedCommit) -> None:
+        """Delete the files of archived commits."""
+        if published.base.schemas:
+            with suppress(LakeformatError, OSError):
+                delete_old_schemas(self.context.storage, published.base.timeline)
 
 
 @dataclass(frozen=True)

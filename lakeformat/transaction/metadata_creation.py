@@ -16,6 +16,7 @@ from collections.abc import Collection
 from contextlib import ExitStack, suppress
 from typing import Final
 
+from lakeformat.codec.internal_schema import LATEST_SCHEMA
 from lakeformat.config.lock_options import LockSettings
 from lakeformat.config.metadata_options import MetadataOptions
 from lakeformat.errors import CorruptTableError, LakeformatError, UnsupportedTableError, WriteConflictError
@@ -39,7 +40,7 @@ from lakeformat.transaction.partition_statistics import can_have_partition_stats
 from lakeformat.transaction.properties_file import write_properties
 from lakeformat.transaction.settings import TransactionSettings
 
-__all__ = ["MADE_PARTITIONS", "drop_indexes", "make_missing_partitions", "make_partitions"]
+__all__ = ["MADE_PARTITIONS", "drop_indexes", "drop_statistics", "make_missing_partitions", "make_partitions"]
 
 _LOG: Final = logging.getLogger("lakeformat.write")
 #: The partitions that can be made, in the order in which they are made.
@@ -129,6 +130,8 @@ def make_partitions(
     missing = [each for each in MADE_PARTITIONS if each.value in _with_needed(names) and each.value not in known]
     if not missing:
         return ()
+    if not _STATISTICS.isdisjoint(each.value for each in missing):
+        _check_names(store, timeline)
     has_statistics = table is not None and table.has(MetadataPartition.COLUMN_STATS)
     form = read_statistics_form(table) if table is not None and has_statistics else None
     contents = FirstContents(store, config, timeline, options, form)
@@ -174,6 +177,21 @@ def _check(store: TimelineStore, config: TableConfig, timeline: Timeline, lock: 
             f"{location} is of table version {config.version} on storage without locks: its metadata table cannot be "
             "made safely; upgrade the table, or name a lock provider (hoodie.write.lock.provider)"
         )
+
+
+def _check_names(store: TimelineStore, timeline: Timeline) -> None:
+    """Refuse column statistics if columns have ids: statistics go by the names of columns in their files."""
+    if timeline.commits and LATEST_SCHEMA in store.read_commit(timeline.commits[-1]).extra:
+        raise UnsupportedTableError(
+            f"{store.storage.location} has columns with ids (schema on read), and column statistics go by names; leave "
+            "the statistics out"
+        )
+
+
+def drop_statistics(store: TimelineStore, clock: Clock) -> None:
+    """Drop the column statistics before columns get other names. Call it under the lock."""
+    if dropped := drop_indexes(store, clock, _STATISTICS):
+        _LOG.warning("dropped %s of %s, because columns get other names", ", ".join(dropped), store.storage.location)
 
 
 def _open(store: TimelineStore, config: TableConfig, timeline: Timeline) -> MetadataTable | None:

@@ -10,13 +10,17 @@ from typing import Final
 import pyarrow as pa
 
 from lakeformat.codec.avro.schema import to_avro
+from lakeformat.codec.column_ids import reconcile
+from lakeformat.codec.internal_schema import LATEST_SCHEMA, decode_internal_schema, encode_internal_schema
 from lakeformat.concurrency import run_all, run_both
+from lakeformat.errors import WriteConflictError
 from lakeformat.file_system_view.context import TableContext
 from lakeformat.file_system_view.log_file_stats import earlier_log_facts
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.model.commit import FILES_SCHEMA, CommitMetadata, WriteStat
 from lakeformat.model.files import FileGroupId
 from lakeformat.model.instant import Instant
+from lakeformat.model.internal_schema import InternalSchema
 from lakeformat.model.operation import Operation
 from lakeformat.read.run.view import TableView
 from lakeformat.timeline.store import TimelineStore
@@ -53,6 +57,7 @@ class Outcome:
             partitions ``overwritten``.
         schema_text: the schema text to store in the commit, copied from an earlier commit; if "", ``schema`` is stored.
         files_schema: the columns of the files; None if they are those of ``schema``.
+        altered: all schemas with column ids after a change of the columns, oldest first; None if the write makes none.
     """
 
     schema: pa.Schema
@@ -64,6 +69,19 @@ class Outcome:
     replaced: Mapping[str, tuple[str, ...]] | None = None
     schema_text: str = ""
     files_schema: pa.Schema | None = None
+    altered: tuple[InternalSchema, ...] | None = None
+
+    def schemas_after(self, instant_time: str) -> tuple[InternalSchema, ...]:
+        """Return the table's schemas with column ids after the write, oldest first; empty if the table has none.
+
+        Raises:
+            SchemaMismatchError: if the write adds a column of a type that cannot be stored with an id.
+        """
+        known, before = self.snapshot.schemas, self.snapshot.schema
+        if self.altered is not None or not known or before is None:
+            return self.altered or known
+        now = reconcile(known[-1], before, self.schema, int(instant_time))
+        return known if now is known[-1] else (*known, now)
 
     @property
     def stats(self) -> list[WriteStat]:
@@ -88,6 +106,7 @@ def make_commit_metadata(
     hooks: Hooks,
     report: Report,
     outcome: Outcome,
+    instant_time: str,
     stats: Sequence[WriteStat],
     replaced: Mapping[str, tuple[str, ...]],
 ) -> CommitMetadata:
@@ -108,6 +127,8 @@ def make_commit_metadata(
         **make_off_folder_entry(outcome.written, config, schema),
         **earlier_log_facts(stats, outcome.snapshot.live),
     }
+    if schemas := outcome.schemas_after(instant_time):
+        extra[LATEST_SCHEMA] = encode_internal_schema(schemas[-1])
     if outcome.files_schema is not None and not outcome.files_schema.equals(schema):
         extra[FILES_SCHEMA] = to_avro(outcome.files_schema, table_name=config.name)
     return CommitMetadata(
@@ -192,6 +213,22 @@ def read_other_writes(
     return run_both(read_commits, find, at_once=not store.storage.has_lock)
 
 
+def _check_columns_unaltered(outcome: Outcome, others: Sequence[tuple[str, CommitMetadata]]) -> None:
+    """Raise an error if columns were altered while the write ran, or if other commits ran while it alters columns.
+
+    The names of columns in a file are those of its instant. So no write may begin before a change and end after it.
+    """
+    known = outcome.snapshot.schemas
+    latest = known[-1].version if known else None
+    for time, metadata in others:
+        text = metadata.extra.get(LATEST_SCHEMA, "")
+        found = decode_internal_schema(text.encode(), name=time) if text else None
+        if outcome.altered is not None or (found.version if found else None) != latest:
+            raise WriteConflictError(
+                f"commit {time} of {outcome.snapshot.config.name} ran while columns were altered; run the write again"
+            )
+
+
 def make_publish_check(outcome: Outcome, opened: frozenset[str]) -> NewKeyCheck:
     """Return a function that raises an error if other commits conflict with new partitions or keys of this write.
 
@@ -200,6 +237,7 @@ def make_publish_check(outcome: Outcome, opened: frozenset[str]) -> NewKeyCheck:
     """
 
     def check(others: Sequence[tuple[str, CommitMetadata]]) -> None:
+        _check_columns_unaltered(outcome, others)
         beside = {path for _, other in others for path in other.stats}
         check_nesting(opened.difference(outcome.snapshot.live.partitions()), beside)
         if outcome.check_new_keys is not None:

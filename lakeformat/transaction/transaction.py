@@ -48,6 +48,7 @@ from lakeformat.transaction.commit_listeners import (
     FileIndexUpdater,
     MetadataTableWriter,
     PublishedCommit,
+    SchemaHistoryWriter,
 )
 from lakeformat.transaction.conflict import (
     check_conflicts,
@@ -105,6 +106,7 @@ class Transaction:
         self.report = Report(context.clock, settings.operation.value)
         self.listeners: tuple[CommitListener, ...] = (
             MetadataTableWriter(context, settings.metadata.compact_commits),
+            SchemaHistoryWriter(context),
             *([FileIndexUpdater(context, settings.index)] if settings.keeps_index else []),
             Callbacks(hooks.callbacks),
         )
@@ -449,7 +451,7 @@ class Transaction:
         merged = {s.group for s in stats} if not self.settings.operation.allows_appends else set()
         merged -= {s.group for s in opened}
         hidden = {FileGroupId(partition, id_) for partition, ids in replaced.items() for id_ in ids}
-        metadata = make_commit_metadata(self.settings, self.hooks, self.report, outcome, stats, replaced)
+        metadata = make_commit_metadata(self.settings, self.hooks, self.report, outcome, commit.time, stats, replaced)
         check_new_keys = make_publish_check(outcome, frozenset(stat.partition_path for stat in opened))
         with self.report.step("publish"):
             instant, batches = self._put_completed(

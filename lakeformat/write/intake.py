@@ -87,6 +87,8 @@ __all__ = [
 _BUFFERS: Final = 4
 #: If the chunks of an input have fewer bytes on average, they are concatenated: key lookups in one chunk are faster.
 _CHUNK_BYTES: Final = 4 << 20
+#: Settings of a write without rows.
+_NO_ROWS: Final = PrepareSettings(pa.schema([]), KeySettings(KeyGeneratorKind.NON_PARTITIONED, ()), MergeRule())
 
 
 @contextmanager
@@ -319,17 +321,16 @@ def plan_job(
     Raises:
         InvalidOptionError, SchemaMismatchError, UnsupportedTableError: if the write is refused. Nothing was written.
     """
-    config = snapshot.config
     snapshot.check_writable(store.storage.location)
-    write_options, has_key = options.write, bool(config.record_fields)
+    config, write_options, has_key = snapshot.config, options.write, bool(snapshot.config.record_fields)
     operation = choose_operation(write_options.operation, options, has_key=has_key, overwrite=overwrite)
     combine = operation.needs_tagging or write_options.combine or drops_stored_keys(operation, options)
     check_operation(operation, config, options, store.storage.location)
     if operation is Operation.DELETE_PARTITION and write_options.partitions:
         # The options name the partitions, so the input's rows and columns do not matter.
         check_bucket_layout(store.storage)
-        nothing = PrepareSettings(pa.schema([]), KeySettings(KeyGeneratorKind.NON_PARTITIONED, ()), MergeRule())
-        return WriteJob(operation, config, options, nothing, needs_combining=False, write_id=ids.token())
+        combine = False
+        return WriteJob(operation, config, options, _NO_ROWS, combine, ids.token(), versions=snapshot.versions)
     keys = _check_layout_and_find_keys(store, snapshot, options)
     if keys.generates_keys:
         check_keyless(operation, options, store.storage.location)
@@ -357,6 +358,7 @@ def plan_job(
         combine,
         ids.token(),
         plan_layout(options, schema, combine=combine) if operation is Operation.BULK_INSERT else None,
+        snapshot.versions,
     )
     check_hooks(options, job.final_schema(snapshot))
     return job

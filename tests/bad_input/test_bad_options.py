@@ -218,7 +218,7 @@ def test_option_that_cannot_be_honoured_is_refused(name: str, value: Any) -> Non
 def test_one_error_names_all_refused_options(tmp_path: Path) -> None:
     """A job that was written for Hudi gets one error that says how to change each of its refused options."""
     refused = {
-        "hoodie.schema.on.read.enable": ("true", "reads of such tables need no option"),
+        "hoodie.allow.operation.metadata.field": ("true", "rows have no _hoodie_operation column"),
         "hoodie.clustering.async.enabled": ("true", "leave it out and set hoodie.clustering.inline"),
         "hoodie.write.lock.provider": ("org.example.Lock", "no such lock here; leave it out, or set one of"),
         "hoodie.write.concurrency.mode": ("optimistic", "write one of SINGLE_WRITER, OPTIMISTIC_CONCURRENCY_CONTROL"),

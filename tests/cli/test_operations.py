@@ -213,3 +213,12 @@ def test_empty_commit_file_gets_the_same_advice_from_read_and_check(run: Any, ta
 )
 def test_help_says_what_the_command_does(command: str, said: str, run: Any) -> None:
     assert said in " ".join(run(command, "--help").out.split())
+
+
+def test_alter_changes_columns_one_by_one(run: Any, table: Table) -> None:
+    table.upsert(rows(7))
+    answer = run("alter", table.location, "rename column v to title", "add column note string first", "--json")
+    assert (answer.code, len(json.loads(answer.out))) == (0, 2)
+    assert table.schema.names == ["note", "id", "p", "title"]
+    assert run("alter", table.location, "drop column nothing").code != 0
+    assert json.loads(run("read", table.location, "--where", "id = 7", "--json").out)["title"] == "x"

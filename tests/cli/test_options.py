@@ -20,7 +20,8 @@ from lakeformat.config.registry import OPTIONS
 #: Option -> value, verdict, whether a write fails, a part of the printed text.
 JOB: dict[str, tuple[str, str, bool, str]] = {
     "hoodie.datasource.write.recordkey.field": ("id", "obeyed", False, "Columns that identify a row"),
-    "hoodie.schema.on.read.enable": ("true", "refused", True, "reads of such tables need no option"),
+    "hoodie.schema.on.read.enable": ("true", "ignored", False, "columns get ids when they are altered"),
+    "hoodie.allow.operation.metadata.field": ("true", "refused", True, "rows have no _hoodie_operation column"),
     "hoodie.populate.meta.fields": ("true", "obeyed", False, "the behaviour of lakeformat"),
     "hoodie.write.lock.provider": ("org.example.Lock", "refused", True, "no such lock here"),
     "hoodie.datasource.hive_sync.enable": ("true", "ignored", False, "not registered in a catalog or metastore"),
@@ -55,7 +56,7 @@ def test_check_prints_a_line_for_each_option_of_a_job(
     for name, (value, fate, _, says) in JOB.items():
         assert output[name].startswith(f"{name} {value} {fate} ")
         assert says in output[name]
-    assert answer.err.strip() == "5 of 13 options would make a read or write fail"
+    assert answer.err.strip() == "5 of 14 options would make a read or write fail"
     fates = [
         output[line.split()[0]].split()[2]
         for line in answer.out.splitlines()
@@ -71,7 +72,7 @@ def test_check_prints_json_on_request(capsys: pytest.CaptureFixture[str]) -> Non
         name: (value, fate, fails) for name, (value, fate, fails, _) in JOB.items()
     }
     assert found["timeTravel"]["meant"] == "as.of.instant"
-    assert "leave it out" in found["hoodie.schema.on.read.enable"]["cure"]
+    assert "leave it out" in found["hoodie.allow.operation.metadata.field"]["cure"]
 
 
 @pytest.mark.parametrize("name", JOB)

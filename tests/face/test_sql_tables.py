@@ -189,6 +189,25 @@ def test_alter_table_adds_columns(trips: Shell) -> None:
     assert trips("select tip from {t} where id = 2") == [{"tip": 10.25}]
 
 
+def test_alter_table_renames_drops_moves_and_widens_columns(trips: Shell) -> None:
+    trips("alter table {t} add columns (seats int after id, place struct<x: int, y: string>)")
+    trips("insert into {t} select 9, 4, 'sf', 1.5, 9, struct_pack(x := 1, y := 'a')")
+    trips("alter table {t} rename column fare to price")
+    trips("alter table {t} rename column place.y to why")
+    trips("alter table {t} alter column seats type bigint")
+    trips("alter table {t} change column ts ts bigint first")
+    trips("alter table {t} add columns (place.z string first, note string)")
+    trips("alter table {t} drop columns (note)")
+    trips("alter table {t} drop column if exists nothing")
+    table = lakeformat.open(trips.path)
+    assert table.schema.names == ["ts", "id", "seats", "city", "price", "place"]
+    assert [field.name for field in table.schema.field("place").type] == ["z", "x", "why"]
+    trips("update {t} set price = price * 2, seats = 5000000000 where id = 9")
+    found = trips("select ts, seats, price, place.why as why from {t} where id = 9")
+    assert found == [{"ts": 9, "seats": 5_000_000_000, "price": 3.0, "why": "a"}]
+    assert [row["price"] for row in trips("select price from {t} where id < 9 order by id")] == [row[2] for row in NOW]
+
+
 def test_partitions_are_listed_and_dropped(trips: Shell) -> None:
     assert [row["partition"] for row in trips("show partitions {t}")] == ["city=rio", "city=sf"]
     trips("alter table {t} drop partition (city = 'rio')")
@@ -246,9 +265,15 @@ REFUSED = {
     "alter table {t} rename to y": (InvalidInputError, "rename to is not supported"),
     "alter table {t} set tblproperties ('a' = 'b')": (InvalidInputError, "options are given with each write"),
     "alter table {t} set serdeproperties ('a' = 'b')": (InvalidInputError, "SET SERDEPROPERTIES"),
-    "alter table {t} drop column fare": (InvalidInputError, "write the rows into a new table"),
-    "alter table {t} rename column fare to f": (InvalidInputError, "write the rows into a new table"),
-    "alter table {t} add columns (x int after id)": (InvalidInputError, "new columns come last"),
+    "alter table {t} drop column id": (InvalidInputError, "'id' is part of the record key"),
+    "alter table {t} rename column fares to f": (InvalidInputError, "did you mean 'fare'"),
+    "alter table {t} alter column fare type string": (
+        InvalidInputError,
+        "'fare' is double, which cannot become string",
+    ),
+    "alter table {t} alter column fare drop not null": (InvalidInputError, "write type, first or after"),
+    "alter table {t} add columns (x int after idd)": (InvalidInputError, "did you mean 'id'"),
+    "alter table {t} replace columns (id int)": (InvalidInputError, "drop and add the columns"),
     "alter table {t} add columns (id int)": (SchemaMismatchError, "'id' is there already"),
     "alter table {t} drop partition (id = 1)": (InvalidInputError, "all partition columns: city"),
     "alter table {t} drop partition (city > 'a')": (InvalidInputError, "write column = value"),

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from lakeformat.codec.internal_schema import InternalSchema, decode_internal_schema
+from lakeformat.codec.internal_schema import decode_internal_schema
 from lakeformat.file_system_view.schema_history import compare_schemas
+from lakeformat.model.internal_schema import InternalSchema
 
 Field = tuple[int, str, Any]
 
@@ -43,11 +44,11 @@ def schema(version: int, *fields: Field) -> InternalSchema:
         ([(1, "a", "decimal(10, 2)")], [(1, "a", "decimal(12, 2)")], {}, set()),
         ([(1, "a", "decimal(10, 2)")], [(1, "a", "decimal(12, 3)")], {}, {"a"}),
         ([(1, "s", record((2, "x", "int")))], [(1, "t", record((2, "x", "int"), (3, "y", "int")))], {"t": "s"}, set()),
-        ([(1, "s", record((2, "x", "int")))], [(1, "s", record((2, "y", "int")))], {}, {"s"}),
-        ([(1, "s", record((2, "x", "int")))], [(1, "s", record((3, "x", "string")))], {}, {"s"}),
+        ([(1, "s", record((2, "x", "int")))], [(1, "s", record((2, "y", "int")))], {}, set()),
+        ([(1, "s", record((2, "x", "int")))], [(1, "s", record((3, "x", "string")))], {}, set()),
         ([(1, "s", record((2, "x", "double")))], [(1, "s", record((2, "x", "string")))], {}, {"s"}),
         ([(1, "l", a_list(2, "int"))], [(1, "l", a_list(2, "long"))], {}, set()),
-        ([(1, "l", a_list(2, record((3, "x", "int"))))], [(1, "l", a_list(2, record((3, "y", "int"))))], {}, {"l"}),
+        ([(1, "l", a_list(2, record((3, "x", "int"))))], [(1, "l", a_list(2, record((3, "y", "int"))))], {}, set()),
     ],
 )
 def test_columns_are_matched_by_id(
@@ -55,3 +56,32 @@ def test_columns_are_matched_by_id(
 ) -> None:
     found = compare_schemas(schema(1, *then), schema(2, *now))
     assert (dict(found.stored), set(found.refused), found.version) == (stored, refused, 1)
+
+
+X_IS_Y: dict[str, Any] = {"x": ("y", {})}
+IN_LIST = {"element": ("element", X_IS_Y)}
+IN_STRUCT = {"t": ("t", X_IS_Y)}
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "nested"),
+    [
+        (record((2, "x", "int")), record((2, "x", "int"), (3, "y", "int")), {}),
+        (record((2, "x", "int"), (3, "y", "int")), record((3, "y", "int"), (2, "x", "int")), {}),
+        (record((2, "x", "int")), record((2, "y", "long")), {"c": X_IS_Y}),
+        (record((2, "x", "int")), record((3, "x", "string")), {"c": {}}),
+        (
+            a_list(2, record((3, "x", "int"))),
+            a_list(2, record((3, "y", "int"))),
+            {"c": {"element": ("element", X_IS_Y)}},
+        ),
+        (
+            record((2, "t", record((3, "x", "int")))),
+            record((2, "t", record((3, "y", "int")))),
+            {"c": {"t": ("t", X_IS_Y)}},
+        ),
+    ],
+)
+def test_inner_fields_are_matched_by_id(then: Any, now: Any, nested: dict[str, Any]) -> None:
+    found = compare_schemas(schema(1, (1, "c", then)), schema(2, (1, "c", now)))
+    assert (dict(found.nested), dict(found.refused)) == (nested, {})

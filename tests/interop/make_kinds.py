@@ -112,7 +112,8 @@ class Maker:
             return "ERROR"
 
     def pack(self, name: str, folder: Path) -> None:
-        asked = {"hoodie.schema.on.read.enable": "true"} if "evolved" in name else {}
+        by_ids = "evolved" in name or "altered" in name
+        asked = {"hoodie.schema.on.read.enable": "true"} if by_ids else {}
         document = {
             "snapshot": self.read(name, **asked),
             "read_optimized": self.read(name, **asked, **{"hoodie.datasource.query.type": "read_optimized"}),
@@ -173,6 +174,9 @@ HISTORIES: Final[dict[str, dict[str, str]]] = {
 }
 
 
+EVOLVED: Final = ("evolved_cow", "evolved_mor", "evolved_nested_cow", "altered_cow", "altered_mor")
+
+
 def write_evolved(maker: Maker, name: str, options: dict[str, str], *, nested: bool) -> None:
     """Rename, drop, add again and change the type of columns, and write rows with each schema."""
     options = {**options, "hoodie.schema.on.read.enable": "true", "hoodie.datasource.write.reconcile.schema": "true"}
@@ -197,8 +201,47 @@ def write_evolved(maker: Maker, name: str, options: dict[str, str], *, nested: b
     maker.sql(name, "delete from {t} where id = 1")
 
 
+def write_altered(maker: Maker, name: str, kind: str, version: str) -> None:
+    """Change columns of a table that had none with ids, also inside structs, lists and maps, then an update."""
+    columns = (
+        "id int, name string, ts bigint, amount decimal(10, 2), place struct<a: int, b: string, c: struct<e: int>>, "
+        "lines array<struct<x: int, y: string>>, tags map<string, struct<p: int, q: int>>, at timestamp, share float"
+    )
+    row = (
+        "select {0}, 'n{0}', {0}, cast({0}.25 as decimal(10, 2)), "
+        "named_struct('a', {0}, 'b', 'b{0}', 'c', named_struct('e', {0})), array(named_struct('x', {0}, 'y', 'y{0}')), "
+        "map('k', named_struct('p', {0}, 'q', 2)), timestamp'2026-01-01 00:00:00', cast({0} as float)"
+    )
+    properties = (
+        f"primaryKey = 'id', preCombineField = 'ts', type = '{kind}', 'hoodie.write.table.version' = '{version}'"
+    )
+    maker.spark.sql(f"drop table if exists {name}")
+    maker.spark.sql(
+        f"create table {name} ({columns}) using hudi tblproperties ({properties}) location '{maker.tables / name}'"
+    )
+    maker.spark.sql("set hoodie.schema.on.read.enable=false")
+    maker.spark.sql(f"insert into {name} " + " union all ".join(row.format(at) for at in (1, 2, 3)))
+    maker.sql(
+        name,
+        "alter table {t} rename column name to title",
+        "alter table {t} rename column place.b to bb",
+        "alter table {t} rename column lines.element.x to xx",
+        "alter table {t} rename column tags.value.p to pp",
+        "alter table {t} drop column amount",
+        "alter table {t} add columns (amount string)",
+        "alter table {t} add columns (place.z int first)",
+        "alter table {t} drop column place.c",
+        "alter table {t} alter column share type double",
+        "alter table {t} alter column title after ts",
+        "update {t} set title = 'changed', amount = 'much' where id = 2",
+    )
+
+
 def make(maker: Maker, name: str) -> None:
     kind = name.removeprefix(f"{maker.tag}_")
+    if kind.startswith("altered"):
+        write_altered(maker, name, kind[-3:], maker.tag.removeprefix("v"))
+        return
     if kind in HISTORIES:
         maker.history(name, HISTORIES[kind])
     else:
@@ -209,10 +252,17 @@ def main(bundle: str, tag: str, folder: str, *wanted: str) -> None:
     into = Path(folder)
     into.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp())
-    spark = start_session(bundle, str(scratch))
+    spark = start_session(bundle, str(scratch), {})
     spark.sparkContext.setLogLevel("ERROR")
     maker = Maker(spark, tag, scratch)
-    for kind in wanted or (*HISTORIES, "evolved_cow", "evolved_mor", "evolved_nested_cow"):
+    for kind in wanted or (
+        *HISTORIES,
+        "evolved_cow",
+        "evolved_mor",
+        "evolved_nested_cow",
+        "altered_cow",
+        "altered_mor",
+    ):
         name = f"{tag}_{kind}"
         try:
             make(maker, name)

@@ -27,7 +27,9 @@ from tests.read.test_hudi_fixtures import check_same_rows
 
 Row = dict[str, Any]
 
-KINDS: Final = [name for name in names("own_kinds") if "orc" not in name and "evolved_nested" not in name]
+#: Tables with changes inside structs, lists and maps.
+NESTED_CHANGES: Final = [name for name in names("own_kinds") if "altered" in name or "evolved_nested" in name]
+KINDS: Final = [name for name in names("own_kinds") if "orc" not in name and name not in NESTED_CHANGES]
 #: A table with the same history that Hudi can read, for a table that it cannot read.
 SAME_HISTORY: Final = "own_kinds/v6_nested_mor"
 #: Filter -> the same filter on rows that Hudi reads.
@@ -71,6 +73,32 @@ def test_rows_equal_those_that_hudi_reads(name: str, tmp_path: Path) -> None:
         asked, kept = adapt_filter(table, where), sorted(row["id"] for row in wanted if selects(row))
         assert sorted(row["id"] for row in rows_of(table, where=asked, columns=["id"])) == kept, where
         assert sorted(row["id"] for row in rows_of(table, where=asked, verify=True)) == kept, where
+
+
+@pytest.mark.parametrize("name", NESTED_CHANGES)
+def test_columns_are_found_by_their_ids_at_every_depth(name: str, tmp_path: Path) -> None:
+    table, document = lakeformat.open(unpack(name, tmp_path)), read_expectations(name)
+    found, wanted = rows_of(table), document["snapshot"]
+    check_same_rows(found, wanted)
+    older = lakeformat.open(table.uri, **{"hoodie.datasource.query.type": "read_optimized"})
+    check_same_rows(rows_of(older), document["read_optimized"])
+    for column in wanted[0]:
+        assert [row[column] for row in rows_of(table, columns=[column])] == [row[column] for row in found]
+
+
+@pytest.mark.parametrize("name", [name for name in names("own_kinds") if "altered" in name or "evolved" in name])
+def test_write_to_a_table_with_column_ids_keeps_the_other_rows(name: str, tmp_path: Path) -> None:
+    table = lakeformat.open(unpack(name, tmp_path))
+    before = {row["id"]: row for row in table.to_arrow().to_pylist()}
+    changed = before[2] | {"title": "ours", "ts": 100}
+    new = changed | {"id": 77}
+    table.upsert([changed, new])
+    table.delete(where="id = 3")
+    model = {key: row for key, row in before.items() if key != 3} | {2: changed, 77: new}
+    assert {row["id"]: row for row in table.to_arrow().to_pylist()} == model
+    table.compact() if "mor" in name else table.cluster()
+    assert {row["id"]: row for row in table.to_arrow().to_pylist()} == model
+    assert not table.check()
 
 
 @pytest.mark.parametrize("name", ["v6_dropped_cow", "v9_dropped_mor_nested"])
@@ -121,17 +149,6 @@ def append_log(folder: Path, base: BaseFile, rows: pa.Table) -> None:
     (folder / LAYOUT_2.folder / f"{time}_{end}.deltacommit").write_bytes(commit)
 
 
-def test_field_known_by_id_only_is_refused_by_its_column(tmp_path: Path) -> None:
-    name = "own_kinds/v9_evolved_nested_cow"
-    table = lakeformat.open(unpack(name, tmp_path))
-    with pytest.raises(UnsupportedTableError) as caught:
-        table.to_arrow()
-    check_message(caught, UnsupportedTableError, "'nested'", "'c'", "name the other columns")
-    others = [field for field in table.schema.names if field != "nested"]
-    found = table.to_arrow(others).to_pylist()
-    check_same_rows(found, [{key: row[key] for key in others} for row in read_expectations(name)["snapshot"]])
-
-
 def test_orc_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedTableError) as caught:
         lakeformat.open(unpack("own_kinds/v6_orc_cow", tmp_path)).to_arrow()
@@ -163,7 +180,6 @@ def test_other_formats_and_bootstrap_are_refused_by_name(line: str, tmp_path: Pa
     [
         ("v6_virtual_cow", "hoodie.populate.meta.fields"),
         ("v6_dropped_cow", "hoodie.datasource.write.drop.partition.columns"),
-        ("v6_evolved_cow", "hoodie.schema.on.read.enable"),
     ],
 )
 def test_write_to_a_read_only_kind_is_refused(name: str, key: str, tmp_path: Path) -> None:

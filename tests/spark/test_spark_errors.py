@@ -68,7 +68,7 @@ def in_the_catalog(spark: SparkSession, path: Path) -> object:
 
 #: Options of jobs that were written for Hudi's own source.
 OLD_JOB = {
-    "hoodie.schema.on.read.enable": "true",
+    "hoodie.allow.operation.metadata.field": "true",
     "hoodie.clustering.async.enabled": "true",
     "hoodie.write.lock.provider": "org.apache.hudi.hive.transaction.lock.HiveMetastoreBasedLockProvider",
     "hoodie.write.concurrency.mode": "optimistic",

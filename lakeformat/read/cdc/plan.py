@@ -19,7 +19,7 @@ from lakeformat.errors import InstantNotAvailableError
 from lakeformat.file_system_view.context import TableContext
 from lakeformat.file_system_view.file_groups import list_partitions, visible_files
 from lakeformat.file_system_view.live_files import ListedFiles
-from lakeformat.file_system_view.schema_history import schema_versions
+from lakeformat.file_system_view.schema_history import read_schemas
 from lakeformat.file_system_view.slices import build_slices
 from lakeformat.file_system_view.snapshot import FileNames, Snapshot, make_latest_base, table_schema
 from lakeformat.index.bucket import bucket_of
@@ -268,7 +268,7 @@ class _RangeSlices:
         store, location = context.store, context.storage.location
         self.schema = table_schema(store, config, whole.commits, ())
         history = [(i.time, commits[i.time]) for i in whole.commits] if wanted else []
-        self._version_session = schema_versions(context.storage, history, location)
+        self._schemas = read_schemas(context.storage, history, location)
 
     def changes_of(self, instant: Instant) -> Iterator[GroupChange]:
         """Yield the changes of one commit, one per file group."""
@@ -329,13 +329,13 @@ class _RangeSlices:
         latest_base = make_latest_base(self._context.store, timeline, logs) if logs else lambda _: None
         slices = build_slices(shown, logs, (), latest_base)
         newest = max(timeline.commit_times, default=None)
-        snapshot = Snapshot(self._config, timeline, newest, self.schema, ListedFiles(()), self._version_session)
+        snapshot = Snapshot(self._config, timeline, newest, self.schema, ListedFiles(()), self._schemas)
         return _SlicesAt(snapshot, {each.group: each for each in slices})
 
     def _find_change_data(self, stats: Sequence[WriteStat]) -> tuple[LogFile, ...]:
         """Return the CDC log files that a commit wrote for a file group; () unless they contain all changed rows."""
         config = self._config
-        if config.change_logging not in LOGGED_MODES or config.drops_partition_columns or self._version_session:
+        if config.change_logging not in LOGGED_MODES or config.drops_partition_columns or self._schemas:
             return ()
         if not all(stat.cdc_stats for stat in stats):
             return ()

@@ -56,7 +56,7 @@ def load_groups(plan: ClusteringPlan, snapshot: Snapshot) -> list[Group]:
 
     def to_cluster(group: FileGroupId) -> SliceToCluster:
         piece = live[group]
-        return SliceToCluster(piece, snapshot.merge_rules(piece) if piece.logs else None)
+        return SliceToCluster(piece, snapshot.merging(piece))
 
     groups = []
     for group in plan.groups:

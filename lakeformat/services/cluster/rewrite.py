@@ -88,7 +88,7 @@ class SliceToCluster:
     """A file slice of a plan. Picklable.
 
     Attributes:
-        merging: rules for merging the slice's log files; None if it has no log files.
+        merging: rules by which the slice's files become rows; None if its base file alone has the rows.
     """
 
     file_slice: FileSlice

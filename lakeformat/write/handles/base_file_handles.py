@@ -37,6 +37,7 @@ from lakeformat.files.base_file import (
     stamp_rows_with,
 )
 from lakeformat.files.footers import open_base, open_parquet, parse_key_footer
+from lakeformat.files.stored_shape import StoredShape
 from lakeformat.keys.record_keys import field_column, make_seqnos
 from lakeformat.merge import MergeRule, flag_deleted_rows, stored_wins
 from lakeformat.model.commit import WriteStat
@@ -71,6 +72,7 @@ __all__ = [
 
 #: Number of replaced values that are compared before all others.
 _FIRST_VALUES: Final = 16
+_AS_STORED: Final = StoredShape()
 
 
 def replace_rows(
@@ -152,6 +154,7 @@ class HandleSettings:
         fills_nulls: whether readers of log files fill nulls of a row's newer version from the older version.
         change_log: settings of the change data files; None if the table has none.
         copies_groups: whether a merge copies row groups and columns that it does not change byte for byte.
+        shape: how base files with past columns store the table's columns.
     """
 
     instant_time: str
@@ -166,6 +169,7 @@ class HandleSettings:
     fills_nulls: bool = False
     change_log: ChangeLogSettings | None = None
     copies_groups: bool = False
+    shape: StoredShape = _AS_STORED
 
     @classmethod
     def of(cls, job: WriteJob, instant_time: str, schema: pa.Schema) -> HandleSettings:
@@ -181,6 +185,7 @@ class HandleSettings:
             fills_nulls=config.takes_logs and config.merge_settings.partial_update is not None,
             change_log=ChangeLogSettings.of(mode, schema, config.name, files.row_group_bytes) if mode else None,
             copies_groups=job.options.write.copy_row_groups,
+            shape=StoredShape(versions=job.versions),
         )
 
     def file_name(self, bucket: Bucket, task: int) -> BaseFileName:
@@ -240,11 +245,11 @@ def merge(
     name = settings.file_name(bucket, task)
     path, target = join_path(bucket.partition_path, str(name)), settings.path_of(bucket, name)
     stat = WriteStat(bucket.file_id, path, bucket.partition_path, base.name.instant_time, 0, base_name=str(base.name))
-    where = f"{storage.location}/{base.path}"
+    where, converted = f"{storage.location}/{base.path}", settings.shape.of_file(base.name.instant_time)
     with (
         ExitStack() as files,
         open_base(storage, base) as opened,
-        _open_for_merge(opened, where, settings) as (parquet, encoded),
+        _open_for_merge(opened, where, settings, is_converted=converted is not None) as (parquet, encoded),
         storage.open_output(target) as sink,
         open_merger(storage, bucket, source, task, settings) as (merger, log),
     ):
@@ -254,9 +259,12 @@ def merge(
             make_growable_filter(metadata.num_rows + len(bucket.rows), settings.files.fpp)
         )
         reopen = partial(files.enter_context, open_base(storage, base))
-        copies = _find_copies(reopen, metadata, merger, bucket, settings)
+        copies = RowGroupCopies(metadata.num_row_groups)
+        if converted is None:
+            copies = _find_copies(reopen, metadata, merger, bucket, settings)
+        most_bytes = settings.files.row_group_bytes
         stored = StoredRows(
-            parquet, where, merger, copies, inherited is None, settings.idle_cores, settings.files.row_group_bytes
+            parquet, where, merger, copies, inherited is None, settings.idle_cores, most_bytes, converted
         )
         with open_writer(sink, bucket.partition_path, name, settings.files, known, copies, encoded) as writer:
             stored.write_to(writer)
@@ -511,10 +519,12 @@ def check_inserts(rows: pa.Table, settings: HandleSettings) -> pa.Table:
 
 
 @contextmanager
-def _open_for_merge(source: Any, path: str, settings: HandleSettings) -> Iterator[tuple[Any, frozenset[str]]]:
+def _open_for_merge(
+    source: Any, path: str, settings: HandleSettings, *, is_converted: bool
+) -> Iterator[tuple[Any, frozenset[str]]]:
     """Open a base file for a merge. Yield it, and the names of the text columns that stay dictionary-encoded."""
     metadata = open_parquet(source, path).metadata
-    encoded = _encoded_text(metadata, settings)
+    encoded = frozenset[str]() if is_converted else _encoded_text(metadata, settings)
     with open_parquet(source, path, metadata=metadata, read_dictionary=[COMMIT_TIME, *encoded]) as parquet:
         yield parquet, encoded
 

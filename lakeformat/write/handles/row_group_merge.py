@@ -23,6 +23,7 @@ from lakeformat.arrow.same_values import is_same_memory
 from lakeformat.concurrency import run_ahead
 from lakeformat.files.base_file import BaseFileWriter, copied_schema, read_copied_batches
 from lakeformat.files.spliced_base_file import SplicedBaseFileWriter
+from lakeformat.files.stored_shape import FileShape
 from lakeformat.model.record import FILE_NAME
 from lakeformat.write.handles.cdc_log import HandleMerger
 from lakeformat.write.handles.row_group_copies import (
@@ -67,6 +68,7 @@ class StoredRows:
         reads_keys: whether the keys of all rows must be added to the bloom filter and the key range.
         threads: whether a second thread decodes the next row group, and columns are decoded in parallel.
         most_bytes: approximate maximum size of a batch in bytes.
+        stored: how the file stores the table's columns, if it stores them differently. Then no row group is copied.
     """
 
     parquet: Any
@@ -76,6 +78,7 @@ class StoredRows:
     reads_keys: bool
     threads: bool
     most_bytes: int
+    stored: FileShape | None = None
 
     def write_to(self, writer: BaseFileWriter) -> None:
         """Write all rows."""
@@ -109,7 +112,13 @@ class StoredRows:
         """Read columns of a row group."""
         wanted = pa.schema([shape.field(name) for name in names])
         return read_copied_batches(
-            self.parquet, self.where, wanted, threads=self.threads, most_bytes=self.most_bytes, row_groups=[at]
+            self.parquet,
+            self.where,
+            wanted,
+            threads=self.threads,
+            most_bytes=self.most_bytes,
+            row_groups=[at],
+            stored=self.stored,
         )
 
     def _decode(self, shape: pa.Schema, at: int, names: Sequence[str]) -> Iterator[_Step]:

@@ -17,6 +17,7 @@ from lakeformat.config.resolve import Options
 from lakeformat.errors import CorruptTableError, InvalidOptionError, SchemaMismatchError, nearest
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.files.base_file import FileSettings
+from lakeformat.files.stored_shape import SchemaVersion
 from lakeformat.index.factory import make_index
 from lakeformat.index.port import RECORD_INDEX, Index, IndexSettings
 from lakeformat.merge import MergeRule
@@ -109,6 +110,8 @@ class WriteJob:
         write_id: a string that is unique to the write: the name of its stage folder, the seed of its file ids and the
             token of its commit.
         layout: how bulk_insert sorts rows and divides them over files; None keeps the input order.
+        versions: for a table changed by schema on read, how files of each schema store the columns when the job is
+            planned.
     """
 
     operation: Operation
@@ -118,6 +121,7 @@ class WriteJob:
     needs_combining: bool
     write_id: str
     layout: Layout | None = None
+    versions: tuple[SchemaVersion, ...] = ()
 
     @property
     def named_partitions(self) -> tuple[str, ...]:
@@ -191,8 +195,11 @@ class WriteJob:
         """Return the table's schema after this write.
 
         Raises:
-            SchemaMismatchError: if the input's columns do not fit the table's present columns.
+            SchemaMismatchError: if the input's columns do not fit the table's present columns, or if columns were
+                renamed, dropped or changed in type since the job was planned.
         """
+        if snapshot.versions != self.versions:
+            raise SchemaMismatchError(f"the columns of {self.config.name} were altered meanwhile; run the write again")
         if self.operation.has_no_rows:
             return snapshot.schema if snapshot.schema is not None else self.prepare.schema
         if self.operation is Operation.INSERT_OVERWRITE_TABLE and snapshot.schema is not None:
@@ -321,4 +328,12 @@ def rewrite_job(snapshot: Snapshot, options: Options, operation: Operation, writ
     check_hooks(options, snapshot.schema or pa.schema([]))
     keys = KeySettings(KeyGeneratorKind.NON_PARTITIONED, snapshot.config.record_fields)
     prepare = PrepareSettings(pa.schema([]), keys, MergeRule())
-    return WriteJob(operation, snapshot.config, options, prepare, needs_combining=False, write_id=write_id)
+    return WriteJob(
+        operation,
+        snapshot.config,
+        options,
+        prepare,
+        needs_combining=False,
+        write_id=write_id,
+        versions=snapshot.versions,
+    )

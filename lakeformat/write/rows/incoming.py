@@ -101,11 +101,11 @@ def slice_batches(
 ) -> Iterator[pa.RecordBatch]:
     """Yield a slice's rows in batches, with the record key and ``columns``.
 
-    If the slice has no log files, columns that its base file lacks are missing. Otherwise, such columns are null.
+    Without merging rules, columns that the slice's base file lacks are missing. Otherwise, such columns are null.
     Memory: a batch; if the slice has log files, the memory of `read_slice`.
 
     Args:
-        merging: the rules by which a read merges the files; None if the slice has no log files.
+        merging: the rules by which a read merges the files; None if the base file alone has the rows.
         stored: the table's columns.
     """
     if merging is None:

@@ -199,7 +199,15 @@ def plan_merge(
     anywhere = options.write.index.startswith("GLOBAL_")
     search_all = not (names_partitions or unmatched)
     prepare = PrepareSettings(columns, keys, MergeRule(), searches_all_partitions=search_all, is_global=anywhere)
-    job = WriteJob(Operation.UPSERT, config, options, prepare, needs_combining=False, write_id=ids.token())
+    job = WriteJob(
+        Operation.UPSERT,
+        config,
+        options,
+        prepare,
+        needs_combining=False,
+        write_id=ids.token(),
+        versions=snapshot.versions,
+    )
     source_columns = columns_used(bound, SOURCE, columns.names)
     target_columns = columns_used(bound, TARGET, reader_columns(table).names)
     return job, MergePlan(table, matched, unmatched, source_columns, target_columns, anywhere, requires_one_match)

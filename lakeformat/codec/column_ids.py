@@ -1,0 +1,154 @@
+"""Ids of the columns of an Arrow schema, as Hudi's schema on read assigns them.
+
+A record's fields get consecutive ids, then each field's inner fields, in order (Hudi: ``AvroInternalSchemaConverter``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+import pyarrow as pa
+
+from lakeformat.errors import SchemaMismatchError
+from lakeformat.model.internal_schema import ARRAY, MAP, RECORD, InternalSchema, SchemaField, SchemaType
+from lakeformat.model.record import META_COLUMNS
+
+__all__ = ["ColumnIds", "number_columns", "reconcile", "type_name"]
+
+_NAMES: Final = {
+    pa.bool_(): "boolean",
+    pa.int8(): "int",
+    pa.int16(): "int",
+    pa.int32(): "int",
+    pa.int64(): "long",
+    pa.float32(): "float",
+    pa.float64(): "double",
+    pa.string(): "string",
+    pa.binary(): "binary",
+    pa.date32(): "date",
+}
+
+
+def type_name(kind: pa.DataType, column: str) -> str:
+    """Return the name under which schema on read stores a type that is not nested.
+
+    Raises:
+        SchemaMismatchError: if it has no name that every release of Hudi reads; the message names the column.
+    """
+    if pa.types.is_decimal(kind):
+        return f"decimal({kind.precision}, {kind.scale})"
+    if pa.types.is_timestamp(kind) and kind.tz and kind.unit == "us":
+        return "timestamp"
+    name = _NAMES.get(kind)
+    if name is None:
+        raise SchemaMismatchError(
+            f"column {column!r} is {kind}, which Hudi's schema on read cannot store; in such a table, columns can only "
+            "be added or widened, by writes"
+        )
+    return name
+
+
+class ColumnIds:
+    """A source of new ids, and of fields that get them."""
+
+    def __init__(self, last: int) -> None:
+        self.last = last
+
+    def number(self, fields: Sequence[pa.Field], path: str = "") -> tuple[SchemaField, ...]:
+        """Return the fields with new ids. Raise the errors of `type_name`."""
+        first, self.last = self.last + 1, self.last + len(fields)
+        return tuple(
+            SchemaField(first + at, field.name, self.type_of(field.type, f"{path}{field.name}"), field.nullable)
+            for at, field in enumerate(fields)
+        )
+
+    def type_of(self, kind: pa.DataType, path: str) -> SchemaType:
+        """Return a type whose inner fields have new ids. Raise the errors of `type_name`."""
+        if pa.types.is_struct(kind):
+            return SchemaType(RECORD, self.number([*kind], f"{path}."))
+        if pa.types.is_map(kind):
+            key, value = self.last + 1, self.last + 2
+            self.last += 2
+            keys = SchemaField(key, "key", self.type_of(kind.key_type, f"{path}.key"), optional=False)
+            return SchemaType(MAP, (keys, SchemaField(value, "value", self.type_of(kind.item_type, f"{path}.value"))))
+        if pa.types.is_list(kind):
+            self.last += 1
+            return SchemaType(ARRAY, (SchemaField(self.last, "element", self._element(kind, path)),))
+        return SchemaType(type_name(kind, path))
+
+    def _element(self, kind: pa.ListType, path: str) -> SchemaType:
+        return self.type_of(kind.value_type, f"{path}.element")
+
+
+def number_columns(schema: pa.Schema) -> InternalSchema:
+    """Return the columns of a table that has none with ids so far: the meta columns first. Its version is 0.
+
+    Raises:
+        SchemaMismatchError: as `type_name`.
+    """
+    ids = ColumnIds(-1)
+    meta = [pa.field(name, pa.string()) for name in META_COLUMNS]
+    fields = ids.number([*meta, *(field for field in schema if field.name not in META_COLUMNS)])
+    fields = tuple(replace(field, doc="") if field.name in META_COLUMNS else field for field in fields)
+    return InternalSchema(0, fields, ids.last)
+
+
+def reconcile(now: InternalSchema, before: pa.Schema, after: pa.Schema, version: int) -> InternalSchema:
+    """Return the columns after a write. Columns are matched by name: old ones keep their ids, new ones get new ids.
+
+    Args:
+        before: the table's columns before the write, whose ids are those of ``now``.
+        after: the table's columns after the write.
+        version: instant time of the write; the result has it if a column differs, else the version of ``now``.
+
+    Raises:
+        SchemaMismatchError: as `type_name`.
+    """
+    if after.equals(before):
+        return now
+    ids = ColumnIds(now.last_id)
+    known = {field.name: field for field in now.columns}
+    meta = tuple(field for field in now.fields if field.name in META_COLUMNS)
+    columns = _match_fields(known, {field.name: field for field in before}, [*after], ids, "")
+    if columns == now.columns:
+        return now
+    return InternalSchema(version, (*meta, *columns), ids.last)
+
+
+def _match_fields(
+    known: dict[str, SchemaField],
+    before: dict[str, pa.Field],
+    after: Sequence[pa.Field],
+    ids: ColumnIds,
+    path: str,
+) -> tuple[SchemaField, ...]:
+    new = [field for field in after if field.name not in known]
+    added = dict(zip((field.name for field in new), ids.number(new, path), strict=True))
+    return tuple(
+        added[field.name]
+        if field.name in added
+        else _match_field(known[field.name], before[field.name].type, field, ids, f"{path}{field.name}")
+        for field in after
+    )
+
+
+def _match_field(known: SchemaField, before: pa.DataType, after: pa.Field, ids: ColumnIds, path: str) -> SchemaField:
+    if before.equals(after.type):
+        return known
+    return replace(known, type=_match_type(known.type, before, after.type, ids, path))
+
+
+def _match_type(known: SchemaType, before: pa.DataType, after: pa.DataType, ids: ColumnIds, path: str) -> SchemaType:
+    if pa.types.is_struct(after) and pa.types.is_struct(before):
+        fields = {field.name: field for field in known.fields}
+        inner = _match_fields(fields, {field.name: field for field in before}, [*after], ids, f"{path}.")
+        return replace(known, fields=inner)
+    if pa.types.is_list(after) and pa.types.is_list(before):
+        element = _match_field(known.fields[0], before.value_type, after.value_field, ids, f"{path}.element")
+        return replace(known, fields=(element,))
+    if pa.types.is_map(after) and pa.types.is_map(before):
+        value = _match_field(known.fields[1], before.item_type, after.item_field, ids, f"{path}.value")
+        return replace(known, fields=(known.fields[0], value))
+    return ids.type_of(after, path)

@@ -1,0 +1,184 @@
+"""A change of a table's columns as one commit without files (Hudi: ``AlterTableCommand``, ``ALTER_SCHEMA``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pyarrow as pa
+
+from lakeformat.codec.column_ids import number_columns
+from lakeformat.config.resolve import Options
+from lakeformat.errors import InvalidInputError, WriteConflictError
+from lakeformat.file_system_view.context import TableContext
+from lakeformat.file_system_view.snapshot import Snapshot
+from lakeformat.model.operation import Operation
+from lakeformat.public import public
+from lakeformat.services.alter.changes import (
+    AddColumn,
+    Change,
+    Columns,
+    DropColumn,
+    MoveColumn,
+    RenameColumn,
+    RetypeColumn,
+    add_last,
+)
+from lakeformat.transaction.hooks import HookArguments, hooks_of
+from lakeformat.transaction.metadata_creation import drop_statistics
+from lakeformat.transaction.publish import Outcome
+from lakeformat.transaction.result import WriteResult
+from lakeformat.transaction.settings import make_transaction_settings
+from lakeformat.transaction.transaction import Transaction
+from lakeformat.write.workload.profile import workload_profile
+
+__all__ = ["Alter", "alter_columns"]
+
+
+@public
+class Alter:
+    """A change of a table's columns. Its methods collect changes and return it; `execute` makes them in one commit.
+
+    No file is rewritten: columns have ids, as in Hudi's schema on read (``hoodie.schema.on.read.enable``), and readers
+    find the values of a renamed column by its id. A field of a struct is named ``column.field``, of a list of structs
+    ``column.element.field``, of a map of structs ``column.value.field``.
+    """
+
+    def __init__(self, run: Callable[[tuple[Change, ...]], WriteResult], changes: tuple[Change, ...] = ()) -> None:
+        self._run, self._changes = run, changes
+
+    def add(
+        self,
+        column: str,
+        data_type: pa.DataType | str,
+        *,
+        after: str | None = None,
+        first: bool = False,
+    ) -> Alter:
+        """Add a column. It is null in the rows that are stored.
+
+        Args:
+            column: its name, or the path of a new field.
+            data_type: its Arrow type, or the name of one, such as ``int64``.
+            after: the column, or the field beside it, that it follows; by default it comes last.
+            first: whether it comes before all others.
+        """
+        return self._with(AddColumn(column, _arrow_type(data_type), _after(after, first=first)))
+
+    def rename(self, column: str, name: str) -> Alter:
+        """Give a column, or the field at a path, another name. Keys, partition and ordering columns keep theirs."""
+        return self._with(RenameColumn(column, name))
+
+    def drop(self, *columns: str) -> Alter:
+        """Remove columns. A column that is added later under the same name does not get their values."""
+        return self._with(*map(DropColumn, columns))
+
+    def retype(self, column: str, data_type: pa.DataType | str) -> Alter:
+        """Widen the type of a column.
+
+        An int may become long, double or string, a long or date string, a float double; a decimal gets more digits.
+        """
+        return self._with(RetypeColumn(column, _arrow_type(data_type)))
+
+    def move(self, column: str, *, after: str | None = None, first: bool = False) -> Alter:
+        """Put a column in another place: after a column, or first."""
+        place = _after(after, first=first)
+        if place is None:
+            raise InvalidInputError(f"move of {column!r} names no place; give after= or first=True")
+        return self._with(MoveColumn(column, place))
+
+    def execute(self) -> WriteResult:
+        """Make the changes, in one commit.
+
+        Raises:
+            InvalidInputError: a change does not fit the columns, or there is none; nothing was published.
+            SchemaMismatchError: a type cannot be stored; nothing was published.
+            UnsupportedTableError: the table's columns cannot be altered.
+            WriteConflictError, LockTimeoutError: another writer interfered; a retry is safe.
+        """
+        if not self._changes:
+            raise InvalidInputError("nothing is to be altered; call add, rename, drop, retype or move first")
+        return self._run(self._changes)
+
+    def _with(self, *changes: Change) -> Alter:
+        return Alter(self._run, (*self._changes, *changes))
+
+
+def _after(after: str | None, *, first: bool) -> str | None:
+    if first and after is not None:
+        raise InvalidInputError(f"a column cannot come first and after {after!r}; give one of both")
+    return "" if first else after
+
+
+def _arrow_type(kind: pa.DataType | str) -> pa.DataType:
+    if not isinstance(kind, str):
+        return kind
+    try:
+        return pa.type_for_alias(kind)
+    except ValueError:
+        raise InvalidInputError(f"{kind!r} is no Arrow type; write int64, string, pa.decimal128(10, 2)") from None
+
+
+def alter_columns(
+    context: TableContext, options: Options, changes: Sequence[Change], hooks: HookArguments | None = None
+) -> WriteResult:
+    """Change the columns of a table in one commit. Raise the errors of `Alter.execute`.
+
+    Columns get ids with the first change that needs them. New columns at the end need none.
+    A write that runs meanwhile is refused, or this change is: files have the names of their instant.
+    """
+    config = context.snapshot().config
+    settings = make_transaction_settings(Operation.ALTER_SCHEMA, config, options, context.ids.token())
+    transaction = Transaction(context, settings, hooks_of(options, **(hooks or {})))
+
+    def attempt() -> WriteResult:
+        with transaction.hold_lock():
+            return _alter_once(transaction, context, changes)
+
+    return transaction.retry(attempt)
+
+
+def _alter_once(transaction: Transaction, context: TableContext, changes: Sequence[Change]) -> WriteResult:
+    snapshot = context.snapshot()
+    _check_altered(snapshot, context)
+    schema = snapshot.columns(context.storage.location)
+    by_name = None if snapshot.schemas else add_last(schema, changes)
+    before = None if by_name is not None else _columns_of(snapshot, schema)
+    if before is not None:
+        before.apply(changes, 0)  # Refuse before an instant begins.
+    with transaction.run_unlocked(snapshot.timeline.commit_times, snapshot.timeline) as begun:
+        profile = workload_profile(Operation.ALTER_SCHEMA, (), ())
+        commit = transaction.move_to_inflight(begun, profile, snapshot)
+        if not all(isinstance(change, AddColumn) for change in changes):
+            drop_statistics(context.store, context.clock)
+        if before is None:
+            outcome = Outcome(schema=by_name or schema, written=(), snapshot=snapshot)
+        else:
+            after = before.apply(changes, int(begun.time))
+            schemas = (*(snapshot.schemas or (before.schema,)), after.schema)
+            outcome = Outcome(schema=after.arrow, written=(), snapshot=snapshot, altered=schemas)
+        transaction.publish(commit, outcome)
+    return transaction.close(commit, has_stage=False)
+
+
+def _check_altered(snapshot: Snapshot, context: TableContext) -> None:
+    """Refuse a table whose columns cannot be altered now."""
+    location = context.storage.location
+    snapshot.check_writable(location)
+    snapshot.config.check_writable(location)
+    store, timeline = context.store, snapshot.timeline
+    planned = {*store.read_clustering_groups(timeline).values(), *store.read_compaction_groups(timeline).values()}
+    if planned:
+        raise WriteConflictError(
+            f"{location}: columns cannot be altered while the table service {min(planned)} is planned, because its "
+            "files would have the old names; run it, or remove its plan"
+        )
+
+
+def _columns_of(snapshot: Snapshot, schema: pa.Schema) -> Columns:
+    """Return the table's columns with their ids; those of a table without ids get some."""
+    config = snapshot.config
+    fixed = dict.fromkeys(config.record_fields, "part of the record key")
+    fixed |= dict.fromkeys(config.partition_fields, "a partition column")
+    if config.ordering_field:
+        fixed[config.ordering_field] = "the ordering column"
+    return Columns.of(snapshot.schemas[-1] if snapshot.schemas else number_columns(schema), schema, fixed)
