@@ -81,7 +81,7 @@ def read_alter(text: str) -> AddColumns | AlterColumns | DropPartitions:
     kinds = {type(action).__name__ for action in actions}
     if kinds and kinds <= {"Schema", "ColumnDef"}:
         columns = [action for action in actions if type(action).__name__ == "ColumnDef"] or definitions
-        fields = [arrow_field(each) for each in columns]
+        fields = [arrow_field(each, with_default=True) for each in columns]
         check_optional(fields, "")
         if (placed := _placed_columns(columns, fields)) is not None:
             return AlterColumns(target, placed)
@@ -138,12 +138,25 @@ def _change(path: str, name: str, rest: str) -> Iterable[Change]:
 
 
 def _placed_columns(nodes: Sequence[Any], fields: Sequence[pa.Field]) -> tuple[AddColumn, ...] | None:
-    """Return the new columns of ``add columns`` if one has a place or is inside another; None if all come last."""
+    """Return the new columns of ``add columns`` if one has a place, a default or a column around it; else None."""
     columns = [
-        AddColumn(_node_path(node.this), field.type, _place_of(node)) for node, field in zip(nodes, fields, strict=True)
+        AddColumn(_node_path(node.this), field.type, _place_of(node), _default_of(node))
+        for node, field in zip(nodes, fields, strict=True)
     ]
-    is_plain = all(column.after is None and "." not in column.path for column in columns)
+    is_plain = all(column.after is None and column.default is None and "." not in column.path for column in columns)
     return None if is_plain else tuple(columns)
+
+
+def _default_of(node: Any) -> Any:
+    """Return the value of ``default``, a number, a text or a boolean; None if there is none."""
+    for each in node.args.get("constraints") or ():
+        if type(each.kind).__name__ == "DefaultColumnConstraint":
+            try:
+                return each.kind.this.to_py()
+            except ValueError:
+                default = quote_sql(each.sql("spark"))
+                raise InvalidInputError(f"{default} is not a literal; add the column and update the rows") from None
+    return None
 
 
 def _node_path(node: Any) -> str:

@@ -91,8 +91,11 @@ def arrow_type(node: Any) -> pa.DataType:
     )
 
 
-def arrow_field(node: Any) -> pa.Field:
+def arrow_field(node: Any, *, with_default: bool = False) -> pa.Field:
     """Return the Arrow field for a column definition of a ``create table``. A comment in the definition is ignored.
+
+    Args:
+        with_default: whether the definition may have a default value.
 
     Raises:
         InvalidInputError: if a type or a clause is not supported.
@@ -102,7 +105,7 @@ def arrow_field(node: Any) -> pa.Field:
         kind = type(each.kind).__name__
         if kind == "NotNullColumnConstraint":
             optional = bool(each.kind.args.get("allow_null"))
-        elif kind != "CommentColumnConstraint":
+        elif kind != "CommentColumnConstraint" and not (with_default and kind == "DefaultColumnConstraint"):
             constraint = quote_sql(each.sql("spark"))
             raise InvalidInputError(
                 f"{constraint} of column {str(node.name)!r} is not supported; give each row its value"

@@ -198,6 +198,9 @@ def test_alter_table_renames_drops_moves_and_widens_columns(trips: Shell) -> Non
     trips("alter table {t} change column ts ts bigint first")
     trips("alter table {t} add columns (place.z string first, note string)")
     trips("alter table {t} drop columns (note)")
+    trips("alter table {t} add column stars int default 5")
+    assert {row["stars"] for row in trips("select stars from {t}")} == {5}
+    trips("alter table {t} drop column stars")
     trips("alter table {t} drop column if exists nothing")
     table = lakeformat.open(trips.path)
     assert table.schema.names == ["ts", "id", "seats", "city", "price", "place"]

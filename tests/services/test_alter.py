@@ -227,6 +227,16 @@ def test_changes_inside_structs_lists_and_maps(tmp_path: Path) -> None:
     assert rows_of(table) == [*wanted[:2], wanted[0] | {"id": 4}]
 
 
+@every_kind
+def test_stored_rows_get_the_default_of_a_new_column(version: int, kind: str, tmp_path: Path) -> None:
+    table = new_table(tmp_path, version, kind)
+    table.upsert([a_row(1), a_row(2)])
+    table.alter().add("x", "int64", default=5).add("y", "string", first=True, default="z").rename("v", "w").execute()
+    assert [(row["y"], row["x"], row["w"]) for row in rows_of(table)] == [("z", 5, "v1"), ("z", 5, "v2")]
+    with pytest.raises(InvalidInputError, match=r"'s\.c' cannot have a default"):
+        table.alter().add("s.c", "int64", default=1)
+
+
 def test_a_struct_whose_fields_are_all_new(tmp_path: Path) -> None:
     table = new_table(tmp_path)
     table.upsert([a_row(1), a_row(2, s=None)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pyarrow as pa
 
@@ -31,7 +32,7 @@ from lakeformat.transaction.settings import make_transaction_settings
 from lakeformat.transaction.transaction import Transaction
 from lakeformat.write.workload.profile import workload_profile
 
-__all__ = ["Alter", "alter_columns"]
+__all__ = ["Alter", "alter_columns", "defaults_of"]
 
 
 @public
@@ -53,16 +54,21 @@ class Alter:
         *,
         after: str | None = None,
         first: bool = False,
+        default: Any = None,
     ) -> Alter:
-        """Add a column. It is null in the rows that are stored.
+        """Add a column.
 
         Args:
             column: its name, or the path of a new field.
             data_type: its Arrow type, or the name of one, such as ``int64``.
             after: the column, or the field beside it, that it follows; by default it comes last.
             first: whether it comes before all others.
+            default: the value of the rows that are stored, written by an update in a second commit; null by default.
+                Rows of later writes have the value that they bring.
         """
-        return self._with(AddColumn(column, _arrow_type(data_type), _after(after, first=first)))
+        if default is not None and "." in column:
+            raise InvalidInputError(f"field {column!r} cannot have a default; update the rows after the change")
+        return self._with(AddColumn(column, _arrow_type(data_type), _after(after, first=first), default))
 
     def rename(self, column: str, name: str) -> Alter:
         """Give a column, or the field at a path, another name. Keys, partition and ordering columns keep theirs."""
@@ -87,7 +93,10 @@ class Alter:
         return self._with(MoveColumn(column, place))
 
     def execute(self) -> WriteResult:
-        """Make the changes, in one commit.
+        """Make the changes, in one commit; defaults of new columns are written by another commit after it.
+
+        Returns:
+            the result of the change.
 
         Raises:
             InvalidInputError: a change does not fit the columns, or there is none; nothing was published.
@@ -101,6 +110,15 @@ class Alter:
 
     def _with(self, *changes: Change) -> Alter:
         return Alter(self._run, (*self._changes, *changes))
+
+
+def defaults_of(changes: Sequence[Change]) -> dict[str, Any]:
+    """Return the values that the stored rows get in new columns, by the name of the column."""
+    return {
+        change.path: change.default
+        for change in changes
+        if isinstance(change, AddColumn) and change.default is not None
+    }
 
 
 def _after(after: str | None, *, first: bool) -> str | None:

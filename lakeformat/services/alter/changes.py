@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 
@@ -40,12 +40,14 @@ class AddColumn:
     """A new column, which is null in the rows that are stored.
 
     Attributes:
+        default: the value that the stored rows get by an update after the change; None leaves them null.
         after: the name of the column beside it after which it comes, "" for the first place; None for the last place.
     """
 
     path: str
     type: pa.DataType
     after: str | None = None
+    default: Any = None
 
 
 @dataclass(frozen=True, slots=True)
