@@ -94,6 +94,20 @@ def test_write_accepts_every_kind_of_rows(name: str, tmp_path: Path) -> None:
     assert rows_by_key(table.to_arrow()) == ROWS
 
 
+def test_a_lazy_frame_is_written_as_it_is_computed(tmp_path: Path) -> None:
+    """Batches may be empty, and a lazy frame of no rows has columns."""
+    letters = pl.Series(["a", "b"] * 500, dtype=pl.Categorical)
+    frame = pl.DataFrame({"id": range(1000), "v": ["x", None] * 500, "c": letters})
+    frame.write_parquet(tmp_path / "rows.parquet")
+    lazy = pl.scan_parquet(tmp_path / "rows.parquet")
+    table = lakeformat.create(tmp_path / "t", lazy, record_key="id")
+    table.upsert(lazy.filter(pl.col("id") < 900))
+    table.upsert(lazy.filter(pl.col("id") < 0))
+    table.upsert(lazy.filter(pl.col("id") >= 900).with_columns(pl.lit("y").alias("v")))
+    found = table.to_arrow().sort_by("id").to_pylist()
+    assert found == [row | ({"v": "y"} if row["id"] >= 900 else {}) for row in frame.to_dicts()]
+
+
 def test_write_accepts_a_table_and_a_read(table: Table, tmp_path: Path) -> None:
     copy = new_table(tmp_path / "copy")
     copy.upsert(table.read(meta_columns=False, where="id < 4"))

@@ -31,7 +31,7 @@ from tests.helpers.log_blocks import (
 
 def part_contents(part: LogPart) -> Any:
     if isinstance(part, LogRows):
-        return part.rows.to_pylist()
+        return part.rows.to_pylist(maps_as_pydicts="strict")
     columns = [column.to_pylist() for column in part.ordering]
     return [(key, [column[at] for column in columns]) for at, key in enumerate(part.keys.to_pylist())]
 
@@ -42,10 +42,7 @@ def rows_by_fastavro(content: bytes, schema: Any) -> list[Any]:
         (length,) = struct.unpack_from(">i", content, at)
         rows.append(fastavro.schemaless_reader(io.BytesIO(content[at + 4 : at + 4 + length]), schema, None))
         at += 4 + length
-    return [
-        {name: [*value.items()] if isinstance(value, dict) and name == "m" else value for name, value in row.items()}
-        for row in rows
-    ]
+    return rows
 
 
 def deletes_by_fastavro(content: bytes) -> list[Any]:
@@ -67,7 +64,7 @@ def expected_contents(kind: int, header: dict[int, str], content: bytes) -> Any:
     if kind == DELETE:
         return deletes_by_fastavro(content)
     if kind == PARQUET:
-        return pq.read_table(io.BytesIO(content)).to_pylist()
+        return pq.read_table(io.BytesIO(content)).to_pylist(maps_as_pydicts="strict")
     return rows_by_fastavro(content, fastavro.parse_schema(json.loads(header[SCHEMA])))
 
 

@@ -122,7 +122,7 @@ Rows: TypeAlias = (
 def arrow_reader(rows: Rows, like: pa.Schema | None = None) -> pa.RecordBatchReader:
     """Return the rows as a stream of batches.
 
-    Memory: one batch; lists, dicts and lazy frames are converted whole.
+    Memory: one batch; lists and dicts are converted whole, and lazy frames of polars without ``collect_batches``.
 
     Args:
         like: the table's columns. Values in lists and dicts are converted to their types; None infers the types.
@@ -295,13 +295,9 @@ def _reader(rows: Any, like: pa.Schema | None) -> pa.RecordBatchReader:
         table = rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
         return table.to_reader()
     if type(rows).__module__.startswith("polars.lazyframe"):
-        rows = rows.collect()
+        return _lazy_reader(rows)
     if hasattr(rows, "__arrow_c_stream__"):
-        try:
-            return pa.RecordBatchReader.from_stream(rows)
-        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-            reason = "; ".join(map(str, reversed(error.args)))
-            raise SchemaMismatchError(f"the frame is not Arrow data: {reason}; convert the column first") from None
+        return _stream_reader(rows)
     if type(rows).__module__.startswith("pyarrow._dataset"):
         return (rows.scanner() if hasattr(rows, "scanner") else rows).to_reader()
     if is_python_data(rows):
@@ -322,6 +318,23 @@ def _reader(rows: Any, like: pa.Schema | None) -> pa.RecordBatchReader:
         f"rows of type {type(rows).__name__} are not Arrow data; give a pyarrow Table or RecordBatchReader, a frame of "
         "pandas, polars or duckdb, a list of dicts, or a dict of lists"
     )
+
+
+def _lazy_reader(rows: Any) -> pa.RecordBatchReader:
+    """Return the rows of a lazy frame as its streaming engine computes them. Memory: what polars buffers."""
+    if not hasattr(rows, "collect_batches"):
+        return _stream_reader(rows.collect())
+    schema = _stream_reader(rows.collect_schema().to_frame()).schema
+    batches = (batch for frame in rows.collect_batches() for batch in _stream_reader(frame))
+    return pa.RecordBatchReader.from_batches(schema, batches)
+
+
+def _stream_reader(rows: Any) -> pa.RecordBatchReader:
+    try:
+        return pa.RecordBatchReader.from_stream(rows)
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        reason = "; ".join(map(str, reversed(error.args)))
+        raise SchemaMismatchError(f"the frame is not Arrow data: {reason}; convert the column first") from None
 
 
 def _chain(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
