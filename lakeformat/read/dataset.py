@@ -1,9 +1,9 @@
 """A pyarrow dataset over one snapshot of a table.
 
-Engines ask a dataset for columns and filters: DuckDB, polars, DataFusion, ibis. Every answer comes from the reader of
-`lakeformat.read`, so it skips the same files and merges slices with log files. pyarrow's own classes do not
-merge: their fragments are files. The class inherits from pyarrow's only in name, because engines look for that class;
-no method of pyarrow's dataset in C++ is called.
+Engines ask a dataset for columns and filters: DuckDB, polars, DataFusion, ibis. The plan of a read chooses the files
+and row groups. Plain base files (`lakeformat.read.plain_files`) are then read by pyarrow itself, all others by the
+reader of `lakeformat.read`, which merges slices with log files. The class inherits from pyarrow's only in name, because
+engines look for that class; no method of pyarrow's dataset in C++ is called.
 """
 
 from __future__ import annotations
@@ -69,6 +69,10 @@ class TableDataset(ds.Dataset):  # type: ignore[misc]  # pyarrow has no types.
         Raises:
             InvalidInputError: an unknown column, or an expression that cannot be evaluated.
         """
+        names = None if columns is None or isinstance(columns, Mapping) else list(columns)
+        plain = self._scan.plain(names, filter)
+        if plain is not None:
+            return plain.scanner(columns=self.schema.names if columns is None else columns, filter=filter, **hints)
         return _scan_rows(self._scan, columns, filter, hints)
 
     def count_rows(self, filter: pc.Expression | None = None, **_: Any) -> int:  # noqa: A002  pyarrow's name.
@@ -78,8 +82,10 @@ class TableDataset(ds.Dataset):  # type: ignore[misc]  # pyarrow has no types.
     def get_fragments(
         self,
         filter: pc.Expression | None = None,  # noqa: A002  pyarrow's name.
-    ) -> Iterator[PartFragment]:
+    ) -> Iterator[ds.Fragment | PartFragment]:
         """Yield the parts in which rows may match a filter. Each part has its own scanner."""
+        if (plain := self._scan.plain(where=filter)) is not None:
+            return iter(plain.get_fragments())
         return map(PartFragment, self._scan.narrow(where=filter).parts())
 
     def filter(self, expression: pc.Expression) -> TableDataset:

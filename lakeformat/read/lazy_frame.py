@@ -20,8 +20,9 @@ import pyarrow.compute as pc
 
 if TYPE_CHECKING:
     import polars as pl
+    import pyarrow.dataset as ds
 
-    from lakeformat.read.parts import NarrowRead
+    from lakeformat.read.parts import WholeRead
 
 __all__ = ["make_lazy_frame"]
 
@@ -40,7 +41,7 @@ _EXACT: Final = 1 << 53
 _UNITS: Final = {"Milliseconds": "ms", "Microseconds": "us", "Nanoseconds": "ns"}
 
 
-def make_lazy_frame(scan: NarrowRead) -> pl.LazyFrame:
+def make_lazy_frame(scan: WholeRead) -> pl.LazyFrame:
     """Return a frame over a read. Each collection reads what it needs."""
     import polars as pl
     from polars.io.plugins import register_io_source
@@ -53,6 +54,11 @@ def make_lazy_frame(scan: NarrowRead) -> pl.LazyFrame:
         names = scan.schema.names if with_columns is None else with_columns
         needed = list(dict.fromkeys([*names, *(() if predicate is None else predicate.meta.root_names())]))
         where = None if predicate is None else _translate_filter(predicate, scan.schema)
+        plain = scan.plain(needed, where) if needed else None
+        if plain is not None and (files := _scan_files(plain, needed, schema)) is not None:
+            selected = (files if predicate is None else files.filter(predicate)).select(names)
+            yield from (selected if n_rows is None else selected.head(n_rows)).collect_batches()
+            return
         left = n_rows
         with scan.narrow(needed or scan.schema.names[:1], where).to_batches() as batches:
             for batch in batches:
@@ -66,6 +72,22 @@ def make_lazy_frame(scan: NarrowRead) -> pl.LazyFrame:
                     return
 
     return register_io_source(read, schema=schema, is_pure=True)
+
+
+def _scan_files(plain: ds.FileSystemDataset, names: list[str], schema: pl.Schema) -> pl.LazyFrame | None:
+    """Return a frame of polars' own reader over Parquet files; None if it would not return the same columns.
+
+    Args:
+        names: the needed columns.
+        schema: the columns of the frame with their types.
+    """
+    import polars as pl
+
+    whole = all(len(fragment.row_groups) == fragment.metadata.num_row_groups for fragment in plain.get_fragments())
+    if not whole or not hasattr(pl.LazyFrame, "collect_batches"):
+        return None
+    frame = pl.scan_parquet(plain.files, glob=False).select(names)
+    return frame if frame.collect_schema() == pl.Schema({name: schema[name] for name in names}) else None
 
 
 def _translate_filter(predicate: pl.Expr, schema: pa.Schema) -> pc.Expression | None:

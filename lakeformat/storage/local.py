@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import pyarrow as pa
+from pyarrow.fs import LocalFileSystem
 
 from lakeformat.errors import LockTimeoutError, StorageError
 from lakeformat.storage.port import (
@@ -38,7 +39,7 @@ from lakeformat.storage.port import (
     own_path,
 )
 
-__all__ = ["EXCLUDES", "LocalStorage", "hold_lock", "is_held"]
+__all__ = ["EXCLUDES", "LocalStorage", "arrow_file_system", "hold_lock", "is_held"]
 
 try:
     import fcntl
@@ -485,3 +486,8 @@ def _drop_checksum(real: str) -> None:
     folder, name = os.path.split(real)
     with suppress(FileNotFoundError, NotADirectoryError):
         os.unlink(os.path.join(folder, f".{name}.crc"))
+
+
+def arrow_file_system(storage: object) -> tuple[LocalFileSystem, str] | None:
+    """Return the file system of Arrow for a table on a local disk, and the table's folder; None for other storage."""
+    return (LocalFileSystem(), storage.root) if type(storage) is LocalStorage else None
