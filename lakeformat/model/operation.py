@@ -71,13 +71,18 @@ class Operation(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationTraits:
-    """The traits of one operation; the properties of `Operation` describe them."""
+    """The traits of one operation; the properties of `Operation` describe them.
+
+    Attributes:
+        is_service: whether lakeformat alone starts the operation: it takes no rows of a caller.
+    """
 
     needs_tagging: bool = False
     uses_existing_groups: bool = False
     is_overwrite: bool = False
     allows_appends: bool = False
     has_no_rows: bool = False
+    is_service: bool = False
     action: Action = Action.COMMIT
 
 
@@ -90,24 +95,25 @@ _TRAITS: Final[Mapping[Operation, OperationTraits]] = {
     Operation.INSERT_OVERWRITE: OperationTraits(is_overwrite=True, action=_REPLACE),
     Operation.INSERT_OVERWRITE_TABLE: OperationTraits(is_overwrite=True, action=_REPLACE),
     Operation.DELETE_PARTITION: OperationTraits(has_no_rows=True, action=_REPLACE),
-    Operation.CLUSTER: OperationTraits(uses_existing_groups=True, action=_REPLACE),
-    Operation.ALTER_SCHEMA: OperationTraits(has_no_rows=True),
-    Operation.COMPACT: OperationTraits(uses_existing_groups=True, allows_appends=True, action=Action.COMPACTION),
+    Operation.CLUSTER: OperationTraits(uses_existing_groups=True, is_service=True, action=_REPLACE),
+    Operation.ALTER_SCHEMA: OperationTraits(has_no_rows=True, is_service=True),
+    Operation.COMPACT: OperationTraits(
+        uses_existing_groups=True, allows_appends=True, is_service=True, action=Action.COMPACTION
+    ),
 }
 
 
 def operation_of(value: Operation | str) -> Operation:
-    """Return the operation with the name ``value``, in any letter case. An `Operation` is returned unchanged.
+    """Return the operation that writes rows with the name ``value``, in any letter case.
 
     Raises:
-        InvalidInputError: There is no operation of that name.
+        InvalidInputError: There is no operation of that name, or it writes no rows of the caller.
     """
-    if isinstance(value, Operation):
-        return value
-    known = {operation.value: operation for operation in Operation}
-    operation = known.get(str(value).lower())
+    known = {operation.value: operation for operation in Operation if not operation.traits.is_service}
+    name = value.value if isinstance(value, Operation) else str(value).lower()
+    operation = known.get(name)
     if operation is None:
         raise InvalidInputError(
-            f"operation {value!r} is not known{nearest(str(value), known)}; give one of {', '.join(known)}"
+            f"operation {name!r} is not one that writes rows{nearest(name, known)}; give one of {', '.join(known)}"
         )
     return operation

@@ -15,6 +15,7 @@ import pytest
 import lakeformat
 from lakeformat import InvalidInputError, SchemaMismatchError, Table, WriteConflictError
 from lakeformat.codec.internal_schema import decode_history, encode_history
+from lakeformat.model.operation import Operation
 from lakeformat.storage import LocalStorage
 from tests.helpers.faulty import Crash, Fault, FaultyStorage, Mode, at, once
 from tests.helpers.fixture_tables import unpack
@@ -400,3 +401,12 @@ def test_column_statistics_of_the_metadata_table_end_with_a_rename(tmp_path: Pat
     assert [row["id"] for row in rows_of(table, where="w = 'v3'")] == [3]
     assert [row["id"] for row in rows_of(table, where="v = 'v9'")] == [9]
     assert not table.check()
+
+
+@pytest.mark.parametrize("operation", ["alter_schema", "cluster", "compact", Operation.CLUSTER])
+def test_rows_are_not_written_by_the_operation_of_a_service(operation: Operation | str, tmp_path: Path) -> None:
+    table = new_table(tmp_path)
+    for write in (table.write, table.plan):
+        with pytest.raises(InvalidInputError, match="is not one that writes rows"):
+            write([a_row(1)], operation)
+    assert not table.history()

@@ -148,9 +148,8 @@ class Columns:
             case RetypeColumn():
                 return self._retype(change)
             case MoveColumn():
-                check = self.fixed
                 moved = replace(self, fixed={})._edit_fields(change.path, lambda fields: _move(fields, change))
-                return replace(moved, fixed=check)
+                return replace(moved, fixed=self.fixed)
 
     def _add(self, change: AddColumn) -> Columns:
         ids = ColumnIds(self.schema.last_id)
