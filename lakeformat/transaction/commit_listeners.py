@@ -28,7 +28,7 @@ from lakeformat.transaction.commit import OpenCommit
 from lakeformat.transaction.hooks import Callback, CommitMessage, notify
 from lakeformat.transaction.metadata_changes import changes_of_commit
 from lakeformat.transaction.metadata_commits import add_changes
-from lakeformat.transaction.publish import Outcome
+from lakeformat.transaction.publish import Outcome, check_no_plans
 from lakeformat.transaction.settings import FileIndexSettings
 from lakeformat.transaction.written_file import WrittenFile
 
@@ -117,6 +117,8 @@ class SchemaHistoryWriter(CommitListener):
 
     def before_publish(self, commit: OpenCommit, metadata: CommitMetadata, outcome: Outcome) -> None:
         """Write the ``.schemacommit`` file of the commit. Without the commit, readers pass over it."""
+        if outcome.altered is not None:
+            check_no_plans(self.context.store, self.context.store.load())
         if schemas := outcome.schemas_after(commit.time):
             write_schemas(self.context.store, self.context.clock, commit.time, schemas)
 

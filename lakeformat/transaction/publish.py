@@ -33,7 +33,15 @@ from lakeformat.transaction.nested_partitions import check_nesting, make_off_fol
 from lakeformat.transaction.settings import TransactionSettings
 from lakeformat.transaction.written_file import WrittenFile
 
-__all__ = ["Outcome", "count_rows", "make_commit_metadata", "make_publish_check", "read_other_writes", "validate_write"]
+__all__ = [
+    "Outcome",
+    "check_no_plans",
+    "count_rows",
+    "make_commit_metadata",
+    "make_publish_check",
+    "read_other_writes",
+    "validate_write",
+]
 
 #: Maximum number of commits of other writers that are read at once.
 _READ_THREADS: Final = 8
@@ -227,6 +235,20 @@ def _check_columns_unaltered(outcome: Outcome, others: Sequence[tuple[str, Commi
             raise WriteConflictError(
                 f"commit {time} of {outcome.snapshot.config.name} ran while columns were altered; run the write again"
             )
+
+
+def check_no_plans(store: TimelineStore, timeline: Timeline) -> None:
+    """Refuse to alter columns while a clustering or compaction is planned: its files would have the old names.
+
+    Raises:
+        WriteConflictError: nothing was published.
+    """
+    planned = {*store.read_clustering_groups(timeline).values(), *store.read_compaction_groups(timeline).values()}
+    if planned:
+        raise WriteConflictError(
+            f"{store.storage.location}: columns cannot be altered while the table service {min(planned)} is planned; "
+            "run it, or remove its plan"
+        )
 
 
 def make_publish_check(outcome: Outcome, opened: frozenset[str]) -> NewKeyCheck:

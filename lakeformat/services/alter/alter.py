@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from lakeformat.codec.column_ids import number_columns
 from lakeformat.config.resolve import Options
-from lakeformat.errors import InvalidInputError, WriteConflictError
+from lakeformat.errors import InvalidInputError
 from lakeformat.file_system_view.context import TableContext
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.model.operation import Operation
@@ -26,7 +26,7 @@ from lakeformat.services.alter.changes import (
 )
 from lakeformat.transaction.hooks import HookArguments, hooks_of
 from lakeformat.transaction.metadata_creation import drop_statistics
-from lakeformat.transaction.publish import Outcome
+from lakeformat.transaction.publish import Outcome, check_no_plans
 from lakeformat.transaction.result import WriteResult
 from lakeformat.transaction.settings import make_transaction_settings
 from lakeformat.transaction.transaction import Transaction
@@ -183,13 +183,7 @@ def _check_altered(snapshot: Snapshot, context: TableContext) -> None:
     location = context.storage.location
     snapshot.check_writable(location)
     snapshot.config.check_writable(location)
-    store, timeline = context.store, snapshot.timeline
-    planned = {*store.read_clustering_groups(timeline).values(), *store.read_compaction_groups(timeline).values()}
-    if planned:
-        raise WriteConflictError(
-            f"{location}: columns cannot be altered while the table service {min(planned)} is planned, because its "
-            "files would have the old names; run it, or remove its plan"
-        )
+    check_no_plans(context.store, snapshot.timeline)
 
 
 def _columns_of(snapshot: Snapshot, schema: pa.Schema) -> Columns:
