@@ -101,7 +101,7 @@ OLD_JOB = {
         (writing(partitionby="part"), "InvalidOptionError", r".*'partitionby'; did you mean 'partition_by'.*"),
         (writing(precombine="x"), "InvalidOptionError", r"options .* mean the same and differ; give one of them"),
         (writing(**OLD_JOB, key="id"), "InvalidOptionError",
-         r"(?=.*schema\.on\.read)(?=.*clustering\.async)(?=.*lock\.provider)(?=.*concurrency\.mode)"
+         r"(?=.*operation\.metadata)(?=.*clustering\.async)(?=.*lock\.provider)(?=.*concurrency\.mode)"
          r"5 options are refused: \(1\) .*(?='key'; did you mean 'record_key'\?).*: lakeformat options check"),
         (writing("overwrite", operation="delete"), "InvalidOptionError", r".*contradict each other; use mode append"),
         (writing(**{"hoodie.table.cdc.enabled": "true"}), "InvalidOptionError", r".*contradicts .false.*fixed at.*"),

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from lakeformat import InvalidInputError, InvalidOptionError
+from lakeformat import InstantNotAvailableError, InvalidInputError, InvalidOptionError
 from lakeformat.spark.table import LakehouseTable
 from tests.helpers.lakehouse import flights
 
@@ -23,7 +23,7 @@ REFUSED: dict[str, tuple[Callable[[LakehouseTable, Any], Any], type[Exception], 
     "predicate": (lambda t, rows: t.merge(rows, predicate="s.id = t.id"), InvalidOptionError, "record key"),
     "misspelt": (lambda t, rows: t.upsert(rows, partial_udpate=True), InvalidOptionError, "'partial_update'"),
     "where": (lambda t, _: t.delete(predicate="id = 1"), InvalidOptionError, "'where'"),
-    "restore": (lambda t, _: t.restore(0), InvalidInputError, "instant time as text"),
+    "restore": (lambda t, _: t.restore(7), InstantNotAvailableError, "has no version 7"),
     "clause": (lambda t, rows: t.merge(rows).whenMatchedUpdateAll, AttributeError, "when_matched_update"),
     "vacuum": (lambda t, _: t.vacuum, AttributeError, "clean"),
     "insert": (
