@@ -17,8 +17,7 @@ from lakeformat.merge import MergeFunction
 from lakeformat.model.operation import Operation, operation_of
 from lakeformat.predicate import Where
 from lakeformat.public import public
-from lakeformat.services.alter.alter import Alter, alter_columns, defaults_of
-from lakeformat.services.alter.changes import Change
+from lakeformat.services.alter.alter import Alter, alter_columns
 from lakeformat.transaction.hooks import HookArguments
 from lakeformat.transaction.result import WriteResult
 from lakeformat.write.plan.merging import upsert_options
@@ -298,13 +297,10 @@ class WriteVerbs(Generic[RowsT]):
             a change without changes; its methods add them, and ``execute()`` makes all of them in one commit.
         """
 
-        def run(changes: tuple[Change, ...]) -> WriteResult:
-            result = alter_columns(self.context, self.options, changes, hooks)
-            if values := defaults_of(changes):
-                self._update(values, None, self.options, hooks)
-            return result
+        def set_defaults(values: Mapping[str, Any]) -> WriteResult:
+            return self._update(values, None, self.options, hooks)
 
-        return Alter(run)
+        return Alter(lambda changes: alter_columns(self.context, self.options, changes, set_defaults, hooks))
 
     @_refuse_unknown_arguments
     def overwrite(self, rows: RowsT, **hooks: Unpack[HookArguments]) -> WriteResult:

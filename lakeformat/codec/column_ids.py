@@ -75,11 +75,11 @@ class ColumnIds:
             return SchemaType(MAP, (keys, SchemaField(value, "value", self.type_of(kind.item_type, f"{path}.value"))))
         if pa.types.is_list(kind):
             self.last += 1
-            return SchemaType(ARRAY, (SchemaField(self.last, "element", self._element(kind, path)),))
+            element = self.last
+            return SchemaType(
+                ARRAY, (SchemaField(element, "element", self.type_of(kind.value_type, f"{path}.element")),)
+            )
         return SchemaType(type_name(kind, path))
-
-    def _element(self, kind: pa.ListType, path: str) -> SchemaType:
-        return self.type_of(kind.value_type, f"{path}.element")
 
 
 def number_columns(schema: pa.Schema) -> InternalSchema:

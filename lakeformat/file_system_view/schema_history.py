@@ -21,7 +21,15 @@ from lakeformat.storage.port import HOODIE, Clock, Storage
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 
-__all__ = ["compare_schemas", "delete_old_schemas", "is_widening", "read_schemas", "schema_versions", "write_schemas"]
+__all__ = [
+    "compare_schemas",
+    "delete_old_schemas",
+    "has_column_ids",
+    "is_widening",
+    "read_schemas",
+    "schema_versions",
+    "write_schemas",
+]
 
 _FOLDER: Final = f"{HOODIE}/.schema"
 _ENDING: Final = ".schemacommit"
@@ -54,6 +62,11 @@ def read_schemas(
     now = known[-1]
     schemas = {schema.version: schema for schema in (*_read_stored(storage, location), *known)}
     return (*(schemas[at] for at in sorted(schemas) if at < now.version), now)
+
+
+def has_column_ids(store: TimelineStore, timeline: Timeline) -> bool:
+    """Tell whether the newest commit on a timeline stores ids of columns. Bounds and statistics go by names instead."""
+    return bool(timeline.commits) and LATEST_SCHEMA in store.read_commit(timeline.commits[-1]).extra
 
 
 def schema_versions(schemas: Sequence[InternalSchema]) -> tuple[SchemaVersion, ...]:
@@ -168,6 +181,6 @@ def _is_wider(old: str, now: str) -> bool:
 
 
 def _digits(kind: str) -> tuple[int, int] | None:
-    """Return precision and scale of a decimal type, of which newer releases of Hudi also store the width; else None."""
+    """Return precision and scale of a decimal type; None for another type. Newer releases of Hudi add the width."""
     found = _DECIMAL.match(kind)
     return (int(found[1]), int(found[2])) if found else None

@@ -27,7 +27,7 @@ from lakeformat.files.slice_skipping import (
     groups_with_keys,
     read_block_footers,
 )
-from lakeformat.files.stored_shape import StoredShape
+from lakeformat.files.stored_shape import AS_STORED, StoredShape
 from lakeformat.merge.fold import fold_parts
 from lakeformat.merge.rules import ReadRule
 from lakeformat.merge.slice_merge import SliceMerge
@@ -92,7 +92,6 @@ def _is_exact(table: pa.Schema, name: str) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_timestamp(kind) or pa.types.is_date(kind))
 
 
-_AS_STORED = StoredShape()
 #: Default maximum number of rows of a batch.
 _MOST_ROWS: Final = 65_536
 #: Default maximum decoded size of a batch, in bytes.
@@ -131,7 +130,7 @@ class OpenSlice:
         self._storage, self._base = storage, piece.base
         self._known = frozenset(table.names)
         self.rule = merging.rule.for_columns(self._known)
-        self._shape = merging.shape or _AS_STORED
+        self._shape = merging.shape or AS_STORED
         self._only = merging.selected_commits
         self._requested = dict.fromkeys((*columns, *(() if self._only is None else (COMMIT_TIME,))))
         self._table = table
@@ -252,7 +251,7 @@ class OpenSlice:
     @property
     def _has_table_columns(self) -> bool:
         """Tell whether the files store the table's columns as they are, so that rows need no conversion."""
-        return self._shape is _AS_STORED
+        return self._shape is AS_STORED
 
     @property
     def keeps_other_rows(self) -> bool:

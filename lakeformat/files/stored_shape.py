@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,7 +24,7 @@ from lakeformat.merge.versions import LogDeletes, LogPart
 from lakeformat.model.keys import KeyGeneratorKind, KeySettings
 from lakeformat.model.record import RECORD_KEY
 
-__all__ = ["FileShape", "SchemaVersion", "StoredShape"]
+__all__ = ["AS_STORED", "FileShape", "SchemaVersion", "StoredShape"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +152,10 @@ class StoredShape:
             return replace(part, keys=_strip_prefix(part.keys, self.key))
         self.stored_names(columns, part.instant_time)
         return replace(part, rows=self.restore(part.rows, columns, part.instant_time))
+
+
+#: The shape of files that store the table's columns as they are.
+AS_STORED: Final = StoredShape()
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ import datetime as dt
 import math
 import operator
 from collections.abc import AsyncIterator, Callable, Iterator
-from typing import Any, Final
+from typing import Any
 
 import daft
 import pyarrow as pa
@@ -29,6 +29,7 @@ from daft.recordbatch import MicroPartition, RecordBatch
 from lakeformat.integrations.staging import StagedFile, StagedWrite
 from lakeformat.integrations.tables import TableOrPath, make_scan
 from lakeformat.model.operation import Operation
+from lakeformat.read.lazy_frame import LARGEST_EXACT, join_known
 from lakeformat.read.parts import ReadPart
 from lakeformat.transaction.result import WriteResult
 
@@ -183,10 +184,6 @@ def _summary(instant_time: str, operation: str, rows: int) -> MicroPartition:
     )
 
 
-#: The largest integer up to which every integer is a value of a 64-bit float.
-_EXACT: Final = 1 << 53
-
-
 class _Translation(PredicateVisitor["pc.Expression | None"]):
     """The translation of filters to Arrow expressions that are true for every row that the filter selects.
 
@@ -199,10 +196,7 @@ class _Translation(PredicateVisitor["pc.Expression | None"]):
 
     def visit_and(self, left: daft.Expression, right: daft.Expression) -> pc.Expression | None:
         """Join the sides that are known."""
-        one, other = self.visit(left), self.visit(right)
-        if one is None or other is None:
-            return other if one is None else one
-        return one & other
+        return join_known(self.visit(left), self.visit(right))
 
     def visit_or(self, left: daft.Expression, right: daft.Expression) -> pc.Expression | None:
         """Join the sides if both are known."""
@@ -312,7 +306,7 @@ def _is_exact(value: Any, kind: pa.DataType) -> bool:
     if isinstance(value, int):
         if pa.types.is_signed_integer(kind):
             return bool(-(1 << (kind.bit_width - 1)) <= value < 1 << (kind.bit_width - 1))
-        return bool(pa.types.is_float64(kind)) and abs(value) <= _EXACT
+        return bool(pa.types.is_float64(kind)) and abs(value) <= LARGEST_EXACT
     if isinstance(value, float):
         return bool(pa.types.is_float64(kind)) and not math.isnan(value)
     if isinstance(value, str):

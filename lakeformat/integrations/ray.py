@@ -145,7 +145,7 @@ class LakeformatDatasource(Datasource):
     def get_read_tasks(
         self, parallelism: int, per_task_row_limit: int | None = None, data_context: Any = None
     ) -> list[ReadTask]:
-        """Return a task for each part of the read; one task without rows if there is no part."""
+        """Return a task for each part of the read. If there is no part, return one task without rows."""
         scan = self._narrowed()
         selects_none = self._projection_map == {}
         parts = scan.parts(at_least=parallelism)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from lakeformat.read.parts import WholeRead
 
-__all__ = ["make_lazy_frame"]
+__all__ = ["LARGEST_EXACT", "join_known", "make_lazy_frame"]
 
 _COMPARISONS: Final = {
     "Eq": operator.eq,
@@ -37,7 +37,7 @@ _COMPARISONS: Final = {
 _FLOAT_COMPARISONS: Final = {"Eq", "Lt", "LtEq"}
 _SWAPPED: Final = {"Eq": "Eq", "Lt": "Gt", "LtEq": "GtEq", "Gt": "Lt", "GtEq": "LtEq"}
 #: Largest integer up to which all integers are values of a 64-bit float.
-_EXACT: Final = 1 << 53
+LARGEST_EXACT: Final = 1 << 53
 _UNITS: Final = {"Milliseconds": "ms", "Microseconds": "us", "Nanoseconds": "ns"}
 
 
@@ -117,14 +117,14 @@ def _translate_binary(body: Mapping[str, Any], schema: pa.Schema) -> pc.Expressi
     if op in {"And", "LogicalAnd", "Or", "LogicalOr"}:
         one, other = _translate(left, schema), _translate(right, schema)
         if op.endswith("And"):
-            return _join_known(one, other)
+            return join_known(one, other)
         return None if one is None or other is None else one | other
     if "Column" in right:
         op, left, right = _SWAPPED.get(op, ""), right, left
     return _compare(op, left, right, schema)
 
 
-def _join_known(one: pc.Expression | None, other: pc.Expression | None) -> pc.Expression | None:
+def join_known(one: pc.Expression | None, other: pc.Expression | None) -> pc.Expression | None:
     """Return the conjunction of the conditions that are known; None if none is."""
     if one is None or other is None:
         return other if one is None else one
@@ -150,7 +150,7 @@ def _translate_function(function: Any, given: list[Mapping[str, Any]], schema: p
     if isinstance(name, Mapping) and "IsBetween" in name:
         closed = name["IsBetween"]["closed"]
         ends = ("GtEq" if closed in {"Both", "Left"} else "Gt", "LtEq" if closed in {"Both", "Right"} else "Lt")
-        return _join_known(*(_compare(op, given[0], end, schema) for op, end in zip(ends, given[1:], strict=True)))
+        return join_known(*(_compare(op, given[0], end, schema) for op, end in zip(ends, given[1:], strict=True)))
     if isinstance(name, Mapping) and "IsIn" in name and "Column" in given[0]:
         return _is_in(given[0]["Column"], given[1]["Literal"]["Scalar"]["List"], schema)
     return None
@@ -168,7 +168,7 @@ def _read_literal(literal: Mapping[str, Any], kind: pa.DataType) -> Any:
     """Return the value of a literal as one of a column's type; None if it is of another type."""
     of, value = next(iter(next(iter(literal.values())).items()))
     if of in {"Int", "Int8", "Int16", "Int32", "Int64", "UInt8", "UInt16", "UInt32", "UInt64"}:
-        is_exact = pa.types.is_integer(kind) or (pa.types.is_float64(kind) and abs(value) <= _EXACT)
+        is_exact = pa.types.is_integer(kind) or (pa.types.is_float64(kind) and abs(value) <= LARGEST_EXACT)
         return value if is_exact else None
     if of in {"Float", "Float64"}:
         return value if pa.types.is_float64(kind) else None

@@ -26,7 +26,7 @@ from lakeformat.model.record import RECORD_KEY
 from lakeformat.predicate import Always, Where, columns_of
 from lakeformat.public import public
 from lakeformat.read.parts import ReadPart
-from lakeformat.read.plain_files import plain_dataset
+from lakeformat.read.plain_files import may_be_plain, plain_dataset
 from lakeformat.read.query import ReadQuery, make_query, readable_schema, with_time_zone
 from lakeformat.read.run.parallel import read_all
 from lakeformat.read.run.session import ReadPlan, plan_read
@@ -209,12 +209,15 @@ class Scan:
         """
         if self.limit is not None or self.verify or self.query.predicate != Always(True):
             return None
+        if not may_be_plain(self.storage, self.snapshot):
+            return None
         narrowed, table = self.narrow(columns, where), self.snapshot.columns(self.storage.location)
         looked_at = columns_of(narrowed.query.predicate).difference(narrowed.schema.names)
         full = readable_schema(table, meta_columns=True)
         needed = pa.schema([*narrowed.schema, *(field for field in full if field.name in looked_at)])
         # In one split, so that the plan reads no footer: pyarrow reads them, and leaves row groups out itself.
-        return plain_dataset(replace(narrowed, split_bytes=_NO_SPLIT).parts(), needed)
+        plan = replace(narrowed, split_bytes=_NO_SPLIT).plan()
+        return plain_dataset(self.storage, [part for split in plan.splits for part in split.parts], needed)
 
     def plan(self, *, at_least: int = 1, count_row_groups: bool = False) -> ReadPlan:
         """Return the files, row groups and bytes that a read touches after each pruning step.

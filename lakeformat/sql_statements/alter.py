@@ -104,10 +104,8 @@ def _read_changes(target: TableName, clause: str) -> AlterColumns | None:
     if found := _RENAME.fullmatch(clause):
         return AlterColumns(target, (RenameColumn(_path(found["path"]), _path(found["name"])),))
     if found := _DROP.fullmatch(clause):
-        listed = found["list"].strip()
-        if not re.match(r"partition\b", listed, re.IGNORECASE):
-            columns = (_REPEATED.sub("", each.strip()) for each in listed.strip("()").split(","))
-            return AlterColumns(target, tuple(DropColumn(_whole_path(each)) for each in columns), bool(found["exists"]))
+        columns = (_REPEATED.sub("", each.strip()) for each in found["list"].strip().strip("()").split(","))
+        return AlterColumns(target, tuple(DropColumn(_whole_path(each)) for each in columns), bool(found["exists"]))
     if found := _ALTER.fullmatch(clause):
         return AlterColumns(target, tuple(_alter(_path(found["path"]), found["rest"].strip())))
     if found := _CHANGE.fullmatch(clause):

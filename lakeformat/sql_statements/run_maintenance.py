@@ -16,7 +16,7 @@ from lakeformat.errors import InvalidInputError, SchemaMismatchError, Unsupporte
 from lakeformat.keys.partition_paths import partition_paths, partition_values
 from lakeformat.model.keys import KeySettings, PartitionField
 from lakeformat.predicate import bind_where, mask
-from lakeformat.services.alter.alter import alter_columns, defaults_of
+from lakeformat.services.alter.alter import alter_columns
 from lakeformat.services.alter.changes import AddColumn, DropColumn
 from lakeformat.sql_statements.alter import AlterColumns
 from lakeformat.sql_statements.ddl import AddColumns, DropPartitions, sql_type
@@ -345,7 +345,7 @@ def _add_columns(statement: AddColumns, table: Table) -> pa.Table:
     if not new:
         return _nothing_to_do()
     changes = tuple(AddColumn(field.name, field.type) for field in new)
-    return result_row(alter_columns(table.context, table.options, changes))
+    return result_row(alter_columns(table.context, table.options, changes, table.update))
 
 
 def _alter_columns(statement: AlterColumns, table: Table) -> pa.Table:
@@ -354,10 +354,7 @@ def _alter_columns(statement: AlterColumns, table: Table) -> pa.Table:
         changes = tuple(each for each in changes if not isinstance(each, DropColumn) or each.path in known)
     if not changes:
         return _nothing_to_do()
-    result = alter_columns(table.context, table.options, changes)
-    if values := defaults_of(changes):
-        table.update(values)
-    return result_row(result)
+    return result_row(alter_columns(table.context, table.options, changes, table.update))
 
 
 def _nothing_to_do() -> pa.Table:

@@ -13,6 +13,7 @@ from lakeformat.model.instant import Action, Instant, State
 from lakeformat.public import OneLine, public
 from lakeformat.timeline.archive import ArchivedTimeline
 from lakeformat.timeline.store import TimelineStore
+from lakeformat.timeline.versions import join_commit_times
 from lakeformat.timeline.write_report import format_steps, format_summary, read_report
 
 __all__ = ["DEDUPE", "STATEMENT_KEY", "VERB_KEY", "History", "HistoryEntry", "read_history"]
@@ -141,8 +142,7 @@ def read_history(store: TimelineStore, limit: int | None = None, *, actions: boo
         left = None if limit is None else limit - len(entries)
         older = [each for each in archived if each.time not in timeline.commit_times]
         entries += _archived_entries(archive, older, left, completed if actions else None)
-    times = sorted({each.time for each in archived} | timeline.commit_times)
-    versions = {time: version for version, time in enumerate(times)}
+    versions = {time: version for version, time in enumerate(join_commit_times(timeline, archived))}
     entries = [replace(each, version=versions[each.instant_time]) if each.is_commit else each for each in entries]
     counts = {action.value: sum(i.action is action for i in completed) for action in _ACTIONS}
     return History(entries, {} if actions else {name: count for name, count in counts.items() if count})

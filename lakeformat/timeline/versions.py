@@ -7,15 +7,17 @@ later commits take its number.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from datetime import tzinfo
 from numbers import Integral
 from typing import Any, Final, SupportsInt, TypeGuard
 
 from lakeformat.errors import InstantNotAvailableError
-from lakeformat.model.instant import AsOf, parse_as_of
+from lakeformat.model.instant import AsOf, Instant, parse_as_of
 from lakeformat.timeline.store import TimelineStore
+from lakeformat.timeline.timeline import Timeline
 
-__all__ = ["find_instant", "find_version", "list_commit_times"]
+__all__ = ["find_instant", "find_version", "join_commit_times", "list_commit_times"]
 
 #: Smallest number that is not a version number. A date such as 20251120 must not be read as a version.
 _LIMIT: Final = 10**7
@@ -23,9 +25,12 @@ _LIMIT: Final = 10**7
 
 def list_commit_times(store: TimelineStore) -> list[str]:
     """Return the instant times of all commits, oldest first, archived commits included. An index is a version."""
-    timeline = store.load()
-    archived = {each.time for each in store.read_archived().completed_in("")}
-    return sorted(archived | timeline.commit_times)
+    return join_commit_times(store.load(), store.read_archived().completed_in(""))
+
+
+def join_commit_times(timeline: Timeline, archived: Iterable[Instant]) -> list[str]:
+    """Return the instant times of the commits on a timeline and of archived ones, as `list_commit_times` does."""
+    return sorted({each.time for each in archived} | timeline.commit_times)
 
 
 def find_version(store: TimelineStore, value: object) -> str | None:

@@ -16,10 +16,10 @@ from collections.abc import Collection
 from contextlib import ExitStack, suppress
 from typing import Final
 
-from lakeformat.codec.internal_schema import LATEST_SCHEMA
 from lakeformat.config.lock_options import LockSettings
 from lakeformat.config.metadata_options import MetadataOptions
 from lakeformat.errors import CorruptTableError, LakeformatError, UnsupportedTableError, WriteConflictError
+from lakeformat.file_system_view.schema_history import has_column_ids
 from lakeformat.locks import lock_table
 from lakeformat.metadata_table.creation import begin_metadata_table, make_partition
 from lakeformat.metadata_table.index_definitions import (
@@ -181,7 +181,7 @@ def _check(store: TimelineStore, config: TableConfig, timeline: Timeline, lock: 
 
 def _check_names(store: TimelineStore, timeline: Timeline) -> None:
     """Refuse column statistics if columns have ids: statistics go by the names of columns in their files."""
-    if timeline.commits and LATEST_SCHEMA in store.read_commit(timeline.commits[-1]).extra:
+    if has_column_ids(store, timeline):
         raise UnsupportedTableError(
             f"{store.storage.location} has columns with ids (schema on read), and column statistics go by names; leave "
             "the statistics out"

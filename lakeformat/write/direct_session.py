@@ -12,17 +12,14 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from lakeformat.arrow.conform import conform
 from lakeformat.concurrency import thread_pool
 from lakeformat.errors import WriteConflictError
 from lakeformat.file_system_view.snapshot import Snapshot
-from lakeformat.files.base_file import ROW_GROUP_ROWS
-from lakeformat.files.footers import open_parquet, row_batches
 from lakeformat.storage.port import Storage
 from lakeformat.transaction.commit import OpenCommit
 from lakeformat.transaction.result import WriteResult
 from lakeformat.transaction.written_file import WrittenFile, stage_folder
-from lakeformat.write.handles.direct import DirectSettings, DirectWriter, write_rows
+from lakeformat.write.handles.direct import DirectSettings, DirectWriter, read_written, write_rows
 from lakeformat.write.intake import prepare_input
 from lakeformat.write.session import WriteSession, find_closed_partitions
 from lakeformat.write.workload.buckets import tail_bytes
@@ -141,9 +138,7 @@ def _read_back(
 
     def read() -> Iterator[pa.RecordBatch]:
         for file in written:
-            with storage.open_input(file.staged_path) as source, open_parquet(source, file.staged_path) as parquet:
-                for batch in row_batches(parquet, file.staged_path, ROW_GROUP_ROWS, columns=schema.names):
-                    yield from conform(pa.Table.from_batches([batch]), schema).to_batches()
+            yield from read_written(storage, file, schema)
         for rows in tails.values():
             yield from rows.select(schema.names).to_batches()
 

@@ -302,6 +302,17 @@ def _check_layout_and_find_keys(store: TimelineStore, snapshot: Snapshot, option
     return run_both(check, find, at_once=not store.storage.has_lock)[1]
 
 
+def _plan_without_rows(
+    store: TimelineStore, snapshot: Snapshot, operation: Operation, options: Options, ids: Ids
+) -> WriteJob:
+    """Plan a write whose options name the partitions, so that the input's rows and columns do not matter."""
+    check_bucket_layout(store.storage)
+    token, versions = ids.token(), snapshot.versions
+    return WriteJob(
+        operation, snapshot.config, options, _NO_ROWS, needs_combining=False, write_id=token, versions=versions
+    )
+
+
 def plan_job(
     store: TimelineStore,
     snapshot: Snapshot,
@@ -321,16 +332,14 @@ def plan_job(
     Raises:
         InvalidOptionError, SchemaMismatchError, UnsupportedTableError: if the write is refused. Nothing was written.
     """
+    config, write_options = snapshot.config, options.write
     snapshot.check_writable(store.storage.location)
-    config, write_options, has_key = snapshot.config, options.write, bool(snapshot.config.record_fields)
+    has_key = bool(config.record_fields)
     operation = choose_operation(write_options.operation, options, has_key=has_key, overwrite=overwrite)
     combine = operation.needs_tagging or write_options.combine or drops_stored_keys(operation, options)
     check_operation(operation, config, options, store.storage.location)
     if operation is Operation.DELETE_PARTITION and write_options.partitions:
-        # The options name the partitions, so the input's rows and columns do not matter.
-        check_bucket_layout(store.storage)
-        combine = False
-        return WriteJob(operation, config, options, _NO_ROWS, combine, ids.token(), versions=snapshot.versions)
+        return _plan_without_rows(store, snapshot, operation, options, ids)
     keys = _check_layout_and_find_keys(store, snapshot, options)
     if keys.generates_keys:
         check_keyless(operation, options, store.storage.location)

@@ -12,17 +12,12 @@ import pyarrow as pa
 import pytest
 
 from lakeformat import InvalidInputError, Table
-from tests.helpers.engine_tables import SCHEMA, batch, has_log_files, in_order, is_clean, new_engine_table, opened
+from tests.helpers.engine_tables import SCHEMA, batch, has_log_files, in_order, is_clean, opened
 from tests.helpers.tables import a_table
 
 pytestmark = pytest.mark.nightly
 
 daft = pytest.importorskip("daft", reason="run make .venv-engines/.stamp")
-
-
-@pytest.fixture(params=[False, True], ids=["copy-on-write", "merge-on-read"])
-def table(request: pytest.FixtureRequest, tmp_path: Path) -> Table:
-    return new_engine_table(tmp_path, merge_on_read=request.param)
 
 
 def read_table(*given: Any, **options: Any) -> Any:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from lakeformat import InvalidInputError, InvalidOptionError, Table
-from tests.helpers.engine_tables import SCHEMA, batch, in_order, is_clean, new_engine_table, opened
+from tests.helpers.engine_tables import SCHEMA, batch, in_order, is_clean, opened
 from tests.helpers.tables import a_table
 
 pytestmark = pytest.mark.nightly
@@ -17,11 +17,6 @@ pytestmark = pytest.mark.nightly
 dask = pytest.importorskip("dask", reason="run make .venv-engines/.stamp")
 dd = pytest.importorskip("dask.dataframe", reason="run make .venv-engines/.stamp")
 pd = pytest.importorskip("pandas")
-
-
-@pytest.fixture(params=[False, True], ids=["copy-on-write", "merge-on-read"])
-def table(request: pytest.FixtureRequest, tmp_path: Path) -> Table:
-    return new_engine_table(tmp_path, merge_on_read=request.param)
 
 
 def read_table(*given: Any, **options: Any) -> Any:

@@ -15,11 +15,6 @@ pytestmark = pytest.mark.nightly
 ibis = pytest.importorskip("ibis", reason="run make .venv-engines/.stamp")
 
 
-@pytest.fixture(params=[False, True], ids=["copy-on-write", "merge-on-read"])
-def table(request: pytest.FixtureRequest, tmp_path: Path) -> Table:
-    return new_engine_table(tmp_path, merge_on_read=request.param)
-
-
 def test_an_expression_has_the_rows_of_the_table(table: Table) -> None:
     rows = ibis.memtable(table.to_pyarrow_dataset())
     assert in_order(rows.to_pyarrow()) == in_order(table.to_arrow())

@@ -36,11 +36,6 @@ def cluster() -> Iterator[None]:
     ray.shutdown()
 
 
-@pytest.fixture(params=[False, True], ids=["copy-on-write", "merge-on-read"])
-def table(request: pytest.FixtureRequest, tmp_path: Path) -> Table:
-    return new_engine_table(tmp_path, merge_on_read=request.param)
-
-
 def read_table(*given: Any, **options: Any) -> Any:
     from lakeformat.integrations.ray import read_table
 

@@ -8,7 +8,6 @@ from typing import Final
 
 import pyarrow as pa
 
-from lakeformat.codec.internal_schema import LATEST_SCHEMA
 from lakeformat.concurrency import run_all
 from lakeformat.errors import CorruptTableError, InstantNotAvailableError, StorageError
 from lakeformat.file_system_view.file_index.replay import (
@@ -29,6 +28,7 @@ from lakeformat.file_system_view.file_index.stored import (
     read_index_manifest,
 )
 from lakeformat.file_system_view.live_files import ListedFiles
+from lakeformat.file_system_view.schema_history import has_column_ids
 from lakeformat.file_system_view.snapshot import Snapshot, check_instant_available, list_snapshot, table_schema
 from lakeformat.file_system_view.table_listing import FILE_INDEX
 from lakeformat.model.commit import CommitMetadata
@@ -142,8 +142,8 @@ def _load_indexed(store: TimelineStore, config: TableConfig, whole: Timeline, as
     if not entries or (as_of is not None and _may_be_cleaned(store, whole, as_of)):
         return None
     timeline = whole if as_of is None else whole.as_of(as_of)
-    if timeline.commits and LATEST_SCHEMA in store.read_commit(timeline.commits[-1]).extra:
-        return None  # With schema on read, column ids identify columns, but the index stores bounds by column name.
+    if has_column_ids(store, timeline):
+        return None
     chosen = _choose_manifest(store, entries, whole, as_of)
     if chosen is None:
         return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -32,7 +32,7 @@ from lakeformat.transaction.settings import make_transaction_settings
 from lakeformat.transaction.transaction import Transaction
 from lakeformat.write.workload.profile import workload_profile
 
-__all__ = ["Alter", "alter_columns", "defaults_of"]
+__all__ = ["Alter", "alter_columns"]
 
 
 @public
@@ -112,7 +112,7 @@ class Alter:
         return Alter(self._run, (*self._changes, *changes))
 
 
-def defaults_of(changes: Sequence[Change]) -> dict[str, Any]:
+def _defaults_of(changes: Sequence[Change]) -> dict[str, Any]:
     """Return the values that the stored rows get in new columns, by the name of the column."""
     return {
         change.path: change.default
@@ -137,12 +137,19 @@ def _arrow_type(kind: pa.DataType | str) -> pa.DataType:
 
 
 def alter_columns(
-    context: TableContext, options: Options, changes: Sequence[Change], hooks: HookArguments | None = None
+    context: TableContext,
+    options: Options,
+    changes: Sequence[Change],
+    update: Callable[[Mapping[str, Any]], object],
+    hooks: HookArguments | None = None,
 ) -> WriteResult:
     """Change the columns of a table in one commit. Raise the errors of `Alter.execute`.
 
     Columns get ids with the first change that needs them. New columns at the end need none.
     A write that runs meanwhile is refused, or this change is: files have the names of their instant.
+
+    Args:
+        update: called after the commit if new columns have defaults, to set them in all rows.
     """
     config = context.snapshot().config
     settings = make_transaction_settings(Operation.ALTER_SCHEMA, config, options, context.ids.token())
@@ -152,7 +159,10 @@ def alter_columns(
         with transaction.hold_lock():
             return _alter_once(transaction, context, changes)
 
-    return transaction.retry(attempt)
+    result: WriteResult = transaction.retry(attempt)
+    if values := _defaults_of(changes):
+        update(values)
+    return result
 
 
 def _alter_once(transaction: Transaction, context: TableContext, changes: Sequence[Change]) -> WriteResult:

@@ -40,8 +40,8 @@ class AddColumn:
     """A new column, which is null in the rows that are stored.
 
     Attributes:
-        default: the value that the stored rows get by an update after the change; None leaves them null.
         after: the name of the column beside it after which it comes, "" for the first place; None for the last place.
+        default: the value that the stored rows get by an update after the change; None leaves them null.
     """
 
     path: str
@@ -204,14 +204,11 @@ def add_last(schema: pa.Schema, changes: Sequence[Change]) -> pa.Schema | None:
         InvalidInputError: a column is there already.
         SchemaMismatchError: a type cannot be stored.
     """
-    names = {name.lower() for name in schema.names}
     fields: list[pa.Field] = []
     for change in changes:
         if not isinstance(change, AddColumn) or change.after is not None or "." in change.path:
             return None
-        if change.path.lower() in names:
-            raise InvalidInputError(f"column {change.path!r} is there already; choose another name")
-        names.add(change.path.lower())
+        _refuse_known([*schema, *fields], change.path, change.path)
         fields.append(pa.field(change.path, change.type))
     return pa.schema([*schema, *incoming_schema(pa.schema(fields))])
 
@@ -231,15 +228,16 @@ def _leaf_types(pairs: Iterable[tuple[SchemaField, pa.DataType]]) -> Iterator[tu
 def _edit_at(fields: _Fields, parts: Sequence[str], depth: int, edit: _Edit) -> _Fields:
     if depth == len(parts) - 1:
         return edit(fields)
-    at = _find(fields, ".".join(parts[: depth + 1]))
+    here = ".".join(parts[: depth + 1])
+    at = _find(fields, here)
     field = fields[at]
     if not field.type.fields:
-        raise InvalidInputError(f"column {'.'.join(parts[: depth + 1])!r} is {field.type.name} and has no fields")
+        raise InvalidInputError(f"column {here!r} is {field.type.name} and has no fields")
     if field.type.name in {ARRAY, MAP} and depth == len(parts) - 2:
         where = "element" if field.type.name == ARRAY else "key and value"
         raise InvalidInputError(
-            f"{'.'.join(parts)!r}: the {where} of {'.'.join(parts[: depth + 1])!r} can only be entered, as in "
-            f"{'.'.join(parts[: depth + 1])}.{field.type.fields[-1].name}.field"
+            f"{'.'.join(parts)!r}: the {where} of {here!r} can only be entered, as in "
+            f"{here}.{field.type.fields[-1].name}.field"
         )
     inner = _edit_at(field.type.fields, parts, depth + 1, edit)
     return (*fields[:at], replace(field, type=SchemaType(field.type.name, inner)), *fields[at + 1 :])
@@ -256,7 +254,7 @@ def _find(fields: _Fields, path: str) -> int:
     return next(at for at, field in enumerate(fields) if field.name == name)
 
 
-def _refuse_known(fields: _Fields, name: str, path: str) -> None:
+def _refuse_known(fields: Iterable[SchemaField | pa.Field], name: str, path: str) -> None:
     if not name or "." in name:
         raise InvalidInputError(f"{name!r} is no name for a column; a name is not empty and has no dot")
     if name.lower() in {field.name.lower() for field in fields}:

@@ -37,7 +37,7 @@ from lakeformat.files.base_file import (
     stamp_rows_with,
 )
 from lakeformat.files.footers import open_base, open_parquet, parse_key_footer
-from lakeformat.files.stored_shape import StoredShape
+from lakeformat.files.stored_shape import AS_STORED, StoredShape
 from lakeformat.keys.record_keys import field_column, make_seqnos
 from lakeformat.merge import MergeRule, flag_deleted_rows, stored_wins
 from lakeformat.model.commit import WriteStat
@@ -72,7 +72,6 @@ __all__ = [
 
 #: Number of replaced values that are compared before all others.
 _FIRST_VALUES: Final = 16
-_AS_STORED: Final = StoredShape()
 
 
 def replace_rows(
@@ -169,7 +168,7 @@ class HandleSettings:
     fills_nulls: bool = False
     change_log: ChangeLogSettings | None = None
     copies_groups: bool = False
-    shape: StoredShape = _AS_STORED
+    shape: StoredShape = AS_STORED
 
     @classmethod
     def of(cls, job: WriteJob, instant_time: str, schema: pa.Schema) -> HandleSettings:

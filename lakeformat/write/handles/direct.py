@@ -55,6 +55,7 @@ __all__ = [
     "merge_runs",
     "merge_sorted",
     "read_files_back",
+    "read_written",
     "stage_runs",
     "write_rows",
     "write_runs",
@@ -527,6 +528,13 @@ def choose_small_files(
     return tuple(chosen)
 
 
+def read_written(storage: Storage, file: WrittenFile, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a file that is not published yet, with the columns of a schema. Memory: one row group."""
+    with storage.open_input(file.staged_path) as source, open_parquet(source, file.staged_path) as parquet:
+        for batch in row_batches(parquet, file.staged_path, ROW_GROUP_ROWS, columns=schema.names):
+            yield conform(batch, schema)
+
+
 def read_files_back(
     storage: Storage, chosen: Sequence[WrittenFile], tails: Mapping[str, pa.Table], prepared: pa.Schema
 ) -> Mapping[str, pa.Table]:
@@ -538,9 +546,7 @@ def read_files_back(
     """
     parts: dict[str, list[pa.Table]] = {}
     for file in sorted(chosen, key=lambda file: file.staged_path):
-        with storage.open_input(file.staged_path) as source, open_parquet(source, file.staged_path) as parquet:
-            batches = row_batches(parquet, file.staged_path, ROW_GROUP_ROWS, columns=prepared.names)
-            tables = [conform(pa.Table.from_batches([batch]), prepared) for batch in batches]
+        tables = (pa.Table.from_batches([batch]) for batch in read_written(storage, file, prepared))
         parts.setdefault(file.stat.partition_path, []).extend(tables)
     for path, rows in tails.items():
         parts.setdefault(path, []).append(rows)
