@@ -51,12 +51,11 @@ def test_lives_of_writes(kind: Kind) -> None:
 
 @pytest.mark.parametrize("kind", SLOW_OR_NIGHTLY, ids=str)
 def test_lives_with_all_services(kind: Kind) -> None:
-    reached = run(KeptTable, kind, examples=15).reached
-    assert reached.keys() >= {"savepoint", "restore", "rollback"}
+    assert "savepoint" in run(KeptTable, kind, examples=15).reached
 
 
 @pytest.mark.nightly
 @pytest.mark.timeout(2400)
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_many_lives(kind: Kind) -> None:
-    run(KeptTable, kind, examples=400)
+    assert run(KeptTable, kind, examples=400).reached.keys() >= {"savepoint", "restore", "rollback"}
