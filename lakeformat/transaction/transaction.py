@@ -13,11 +13,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final, TypeVar
 
-from lakeformat.codec.timeline_files.service_plans import (
-    decode_compaction_plan,
-    decode_requested_replace,
-    encode_requested_replace,
-)
+from lakeformat.codec.timeline_files.service_plans import encode_requested_replace
 from lakeformat.concurrency import run_both, sleep
 from lakeformat.errors import (
     CommitStateUnknownError,
@@ -40,8 +36,8 @@ from lakeformat.timeline.timeline import Timeline
 from lakeformat.timeline.write_report import Report
 from lakeformat.transaction import claims
 from lakeformat.transaction.batch_ids import make_batches_entry, read_last_batches
-from lakeformat.transaction.claims import PROCESS, advise_on_plan, keep_alive
-from lakeformat.transaction.commit import NewKeyCheck, OpenCommit, check_barrier, put_completed
+from lakeformat.transaction.claims import PROCESS, keep_alive
+from lakeformat.transaction.commit import NewKeyCheck, OpenCommit, put_completed
 from lakeformat.transaction.commit_listeners import (
     Callbacks,
     CommitListener,
@@ -53,15 +49,15 @@ from lakeformat.transaction.commit_listeners import (
 from lakeformat.transaction.conflict import (
     check_conflicts,
     check_opened_slices,
-    check_plans,
     conflict_of,
     reduce_compactions,
 )
-from lakeformat.transaction.decisions import Decision, DecisionState, Kind, warn_of_single_writer
+from lakeformat.transaction.decisions import DecisionState, warn_of_single_writer
 from lakeformat.transaction.foreign_writes import check_foreign_writes, wait_for_begun_writes
 from lakeformat.transaction.hooks import CommitMessage, Hooks
 from lakeformat.transaction.markers import remove_markers
 from lakeformat.transaction.metadata_creation import make_missing_partitions
+from lakeformat.transaction.pending_plans import check_pending_clusterings, make_plan_check
 from lakeformat.transaction.publish import (
     Outcome,
     count_rows,
@@ -240,33 +236,10 @@ class Transaction:
             dead_after_ms=settings.dead_after_ms,
         )
         if plan is not None:
-            self._decide_plan(instant, plan, known)
+            check = make_plan_check(self.store, instant, plan, known, self.decisions)
+            claims.decide_claimed(self.store, instant, check, self._lease)
         self._has_begun = True
         return OpenCommit(instant, settings.write_id, known, self.decisions)
-
-    def _decide_plan(self, instant: Instant, plan: bytes, known: frozenset[str]) -> None:
-        """Decide a clustering or compaction plan: create its requested file.
-
-        Raises:
-            WriteConflictError: since the plan was made, another writer has changed or planned one of its file groups,
-                or has undone a commit.
-        """
-        path = self.store.path(instant)
-        if instant.action is Action.COMPACTION:
-            groups = frozenset(operation.group for operation in decode_compaction_plan(plan, name=path).operations)
-        else:
-            requested = decode_requested_replace(plan, name=path)
-            groups = frozenset(requested.file_groups if requested is not None else ())
-
-        def check(state: DecisionState, timeline: Timeline) -> Decision:
-            check_barrier(self.storage.location, instant.time, self.decisions, state)
-            others = [(i.time, self.store.read_commit(i)) for i in timeline.completed_since(known)]
-            check_conflicts(instant.time, groups, others, None)
-            planned = {**self.store.read_clustering_groups(timeline), **self.store.read_compaction_groups(timeline)}
-            check_plans(groups, planned, partial(advise_on_plan, self.store))
-            return Decision(kind=Kind.PLAN, instant_time=instant.time, path=path, data=plan)
-
-        claims.decide_claimed(self.store, instant, check, self._lease)
 
     def move_to_inflight(
         self,
@@ -293,7 +266,8 @@ class Transaction:
         """
         touched = {one.group for one in profile.all_stats() if one.file_id}
         replaced = {piece.group for path in overwritten or () for piece in snapshot.slices.get(path, ())}
-        self.check_plans(snapshot.timeline, frozenset(replaced | touched if is_certain else replaced))
+        checked = frozenset(replaced | touched if is_certain else replaced)
+        check_pending_clusterings(self.store, snapshot.timeline, checked)
         return self.start(commit, profile)
 
     def start(self, commit: OpenCommit, profile: CommitMetadata | None) -> OpenCommit:
@@ -313,33 +287,6 @@ class Transaction:
                 "run the write again"
             ) from None
         return replace(commit, instant=instant)
-
-    def check_plans(self, timeline: Timeline, touched: frozenset[FileGroupId], *, ours: str | None = None) -> None:
-        """Check that no pending clustering is going to rewrite these file groups. Call it before expensive work.
-
-        Args:
-            ours: instant time of this writer's own clustering, which is not checked.
-
-        Raises:
-            WriteConflictError: a pending clustering is going to rewrite one of them; the message says what to do.
-        """
-        planned = {group: time for group, time in self.store.read_clustering_groups(timeline).items() if time != ours}
-        check_plans(touched, planned, partial(advise_on_plan, self.store))
-
-    def find_closed_partitions(self, snapshot: Snapshot) -> Mapping[str, str]:
-        """Return the partitions that cannot be replaced because a pending clustering rewrites their files.
-
-        The result maps partition path to the error message.
-        """
-        planned = {group.partition_path for group in self.store.read_clustering_groups(snapshot.timeline)}
-        closed: dict[str, str] = {}
-        for path in sorted(planned):
-            live = frozenset(piece.group for piece in snapshot.slices.get(path, ()))
-            try:
-                self.check_plans(snapshot.timeline, live)
-            except WriteConflictError as error:
-                closed[path] = str(error)
-        return closed
 
     def list_overwritten(self, partitions: Iterable[str], snapshot: Snapshot) -> frozenset[str] | None:
         """Return the partitions whose contents the write replaces; None if its operation does not overwrite.
@@ -516,7 +463,7 @@ class Transaction:
             by_name = not self.store.layout.has_completion_times
             others = reduce_compactions(commit.time, metadata, completed, by_name=by_name)
             check_conflicts(commit.time, touched - outcome.appended, others, outcome.overwritten)
-            self.check_plans(timeline, touched, ours=commit.time)
+            check_pending_clusterings(self.store, timeline, touched, ours=commit.time)
             if by_name:
                 check_opened_slices(metadata.all_stats(), self.store.read_compaction_groups(timeline))
             check_foreign_writes(self.store, running, touched, self.context.clock)

@@ -30,6 +30,7 @@ from lakeformat.transaction.commit import NewKeyCheck, OpenCommit
 from lakeformat.transaction.conflict import OverlapError
 from lakeformat.transaction.hooks import Hooks, hooks_of
 from lakeformat.transaction.markers import MarkerKind, marker_kind, prepare_partition, put_markers
+from lakeformat.transaction.pending_plans import list_closed_partitions
 from lakeformat.transaction.publish import Outcome
 from lakeformat.transaction.result import WriteResult
 from lakeformat.transaction.transaction import BatchWrittenError, Transaction
@@ -474,7 +475,7 @@ def find_closed_partitions(session: WriteSession, snapshot: Snapshot) -> Mapping
     """
     if not session.job.operation.is_overwrite:
         return {}
-    closed = session.transaction.find_closed_partitions(snapshot)
+    closed = list_closed_partitions(session.context.store, snapshot)
     if closed and session.job.operation is Operation.INSERT_OVERWRITE_TABLE:
         raise WriteConflictError(next(iter(closed.values())))
     return closed
