@@ -39,7 +39,7 @@ WARNED: Final[Mapping[str, str]] = {
     "log files are compacted into base files, never into log files": """
         hoodie.log.compaction.enable hoodie.log.compaction.inline
     """,
-    "no metrics are reported": "hoodie.metrics.executor.enable hoodie.metrics.on",
+    "metrics go to OpenTelemetry, if the process uses it": "hoodie.metrics.executor.enable hoodie.metrics.on",
     "extra metadata is stored only in its own commit": "hoodie.write.rolling.metadata.keys",
     "a Java class cannot run here": "hoodie.client.init.callback.classes",
     "the rows of a merge are not counted a second time": "hoodie.merge.data.validation.enabled",

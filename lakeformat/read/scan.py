@@ -32,6 +32,7 @@ from lakeformat.read.run.parallel import read_all
 from lakeformat.read.run.session import ReadPlan, plan_read
 from lakeformat.read.run.verify import read_verified
 from lakeformat.storage.port import Storage
+from lakeformat.telemetry import Operation, record_batches
 
 if TYPE_CHECKING:
     import duckdb
@@ -259,20 +260,36 @@ class Scan:
         Raises:
             SkippingError: in a verified read, while the batches are read: skipping would have lost rows.
         """
+        operation = Operation("read", self.storage.location)
+        try:
+            return pa.RecordBatchReader.from_batches(self.query.schema, self._open(operation))
+        except Exception as error:
+            operation.end({}, error=error)
+            raise
+
+    def _open(self, operation: Operation) -> Iterator[pa.RecordBatch]:
+        """Plan the read. Return its batches, the last of which ends the operation."""
+        live = self.snapshot.live
+        files, size_bytes = live.count, live.size_bytes
         if self.verify:
             batches = read_verified(self.storage, self.snapshot, self.query, split_bytes=self.split_bytes)
         else:
+            counts: dict[str, Any] = {}
+            with operation.step("plan", counts):
+                plan = self.plan()
+                files, size_bytes = plan.files_after_stats, plan.bytes_after
+                counts.update(files=plan.files, files_after=files, bytes_after=size_bytes)
             batches = read_all(
                 self.storage,
                 self.snapshot,
                 self.query,
-                self.plan(),
+                plan,
                 shows=self.shows_progress,
                 to_the_end=self.limit is None,
             )
         if self.limit is not None:
             batches = _take_first(batches, self.limit)
-        return pa.RecordBatchReader.from_batches(self.query.schema, batches)
+        return record_batches(operation, batches, files, live.count - files, size_bytes)
 
     def to_arrow(self) -> pa.Table:
         """Return the rows as an Arrow table, in memory."""

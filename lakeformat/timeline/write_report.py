@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from lakeformat.errors import InvalidInputError
 from lakeformat.storage.port import Clock
+from lakeformat.telemetry import Operation
 
 __all__ = [
     "REPORT_KEY",
@@ -32,21 +33,46 @@ REPORT_KEY: Final = "lakeformat.report"
 
 @dataclass
 class Report:
-    """The report of a running write, which collects counts and seconds."""
+    """The report of a running write, which collects counts and seconds.
+
+    Attributes:
+        location: the table's location.
+        recorded: the write for OpenTelemetry.
+    """
 
     clock: Clock
     operation: str
+    location: str
     rows: dict[str, int] = field(default_factory=dict)
     files: dict[str, int] = field(default_factory=dict)
     steps: list[dict[str, Any]] = field(default_factory=list)
+    recorded: Operation = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Start the span of the write."""
+        self.recorded = Operation(self.operation, self.location)
 
     @contextmanager
     def step(self, name: str) -> Iterator[dict[str, Any]]:
         """Add a step with the duration of the block to the report. Yield a dict, to which the block adds its counts."""
         counts: dict[str, Any] = {}
         start = self.clock.seconds()
-        yield counts
+        with self.recorded.step(name, counts):
+            yield counts
         self.steps.append({"step": name, "seconds": round(self.clock.seconds() - start, 4), **counts})
+
+    def end(self, instant_time: str = "", *, skipped: str = "", error: BaseException | None = None) -> dict[str, Any]:
+        """End the span of the write. Return the report as a dict.
+
+        Args:
+            instant_time: instant time of the commit; "" if there is none.
+            skipped: why nothing was written; "" if the write was published, or failed.
+            error: why the write failed; None if it did not.
+        """
+        files = {name: count for name, count in self.files.items() if name != "bytes"}
+        counts = {"instant_time": instant_time, **({"skipped": skipped} if skipped else {})}
+        self.recorded.end(counts, rows=self.rows, files=files, size_bytes=self.files.get("bytes", 0), error=error)
+        return self.as_dict()
 
     def as_dict(self) -> dict[str, Any]:
         """Return the report as a dict that can be encoded as JSON."""

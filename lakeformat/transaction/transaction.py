@@ -99,7 +99,7 @@ class Transaction:
     def __init__(self, context: TableContext, settings: TransactionSettings, hooks: Hooks) -> None:
         self.context, self.settings, self.hooks = context, settings, hooks
         self.storage, self.store = context.storage, context.store
-        self.report = Report(context.clock, settings.operation.value)
+        self.report = self._make_report()
         self.listeners: tuple[CommitListener, ...] = (
             MetadataTableWriter(context, settings.metadata.compact_commits),
             SchemaHistoryWriter(context),
@@ -110,6 +110,9 @@ class Transaction:
         self._lease: Lease | None = None
         self._seen: tuple[DecisionState, Timeline] | None = None
         self._has_begun = self._is_locked = False
+
+    def _make_report(self) -> Report:
+        return Report(self.context.clock, self.settings.operation.value, self.storage.location)
 
     @contextmanager
     def hold_lock(self, *, kept_plan: str | None = None) -> Iterator[None]:
@@ -181,11 +184,16 @@ class Transaction:
                 if isinstance(error, TableNotFoundError):
                     raise
                 if not tries:
+                    self.report.end(error=error)
                     raise conflict_of(self.storage.location, error) from None
                 _LOG.warning("%s; trying again, %d tries left", error, tries)
                 longest = _RETRY_SECONDS * 2 ** (self.settings.retries - tries)
                 sleep(longest * int(self.context.ids.token()[:8], 16) / (1 << 32))
-                self.report = Report(self.context.clock, self.settings.operation.value)
+                self.report.end(error=error)
+                self.report = self._make_report()
+            except Exception as error:
+                self.report.end(error=error)
+                raise
 
     def skip_known_batch(self, snapshot: Snapshot) -> WriteResult | None:
         """Return a skipped write's result if the batch is in the table already, else None.
@@ -202,7 +210,8 @@ class Transaction:
 
     def skip(self, snapshot: Snapshot, why: str) -> WriteResult:
         """Return the result of a write that has nothing to do, and log it. ``why`` is the reason."""
-        result = WriteResult(snapshot.instant_time or "", self.settings.operation.value, self.report.as_dict(), why)
+        report = self.report.end(skipped=why)
+        result = WriteResult(snapshot.instant_time or "", self.settings.operation.value, report, why)
         _LOG.info("%s: %s", self.storage.location, result)
         return result
 
@@ -360,6 +369,7 @@ class Transaction:
         except CommitStateUnknownError:
             raise
         except BaseException as error:
+            self.report.end(error=error)
             with suppress(LakeformatError, OSError), self.hold_lock():
                 undo(error)
             raise
@@ -509,7 +519,7 @@ class Transaction:
             markers: the paths of the markers; None if they are not known.
         """
         self._tidy(commit, has_stage=has_stage, markers=markers)
-        result = WriteResult(commit.time, self.settings.operation.value, self.report.as_dict())
+        result = WriteResult(commit.time, self.settings.operation.value, self.report.end(commit.time))
         _LOG.info("%s: %s", self.storage.location, result)
         return result
 

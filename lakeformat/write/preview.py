@@ -173,7 +173,7 @@ def plan_write(context: TableContext, snapshot: Snapshot, options: Options, rows
         InvalidOptionError, SchemaMismatchError, InvalidInputError: as in the write itself.
     """
     job = plan_job(context.store, snapshot, options, rows.schema, context.ids)
-    report = Report(context.clock, job.operation.value)
+    report = Report(context.clock, f"plan_{job.operation.value}", context.storage.location)
     table = rows.read_all()
     with report.step("prepare") as counted:
         prepared = prepare(table, job.prepare)
