@@ -33,7 +33,7 @@ from lakeformat.merge.order import any_within
 from lakeformat.merge.versions import Versions
 from lakeformat.model.record import RECORD_KEY
 from lakeformat.predicate import ColumnBounds, Predicate, columns_of, mask, may_match, path_parts
-from lakeformat.predicate.nodes import leaves
+from lakeformat.predicate.nodes import statistics_paths
 from lakeformat.storage.port import Storage
 
 __all__ = ["Skipping", "SliceFooters", "choose_row_groups", "groups_with_keys", "may_hold_match", "read_block_footers"]
@@ -60,7 +60,7 @@ class Skipping:
     @property
     def paths(self) -> list[str]:
         """Return the paths of the columns in the filter."""
-        return sorted({leaf.column for leaf in leaves(self.predicate)})
+        return list(statistics_paths(self.predicate))
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from lakeformat.predicate.nodes import (
     MIRRORED,
     Always,
     And,
+    Calculated,
     ColumnComparison,
     Comparison,
     Computed,
@@ -35,12 +36,14 @@ from lakeformat.predicate.nodes import (
     path_parts,
 )
 from lakeformat.predicate.rows import mask
-from lakeformat.predicate.sql import ZonedCondition, parse_where, zoned_condition
+from lakeformat.predicate.sql import parse_where
+from lakeformat.predicate.zoned import ZonedCondition, zoned_condition
 
 __all__ = [
     "MIRRORED",
     "Always",
     "And",
+    "Calculated",
     "ColumnBounds",
     "ColumnComparison",
     "Comparison",

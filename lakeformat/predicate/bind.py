@@ -8,18 +8,29 @@ for a null, because no float is equal to the double 0.1.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import date, datetime
+from decimal import Decimal
 from typing import Any, Final
 
 import pyarrow as pa
 
 from lakeformat.errors import InvalidInputError, nearest
+from lakeformat.predicate.argument_types import is_null, literal_of, type_of, value_text
+from lakeformat.predicate.casts import MOMENT, plain_type, type_name
 from lakeformat.predicate.coerce import Span, check_text, place_literals
+from lakeformat.predicate.functions import COMPARISONS, make_call, make_case
 from lakeformat.predicate.nodes import (
+    MIRRORED,
     Always,
     And,
+    Calculated,
+    Call,
+    Case,
     ColumnComparison,
+    ColumnValue,
     Comparison,
     Computed,
+    Constant,
     Contains,
     EndsWith,
     In,
@@ -31,13 +42,20 @@ from lakeformat.predicate.nodes import (
     Or,
     Predicate,
     StartsWith,
+    Truth,
+    Value,
     column_path,
     like_tokens,
+    parts_of,
     path_parts,
 )
+from lakeformat.predicate.ranges import as_range
+from lakeformat.predicate.rows import fold
 
-__all__ = ["bind", "bind_lenient", "resolve_column"]
+__all__ = ["bind", "bind_lenient", "depends_on_zone", "resolve_column"]
 
+#: The most values of an IN list that become ranges.
+_MOST_RANGES: Final = 16
 _WIDENING: Final = (
     {pa.int32(), pa.int64()},
     {pa.float32(), pa.float64()},
@@ -68,7 +86,9 @@ def bind(predicate: Predicate, schema: pa.Schema, *, zone: str = "UTC") -> Predi
         case Always() | Computed():
             return predicate
         case ColumnComparison():
-            return _bind_columns(predicate, schema)
+            return _bind_columns(predicate, schema, zone)
+        case Calculated(value):
+            return _bind_calculated(value, schema, zone)
         case leaf:
             return _bind_leaf(leaf, schema, zone)
 
@@ -149,20 +169,159 @@ def _bind_leaf(leaf: Leaf, schema: pa.Schema, zone: str) -> Predicate:
             return type(leaf)(_text_column(column, of), check_text(text))
 
 
-def _bind_columns(comparison: ColumnComparison, schema: pa.Schema) -> Predicate:
+def _bind_columns(comparison: ColumnComparison, schema: pa.Schema, zone: str) -> Predicate:
     """Bind a comparison of two columns.
 
-    The types must be equal, or number types of which one can represent all values of the other: Spark widens such
-    types.
+    If the types are equal, or number types of which one can represent all values of the other, the columns are compared
+    as they are: Spark widens such types. Otherwise they are cast to the common type.
     """
     (left, one), (right, other) = (resolve_column(column, schema) for column in (comparison.left, comparison.right))
     alike = one.equals(other) and not pa.types.is_nested(one)
-    if not (alike or {one, other} in _WIDENING):
+    if alike or {one, other} in _WIDENING:
+        return ColumnComparison(left, comparison.op, right)
+    call = Call(comparison.op, (ColumnValue(comparison.left), ColumnValue(comparison.right)))
+    return _bind_calculated(call, schema, zone)
+
+
+def _bind_calculated(value: Value, schema: pa.Schema, zone: str) -> Predicate:
+    """Bind a condition on a value. Return leaves if there are any that are equal to it, because they skip files."""
+    match value:
+        case Call(function, (left, right)) if function in COMPARISONS:
+            one, other = bind_value(left, schema, zone), bind_value(right, schema, zone)
+            op: Any = function
+            if isinstance(one, Constant) and not isinstance(other, Constant):
+                one, op, other = other, MIRRORED[op], one
+            if (plain := _compare_simply(one, op, other, schema, zone)) is not None:
+                return plain
+            bound = fold(make_call(Call(op, ()), (one, other), zone))
+        case Call("in", (first, *rest)):
+            one, literals = bind_value(first, schema, zone), [bind_value(each, schema, zone) for each in rest]
+            if len(literals) <= _MOST_RANGES or isinstance(one, ColumnValue):
+                ranges = [_compare_simply(one, "=", each, schema, zone) for each in literals]
+                if all(each is not None for each in ranges):
+                    return Or(tuple(each for each in ranges if each is not None))
+            bound = fold(make_call(value, (one, *literals), zone))
+        case _:
+            bound = bind_value(value, schema, zone)
+    return _as_predicate(bound, schema, zone)
+
+
+def _compare_simply(one: Value, op: Operator, other: Value, schema: pa.Schema, zone: str) -> Predicate | None:
+    """Return a comparison of a bound value as leaves; None if it has no such form."""
+    if not isinstance(other, Constant) or is_null(other):
+        return None
+    try:
+        if isinstance(one, ColumnValue):
+            # The place of a time without a zone is not known here.
+            is_local = type_of(other).equals(pa.timestamp("us"))
+            return None if is_local else bind(Comparison(one.path, op, literal_of(other)), schema, zone=zone)
+        if isinstance(one, Call) and pa.types.is_string(type_of(other)) and pa.types.is_temporal(one.of):
+            made = fold(make_call(Call("=", ()), (one, other), zone))
+            one, other = made.arguments if isinstance(made, Call) else (one, other)
+        ranged = as_range(one, op, literal_of(other), zone)
+        return None if ranged is None else bind(ranged, schema, zone=zone)
+    except (InvalidInputError, ValueError, OverflowError):
+        return None
+
+
+def _as_predicate(value: Value, schema: pa.Schema, zone: str) -> Predicate:
+    """Return a bound value as a condition."""
+    match value:
+        case Truth(predicate):
+            return predicate
+        case ColumnValue(path, of) if of is not None and pa.types.is_boolean(of):
+            return bind(Comparison(path, "=", True), schema, zone=zone)
+        case Constant() if pa.types.is_boolean(type_of(value)) and not is_null(value):
+            return Always(bool(literal_of(value)))
+        case Call("startswith" | "endswith" | "contains" as name, (ColumnValue(path), Constant() as text)):
+            kind: Any = {"startswith": StartsWith, "endswith": EndsWith, "contains": Contains}[name]
+            return bind(kind(path, literal_of(text)), schema, zone=zone)
+        case Call("isnull" | "isnotnull" as name, (ColumnValue(path),)):
+            return IsNull(path) if name == "isnull" else Not(IsNull(path))
+    if not (pa.types.is_boolean(type_of(value)) or pa.types.is_null(type_of(value))):
         raise InvalidInputError(
-            f"cannot compare {comparison.left} of type {one} with {comparison.right} of type {other}; convert one of "
-            "them to the other's type"
+            f"cannot filter by {value_text(value)}: it is of type {type_name(type_of(value))}, not a condition"
         )
-    return ColumnComparison(left, comparison.op, right)
+    return Calculated(value)
+
+
+def bind_value(value: Value, schema: pa.Schema, zone: str) -> Value:
+    """Return a value with the schema's columns, with the types of Spark, and with literals instead of constant calls.
+
+    Raises:
+        InvalidInputError: As `bind`, or a function does not take its arguments.
+    """
+    match value:
+        case ColumnValue(column):
+            path, stored = resolve_column(column, schema)
+            if (of := plain_type(stored)) is None:
+                raise InvalidInputError(f"column {column!r} of type {stored} cannot be used in functions")
+            return ColumnValue(path, of)
+        case Constant():
+            return _bind_constant(value, zone)
+        case Call(arguments=arguments):
+            bound = tuple(bind_value(each, schema, zone) for each in arguments)
+            return fold(make_call(value, bound, zone))
+        case Case(branches, otherwise):
+            pairs = tuple((bind(when, schema, zone=zone), bind_value(then, schema, zone)) for when, then in branches)
+            return make_case(Case(pairs, bind_value(otherwise, schema, zone)), zone)
+        case Truth(predicate):
+            return Truth(bind(predicate, schema, zone=zone))
+
+
+def _bind_constant(constant: Constant, zone: str) -> Value:
+    value, of = constant.value, constant.of
+    if isinstance(value, pa.Scalar):
+        return constant
+    try:
+        match value:
+            case _ if of is not None:
+                pass
+            case bool() | None:
+                of = pa.null() if value is None else pa.bool_()
+            case int():
+                of = next(
+                    (
+                        of
+                        for of in (pa.int32(), pa.int64())
+                        if -(1 << of.bit_width - 1) <= value < 1 << of.bit_width - 1
+                    ),
+                    None,
+                )
+                of = of or pa.decimal128(len(str(abs(value))), 0)
+                value = Decimal(value) if pa.types.is_decimal(of) else value
+            case Decimal():
+                _, digits, exponent = value.as_tuple()
+                scale = max(-int(exponent), 0)
+                of = pa.decimal128(max(len(digits) + max(int(exponent), 0), scale), scale)
+            case float():
+                of = pa.float64()
+            case str():
+                of = pa.string()
+                check_text(value)
+            case bytes():
+                of = pa.binary()
+            case datetime():
+                instant = value if value.tzinfo else None
+                if instant is None:
+                    return fold(
+                        make_call(
+                            Call("cast", (), MOMENT),
+                            (Constant(pa.scalar(value, pa.timestamp("us")), pa.timestamp("us")),),
+                            zone,
+                        )
+                    )
+                of = MOMENT
+            case date():
+                of = pa.date32()
+        return Constant(pa.scalar(value, of), of)
+    except (pa.ArrowException, ValueError, OverflowError) as error:
+        raise InvalidInputError(f"cannot filter by {value!r}: {str(error).splitlines()[0]}") from None
+
+
+def depends_on_zone(predicate: Predicate) -> bool:
+    """Tell whether a filter, not bound yet, has a function or literal whose value may depend on the time zone."""
+    return any(isinstance(part, Calculated) for part in parts_of(predicate))
 
 
 def _text_column(column: str, of: pa.DataType) -> str:

@@ -11,6 +11,7 @@ Bounds do not prove everything:
   in ``x >= 5 AND x <= 9``.
 - Text bounds may be shortened, lower bounds to a smaller text and upper bounds to a greater text. Equal bounds still
   mean equal values.
+- A condition on functions is tested only where each of its columns has one value, as a partition column has.
 - A null bound, or a null count that is null, is unknown and proves nothing. A null count equal to the row count proves
   that no comparison is true for any row, whatever the bounds.
 """
@@ -28,10 +29,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakeformat.errors import InvalidInputError
+from lakeformat.predicate.casts import plain_type
 from lakeformat.predicate.nodes import (
     Always,
     And,
+    Calculated,
     ColumnComparison,
+    ColumnValue,
     Comparison,
     Computed,
     Contains,
@@ -47,7 +52,11 @@ from lakeformat.predicate.nodes import (
     StartsWith,
     bound_literal,
     like_tokens,
+    path_parts,
+    value_columns,
+    values_of,
 )
+from lakeformat.predicate.rows import mask
 
 __all__ = ["ColumnBounds", "may_match"]
 
@@ -133,6 +142,8 @@ class _Units:
                 return self._fill_flags(value == wanted)
             case ColumnComparison():
                 return self._fill_flags(True)
+            case Calculated():
+                return self._test_single_values(predicate, wanted)
             case Computed(hint=hint):
                 return self.test(hint, True) if wanted else self._fill_flags(True)
             case leaf:
@@ -190,6 +201,27 @@ class _Units:
             case Like() | EndsWith() | Contains():
                 flags = self._fill_flags(True)
         return flags & self._with_values(leaf, column)
+
+    def _test_single_values(self, condition: Calculated, wanted: bool) -> Flags:
+        """Test a function by its value, in the units in which each of its columns has one value, as partitions have."""
+        columns = {each.path: each.of for each in values_of(condition.value) if isinstance(each, ColumnValue)}
+        flags, single = self._fill_flags(True), self._fill_flags(True)
+        for path, of in columns.items():
+            known = self._bounds.get(path)
+            if known is None or len(path_parts(path)) > 1 or pa.types.is_floating(of):
+                return flags
+            if plain_type(known.minimum.type) != of or plain_type(known.maximum.type) != of:
+                return flags
+            single &= _is_true(pc.equal(known.minimum, known.maximum)) & _is_true(pc.equal(known.null_count, 0))
+        if not single.any() or not columns or columns.keys() != {*value_columns(condition.value)}:
+            return flags
+        rows = pa.table({path_parts(path)[0]: self._bounds[path].minimum for path in columns}).filter(pa.array(single))
+        try:
+            selected = mask(condition if wanted else Not(condition), rows)
+        except InvalidInputError:
+            return flags
+        flags[single] = np.asarray(selected)
+        return flags
 
     def _with_values(self, leaf: Leaf, column: ColumnBounds) -> Flags:
         """Return a flag per file or row group: False if the leaf's column is known to be null in every row."""

@@ -1,5 +1,7 @@
 """The syntax tree of a row filter, as frozen values. A parser makes it, or an engine pushes it down.
 
+Functions are in *values*: a tree of columns, literals and calls. A condition on such a value is one node, `Calculated`.
+
 A leaf has the *path* of its column: the parts of a (nested) name joined by dots, ``"fare.amount"``. A part with a
 dot or a backquote is quoted by backquotes, as in Spark SQL: ```"`a.b`.c"```.
 
@@ -10,8 +12,8 @@ scalars of exactly the column's type. Only such a *bound* tree can be evaluated.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
 import pyarrow as pa
@@ -23,9 +25,14 @@ __all__ = [
     "MIRRORED",
     "Always",
     "And",
+    "Calculated",
+    "Call",
+    "Case",
     "ColumnComparison",
+    "ColumnValue",
     "Comparison",
     "Computed",
+    "Constant",
     "Contains",
     "EndsWith",
     "In",
@@ -37,14 +44,20 @@ __all__ = [
     "Or",
     "Predicate",
     "StartsWith",
+    "Truth",
+    "Value",
     "bound_literal",
-    "column_comparisons",
     "column_path",
     "columns_of",
-    "computed_parts",
+    "conditions_of",
     "leaves",
     "like_tokens",
+    "parts_of",
     "path_parts",
+    "rename_columns",
+    "statistics_paths",
+    "value_columns",
+    "values_of",
 ]
 
 Operator: TypeAlias = Literal["=", "<=>", "<", "<=", ">", ">=", "!="]
@@ -151,6 +164,60 @@ class Computed:
 
 
 @dataclass(frozen=True, slots=True)
+class ColumnValue:
+    """The value of a column. After binding, ``of`` is the type in which it is computed."""
+
+    path: str
+    of: pa.DataType | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A literal. ``of`` is the type that its text says (``5L``), or None; after binding, ``value`` is a `pa.Scalar`."""
+
+    value: object
+    of: pa.DataType | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A function or operator of values, by its name in `lakeformat.predicate.functions`.
+
+    Attributes:
+        of: the type of the result; of a cast, also before binding.
+        zone: the time zone, if the result depends on it; set by binding.
+    """
+
+    function: str
+    arguments: tuple[Value, ...]
+    of: pa.DataType | None = None
+    zone: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """The value of the first branch whose condition is true, else ``otherwise``."""
+
+    branches: tuple[tuple[Predicate, Value], ...]
+    otherwise: Value
+    of: pa.DataType | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """A condition as a value: true, false or null."""
+
+    predicate: Predicate
+
+
+@dataclass(frozen=True, slots=True)
+class Calculated:
+    """A condition that is the value of a function or operator, true, false or null."""
+
+    value: Value
+
+
+@dataclass(frozen=True, slots=True)
 class Not:
     """SQL's NOT; null if the operand is null."""
 
@@ -172,7 +239,9 @@ class Or:
 
 
 Leaf: TypeAlias = Comparison | In | IsNull | StartsWith | EndsWith | Contains | Like
-Predicate: TypeAlias = Leaf | ColumnComparison | Computed | Always | Not | And | Or
+Predicate: TypeAlias = Leaf | ColumnComparison | Calculated | Computed | Always | Not | And | Or
+
+Value: TypeAlias = ColumnValue | Constant | Call | Case | Truth
 
 _PART: Final = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
 
@@ -218,42 +287,80 @@ def bound_literal(literal: object) -> pa.Scalar | pa.Array:
     return literal
 
 
+def parts_of(predicate: Predicate) -> Iterator[Predicate]:
+    """Yield the conditions that AND, OR and NOT combine, left to right."""
+    match predicate:
+        case And(operands) | Or(operands):
+            for operand in operands:
+                yield from parts_of(operand)
+        case Not(operand):
+            yield from parts_of(operand)
+        case part:
+            yield part
+
+
 def leaves(predicate: Predicate) -> Iterator[Leaf]:
-    """Yield every leaf on one column, left to right; for a computed condition, the leaves of its hint."""
-    match predicate:
-        case And(operands) | Or(operands):
-            for operand in operands:
-                yield from leaves(operand)
-        case Not(operand) | Computed(hint=operand):
-            yield from leaves(operand)
-        case Always() | ColumnComparison():
+    """Yield every leaf on one column, left to right; for a condition that Arrow computes, the leaves of its hint."""
+    for part in parts_of(predicate):
+        match part:
+            case Computed(hint=hint):
+                yield from leaves(hint)
+            case Comparison() | In() | IsNull() | StartsWith() | EndsWith() | Contains() | Like():
+                yield part
+
+
+def values_of(value: Value) -> Iterator[Value]:
+    """Yield a value and all values from which it is computed, except those inside of conditions."""
+    yield value
+    match value:
+        case Call(arguments=arguments):
+            inner = arguments
+        case Case(branches, otherwise):
+            inner = (*(Truth(condition) for condition, _ in branches), *(result for _, result in branches), otherwise)
+        case _:
             return
-        case leaf:
-            yield leaf
+    for each in inner:
+        yield from values_of(each)
 
 
-def column_comparisons(predicate: Predicate) -> Iterator[ColumnComparison]:
-    """Yield every comparison of two columns, left to right."""
-    match predicate:
-        case And(operands) | Or(operands):
-            for operand in operands:
-                yield from column_comparisons(operand)
-        case Not(operand):
-            yield from column_comparisons(operand)
-        case ColumnComparison():
-            yield predicate
+def conditions_of(value: Value) -> Iterator[Predicate]:
+    """Yield the conditions inside of a value; those inside of these conditions are not yielded."""
+    for each in values_of(value):
+        if isinstance(each, Truth):
+            yield each.predicate
 
 
-def computed_parts(predicate: Predicate) -> Iterator[Computed]:
-    """Yield every condition that Arrow computes, left to right."""
-    match predicate:
-        case And(operands) | Or(operands):
-            for operand in operands:
-                yield from computed_parts(operand)
-        case Not(operand):
-            yield from computed_parts(operand)
-        case Computed():
-            yield predicate
+def value_columns(value: Value) -> Iterator[str]:
+    """Yield the paths of the columns from which a value is computed."""
+    for each in values_of(value):
+        if isinstance(each, ColumnValue):
+            yield each.path
+        elif isinstance(each, Truth):
+            yield from _paths_of(each.predicate)
+
+
+def _paths_of(predicate: Predicate) -> Iterator[str]:
+    for part in parts_of(predicate):
+        match part:
+            case ColumnComparison(left, _, right):
+                yield from (left, right)
+            case Computed(columns=columns):
+                yield from (path for _, path in columns)
+            case Calculated(value):
+                yield from value_columns(value)
+            case Always() | And() | Or() | Not():
+                pass
+            case leaf:
+                yield leaf.column
+
+
+def statistics_paths(predicate: Predicate) -> tuple[str, ...]:
+    """Return the sorted paths of the columns whose bounds can rule out rows."""
+    paths = {leaf.column for leaf in leaves(predicate)}
+    for part in parts_of(predicate):
+        if isinstance(part, Calculated):
+            paths.update(value_columns(part.value))
+    return tuple(sorted(paths))
 
 
 def columns_of(predicate: Predicate) -> frozenset[str]:
@@ -262,11 +369,41 @@ def columns_of(predicate: Predicate) -> frozenset[str]:
     >>> sorted(columns_of(And((IsNull("fare.amount"), Comparison("day", "=", 3)))))
     ['day', 'fare']
     """
-    columns = [leaf.column for leaf in leaves(predicate)]
-    for compared in column_comparisons(predicate):
-        columns += [compared.left, compared.right]
-    columns += [path for computed in computed_parts(predicate) for _, path in computed.columns]
-    return frozenset(path_parts(column)[0] for column in columns)
+    return frozenset(path_parts(column)[0] for column in _paths_of(predicate))
+
+
+def rename_columns(predicate: Predicate, rename: Callable[[str], str]) -> Predicate:
+    """Return the filter, not bound yet, with other paths of its columns."""
+    match predicate:
+        case And(operands) | Or(operands):
+            return type(predicate)(tuple(rename_columns(operand, rename) for operand in operands))
+        case Not(operand):
+            return Not(rename_columns(operand, rename))
+        case Always() | Computed():
+            return predicate
+        case ColumnComparison(left, op, right):
+            return ColumnComparison(rename(left), op, rename(right))
+        case Calculated(value):
+            return Calculated(_rename_in_value(value, rename))
+        case leaf:
+            return replace(leaf, column=rename(leaf.column))
+
+
+def _rename_in_value(value: Value, rename: Callable[[str], str]) -> Value:
+    match value:
+        case ColumnValue(path):
+            return replace(value, path=rename(path))
+        case Call(arguments=arguments):
+            return replace(value, arguments=tuple(_rename_in_value(each, rename) for each in arguments))
+        case Case(branches, otherwise):
+            renamed = tuple(
+                (rename_columns(condition, rename), _rename_in_value(result, rename)) for condition, result in branches
+            )
+            return replace(value, branches=renamed, otherwise=_rename_in_value(otherwise, rename))
+        case Truth(predicate):
+            return Truth(rename_columns(predicate, rename))
+        case Constant():
+            return value
 
 
 def like_tokens(pattern: str) -> tuple[str, ...]:

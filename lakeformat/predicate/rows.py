@@ -1,27 +1,34 @@
 """Evaluation of a bound filter on the rows of a batch, with SQL's three-valued logic on whole columns.
 
-Floats are compared in Spark's order, not in that of IEEE: NaN equals NaN and is greater than every other value, and
-the two zeros are equal (Spark: ``SQLOrderingUtil.compareDoubles``). Texts are compared byte by byte.
+A function that has no result for a row (an overflow, a division by zero) is an error only if the condition needs it for
+this row: not after ``false and``, ``true or``, or in a branch of CASE that is not taken.
 """
 
 from __future__ import annotations
 
-import math
-import re
-from collections.abc import Callable, Mapping
-from functools import reduce
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeformat.errors import InvalidInputError
+from lakeformat.predicate.argument_types import scalar_of, value_text
+from lakeformat.predicate.comparisons import compare, compare_columns, is_in
+from lakeformat.predicate.functions import FUNCTIONS, call_may_fail
 from lakeformat.predicate.nodes import (
     Always,
     And,
+    Calculated,
+    Call,
+    Case,
     ColumnComparison,
+    ColumnValue,
     Comparison,
     Computed,
+    Constant,
     Contains,
     EndsWith,
     In,
@@ -31,24 +38,18 @@ from lakeformat.predicate.nodes import (
     Or,
     Predicate,
     StartsWith,
+    Truth,
+    Value,
     bound_literal,
-    like_tokens,
+    conditions_of,
+    parts_of,
     path_parts,
 )
+from lakeformat.predicate.regular_expressions import like_pattern
 
-__all__ = ["mask"]
+__all__ = ["fold", "mask", "may_fail"]
 
-_COMPARE: Final[Mapping[str, Callable[[pa.Array, pa.Scalar], pa.Array]]] = {
-    "=": pc.equal,
-    "!=": pc.not_equal,
-    "<": pc.less,
-    "<=": pc.less_equal,
-    ">": pc.greater,
-    ">=": pc.greater_equal,
-}
 _IN_TEXT: Final = {StartsWith: pc.starts_with, EndsWith: pc.ends_with, Contains: pc.match_substring}
-#: Operators that are true for NaN on the left and any other value on the right.
-_NAN_ON_THE_LEFT: Final = frozenset({">=", ">", "!="})
 
 
 def mask(predicate: Predicate, batch: pa.RecordBatch | pa.Table) -> pa.BooleanArray | pa.ChunkedArray:
@@ -61,6 +62,12 @@ def mask(predicate: Predicate, batch: pa.RecordBatch | pa.Table) -> pa.BooleanAr
     Raises:
         InvalidInputError: ``batch`` lacks a column of the filter.
     """
+    if (
+        isinstance(batch, pa.Table)
+        and batch.num_columns
+        and any(isinstance(p, Calculated) for p in parts_of(predicate))
+    ):
+        return pa.chunked_array([mask(predicate, part) for part in batch.to_batches()], pa.bool_())
     selected = pc.fill_null(_evaluate(predicate, batch), False)
     if isinstance(batch, pa.Table):
         return selected if isinstance(selected, pa.ChunkedArray) else pa.chunked_array([selected])
@@ -70,28 +77,123 @@ def mask(predicate: Predicate, batch: pa.RecordBatch | pa.Table) -> pa.BooleanAr
 def _evaluate(predicate: Predicate, batch: pa.RecordBatch | pa.Table) -> pa.Array | pa.ChunkedArray:
     """Evaluate a filter: true, false or null per row."""
     match predicate:
-        case And(operands):
-            return reduce(pc.and_kleene, (_evaluate(operand, batch) for operand in operands), _repeat(batch, True))
-        case Or(operands):
-            return reduce(pc.or_kleene, (_evaluate(operand, batch) for operand in operands), _repeat(batch, False))
+        case And(operands) | Or(operands):
+            return _combine(operands, batch, isinstance(predicate, And))
         case Not(operand):
             return pc.invert(_evaluate(operand, batch))
         case Always(value):
             return _repeat(batch, value)
+        case Calculated(value):
+            return _value(value, batch).cast(pa.bool_())
         case Computed():
             return _compute(predicate, batch)
         case ColumnComparison(left, op, right):
-            return _compare_columns(_read_column(batch, left), op, _read_column(batch, right))
+            return compare_columns(_read_column(batch, left), op, _read_column(batch, right))
         case IsNull(column):
             return pc.is_null(_read_column(batch, column))
         case Comparison(column, op, value):
-            return _compare(_read_column(batch, column), op, bound_literal(value))
+            return compare(_read_column(batch, column), op, bound_literal(value))
         case In(column, values):
-            return _is_in(_read_column(batch, column), bound_literal(values))
+            return is_in(_read_column(batch, column), bound_literal(values))
         case StartsWith(column, text) | EndsWith(column, text) | Contains(column, text):
             return _IN_TEXT[type(predicate)](_read_column(batch, column), pattern=text)
         case Like(column, pattern):
-            return pc.match_substring_regex(_read_column(batch, column), pattern=_regex(pattern))
+            return pc.match_substring_regex(_read_column(batch, column), pattern=like_pattern(pattern))
+
+
+def _combine(operands: Sequence[Predicate], batch: pa.RecordBatch | pa.Table, every: bool) -> pa.Array:
+    """Evaluate AND (``every``) or OR. An operand that may fail is evaluated for the rows that are not decided yet."""
+    combine = pc.and_kleene if every else pc.or_kleene
+    answer = _repeat(batch, every)
+    for operand in operands:
+        if may_fail(operand):
+            undecided = pc.fill_null(pc.equal(answer, every), True)
+            part = _on_rows(undecided, batch, lambda rows, operand=operand: _evaluate(operand, rows))
+        else:
+            part = _evaluate(operand, batch)
+        answer = combine(answer, part)
+    return answer
+
+
+def may_fail(predicate: Predicate) -> bool:
+    """Tell whether a row can be an error."""
+    return any(
+        call_may_fail(part.value) or any(may_fail(inner) for inner in conditions_of(part.value))
+        for part in parts_of(predicate)
+        if isinstance(part, Calculated)
+    )
+
+
+def _on_rows(chosen: pa.Array, batch: pa.RecordBatch, evaluate: Callable[[pa.RecordBatch], pa.Array]) -> pa.Array:
+    """Evaluate something on the chosen rows; null for all others."""
+    if pc.all(chosen).as_py() is not False:
+        return evaluate(batch)
+    flags = np.asarray(chosen)
+    return evaluate(batch.filter(chosen)).take(pa.array(np.cumsum(flags) - 1, mask=~flags))
+
+
+def _value(value: Value, batch: pa.RecordBatch) -> pa.Array:
+    """Compute a bound value for each row.
+
+    Raises:
+        InvalidInputError: A row has no result.
+    """
+    match value:
+        case ColumnValue(path, of):
+            column = _read_column(batch, path)
+            return column if column.type.equals(of) else column.cast(of)
+        case Constant():
+            return pa.repeat(scalar_of(value), batch.num_rows)
+        case Truth(predicate):
+            return _evaluate(predicate, batch)
+        case Case(branches, otherwise):
+            return _choose(branches, otherwise, batch)
+        case Call("coalesce", (first, *rest)) if rest and any(_fails(each) for each in rest):
+            test = Calculated(Call("isnotnull", (first,), pa.bool_()))
+            return _choose(((test, first),), Call("coalesce", tuple(rest), value.of), batch)
+        case Call(function, arguments):
+            entry = FUNCTIONS[function]
+            literals = range(1, len(arguments)) if function == "in" else entry.literals
+            given = [
+                scalar_of(each) if at in literals and isinstance(each, Constant) else _value(each, batch)
+                for at, each in enumerate(arguments)
+            ]
+            try:
+                return entry.kernel(given, value)
+            except (ValueError, pa.ArrowException) as error:
+                reason = str(error).splitlines()[0]
+                raise InvalidInputError(f"cannot filter by {value_text(value)}: {reason}") from None
+
+
+def _fails(value: Value) -> bool:
+    return may_fail(Calculated(value))
+
+
+def _choose(branches: Sequence[tuple[Predicate, Value]], otherwise: Value, batch: pa.RecordBatch) -> pa.Array:
+    """Compute CASE. A branch is computed only for the rows that take it, and a condition for those that reach it."""
+    left = _repeat(batch, True)
+    answer = None
+    for condition, value in (*branches, (Always(True), otherwise)):
+        met = _on_rows(left, batch, lambda rows, condition=condition: _evaluate(condition, rows))
+        taken = pc.and_(left, pc.fill_null(met, False))
+        part = _on_rows(taken, batch, lambda rows, value=value: _value(value, rows))
+        answer = part if answer is None else pc.if_else(taken, part, answer)
+        left = pc.and_(left, pc.invert(taken))
+    return answer
+
+
+def fold(value: Value) -> Value:
+    """Return the literal that a bound call of literals is equal to; other values, and calls that fail, unchanged."""
+    if not isinstance(value, Call):
+        return value
+    value = replace(value, arguments=tuple(fold(each) for each in value.arguments))
+    if not all(isinstance(each, Constant) for each in value.arguments):
+        return value
+    one_row = pa.record_batch({"": pa.nulls(1)})
+    try:
+        return Constant(_value(value, one_row)[0], value.of)
+    except InvalidInputError:
+        return value
 
 
 def _repeat(batch: pa.RecordBatch | pa.Table, value: bool | None) -> pa.Array:
@@ -145,69 +247,3 @@ def _nest_columns(
             whole = pa.StructArray.from_arrays(arrays, names=list(fields))
         named[top] = whole
     return named
-
-
-def _compare(column: pa.Array | pa.ChunkedArray, op: str, value: pa.Scalar) -> pa.Array | pa.ChunkedArray:
-    if op == "<=>":
-        return pc.fill_null(_compare(column, "=", value), False)
-    if not value.is_valid:
-        return pa.nulls(len(column), pa.bool_())
-    if not pa.types.is_floating(column.type):
-        return _COMPARE[op](column, value)
-    nan = pc.is_nan(column)
-    if math.isnan(value.as_py()):
-        if op in ("=", ">="):
-            return nan
-        if op in ("!=", "<"):
-            return pc.invert(nan)
-        return pc.if_else(nan, op == "<=", op == "<=")
-    plain = _COMPARE[op](column, value)
-    return pc.or_(plain, nan) if op in _NAN_ON_THE_LEFT else plain
-
-
-#: Maps an operator to the operator that gives the same result if both sides are exchanged.
-_REVERSED: Final = {">": "<", ">=": "<="}
-
-
-def _compare_columns(
-    left: pa.Array | pa.ChunkedArray, op: str, right: pa.Array | pa.ChunkedArray
-) -> pa.Array | pa.ChunkedArray:
-    if op == "<=>":
-        both_null = pc.and_(pc.is_null(left), pc.is_null(right))
-        return pc.or_(both_null, pc.fill_null(_compare_columns(left, "=", right), False))
-    if op in _REVERSED:
-        return _compare_columns(right, _REVERSED[op], left)
-    if op == "!=":
-        return pc.invert(_compare_columns(left, "=", right))
-    plain = _COMPARE[op](left, right)
-    if not (pa.types.is_floating(left.type) or pa.types.is_floating(right.type)):
-        return plain
-    # Arrow's results are false for NaN. Add Spark's: NaN equals NaN and is greater than everything else.
-    left_nan, right_nan = pc.is_nan(left), pc.is_nan(right)
-    special = {
-        "=": pc.and_(left_nan, right_nan),
-        "<": pc.and_(pc.invert(left_nan), right_nan),
-        "<=": right_nan,
-    }[op]
-    return pc.or_(plain, special)
-
-
-def _is_in(column: pa.Array | pa.ChunkedArray, values: pa.Array) -> pa.Array | pa.ChunkedArray:
-    present = values.drop_null()
-    if pa.types.is_floating(column.type):
-        # Arrow hashes bits: it distinguishes 0.0 from -0.0, and NaNs with different bits.
-        zeros = pa.array([0.0, -0.0] if pc.any(pc.equal(present, 0.0)).as_py() else [], present.type)
-        found = pc.is_in(column, value_set=pa.concat_arrays([present, zeros]))
-        if pc.any(pc.is_nan(present)).as_py():
-            found = pc.or_(found, pc.fill_null(pc.is_nan(column), False))
-    else:
-        found = pc.is_in(column, value_set=present)
-    otherwise = pa.scalar(None if values.null_count else False, pa.bool_())
-    answer = pc.if_else(found, True, otherwise)
-    return pc.if_else(pc.is_null(column), pa.scalar(None, pa.bool_()), answer)
-
-
-def _regex(pattern: str) -> str:
-    """Return a LIKE pattern as an RE2 pattern, which matches the whole text, line ends included."""
-    wild = {"%": ".*", "_": "."}
-    return rf"(?s)\A{''.join(wild.get(token) or re.escape(token[1:]) for token in like_tokens(pattern))}\z"

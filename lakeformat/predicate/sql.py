@@ -1,9 +1,7 @@
-"""The parsers of ``where=`` conditions, of pre-commit queries, and of conditions whose time zone is not known yet.
+"""The parser of ``where=`` conditions: a subset of Spark SQL.
 
-A condition is in a subset of Spark SQL's predicates. One side of every comparison is a column, the other a literal or,
-in a merge, another column. A pre-commit query is a small SELECT over one table, ``select count(*), max(v) from
-<TABLE_NAME> where v > 3``: aggregates of columns and one condition. All other SQL (functions, arithmetic, casts,
-subqueries, joins, grouping, plain columns) is refused; the error names the unsupported part.
+Comparisons of a column with a literal become leaves, which skip files. Functions, operators, casts and CASE become
+values. SQL that is left (subqueries, aggregates, windows, intervals, lambdas) is refused; the error names the part.
 """
 
 from __future__ import annotations
@@ -11,50 +9,46 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from datetime import datetime
+from contextvars import ContextVar
+from datetime import datetime, timezone
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Final
+from functools import cache
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import pyarrow as pa
 
 from lakeformat.errors import InvalidInputError, InvalidOptionError
-from lakeformat.predicate.bind import bind, resolve_column
+from lakeformat.predicate.casts import TYPES
 from lakeformat.predicate.coerce import parse_date, parse_timestamp
+from lakeformat.predicate.functions import find_function
 from lakeformat.predicate.nodes import (
     MIRRORED,
     Always,
     And,
+    Calculated,
+    Call,
+    Case,
     ColumnComparison,
+    ColumnValue,
     Comparison,
+    Constant,
     In,
     IsNull,
-    Leaf,
     Like,
     Not,
     Operator,
     Or,
     Predicate,
-    bound_literal,
-    column_comparisons,
+    Truth,
+    Value,
     column_path,
-    leaves,
 )
 
 if TYPE_CHECKING:
+    from sqlglot.dialects.dialect import Dialect
     from sqlglot.expressions import Expression
 
-__all__ = [
-    "TABLE_NAME",
-    "Aggregate",
-    "Select",
-    "ZonedCondition",
-    "check_escapes",
-    "node_to_predicate",
-    "parse_select",
-    "parse_where",
-    "zoned_condition",
-]
+__all__ = ["check_escapes", "node_to_predicate", "parse_where", "sql_dialect"]
 
 _OPERATORS: Final[Mapping[str, Operator]] = {
     "EQ": "=",
@@ -73,20 +67,56 @@ _PLAIN_ESCAPES: Final = frozenset("\\'\"%_ntr")
 _INTEGER: Final = re.compile(r"\d+", re.ASCII)
 _DECIMAL: Final = re.compile(r"\d+\.\d*|\.\d+", re.ASCII)
 _EXPONENT: Final = re.compile(r"(\d+\.?\d*|\.\d+)[eE][+-]?\d+", re.ASCII)
+_TIME_PARSERS: Final[Mapping[str, Callable[[str], object]]] = {
+    "DATE": parse_date,
+    "TIMESTAMP": parse_timestamp,
+    "TIMESTAMPTZ": parse_timestamp,
+}
+_BETWEEN: Final[tuple[Operator, Operator]] = (">=", "<=")
+#: Operators of values: sqlglot's nodes to the names of functions.
+_BINARY: Final = {
+    "Add": "+", "Sub": "-", "Mul": "*", "Div": "/", "IntDiv": "div", "Mod": "%", "DPipe": "concat",
+}  # fmt: skip
+_DECIMAL_TYPE: Final = re.compile(r"(?:decimal|dec|numeric)(?:\((\d{1,2})(?:, ?(\d{1,2}))?\))?", re.ASCII)
+_TYPE_NAMES: Final = {
+    "integer": "int", "long": "bigint", "short": "smallint", "byte": "tinyint", "real": "float",
+    "timestamp_ltz": "timestamp", "timestampntz": "timestamp_ntz",
+}  # fmt: skip
+#: The current time of the condition that is being read.
+_NOW: Final[ContextVar[datetime]] = ContextVar("_NOW")
+#: The most levels of values in values. A deeper one is refused before Python's own limit.
+_MOST_LEVELS: Final = 60
 _INTEGER_SUFFIX_BITS: Final = {"TINYINT": 8, "SMALLINT": 16, "BIGINT": 64}
 
 
-def parse_where(text: str, *, two_columns: bool = False) -> Predicate:
+def _select(known: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    return {name: known[name] for name in names}
+
+
+@cache
+def sql_dialect() -> Dialect:
+    """Return Spark's dialect of sqlglot, which reads each function as a name with arguments."""
+    from sqlglot.dialects.spark import Spark
+
+    class WithoutFunctions(Spark):
+        class Parser(Spark.Parser):
+            FUNCTIONS: ClassVar[Any] = _select(Spark.Parser.FUNCTIONS, "COUNT", "SUM", "MIN", "MAX", "AVG")
+            FUNCTION_PARSERS: ClassVar[Any] = _select(Spark.Parser.FUNCTION_PARSERS, "CAST", "TRY_CAST")
+
+    return WithoutFunctions()
+
+
+def parse_where(text: str) -> Predicate:
     """Parse a filter: ``distance > 2000 and dest like 'A%'``.
 
-    The subset has comparisons (``= == <=> != <> < <= > >=``), ``in``, ``between``, ``like``, ``is null`` and their
-    negations, a boolean column on its own, ``and``/``or``/``not`` and parentheses. Literals: integers,
-    decimals, ``1e3`` and ``2.5D`` doubles, ``5L``, texts, ``true``/``false``/``null``, ``DATE '2024-01-31'``,
-    ``TIMESTAMP '2024-01-31 10:00:00'``, ``X'1FA0'``. Names may be dotted (fields of structs) and backquoted.
+    The subset has comparisons (``= == <=> != <> < <= > >=``), ``in``, ``between``, ``like``, ``rlike``, ``is null`` and
+    their negations, a boolean column on its own, ``and``/``or``/``not`` and parentheses; the functions and operators of
+    `lakeformat.predicate.functions`, ``cast``, ``case`` and ``if``. Literals: integers, decimals, ``1e3`` and ``2.5D``
+    doubles, ``5L``, texts, ``true``/``false``/``null``, ``DATE '2024-01-31'``, ``TIMESTAMP '2024-01-31 10:00:00'``,
+    ``X'1FA0'``. Names may be dotted (fields of structs) and backquoted. The current time is taken here, once.
 
     Args:
         text: The predicate.
-        two_columns: Whether a comparison may have a column on each side.
 
     Returns:
         A filter with Python literals; ``1.5`` is a `decimal.Decimal` and ``1.5D`` a float, as in Spark.
@@ -96,7 +126,6 @@ def parse_where(text: str, *, two_columns: bool = False) -> Predicate:
         InvalidOptionError: sqlglot is not installed.
     """
     try:
-        from sqlglot.dialects.dialect import Dialect
         from sqlglot.errors import SqlglotError
         from sqlglot.expressions import Condition
     except ImportError as error:
@@ -104,10 +133,10 @@ def parse_where(text: str, *, two_columns: bool = False) -> Predicate:
 
     check_escapes(text)
     try:
-        parsed = Dialect.get_or_raise("spark").parse_into(Condition, text)
+        parsed = sql_dialect().parse_into(Condition, text)
         if len(parsed) != 1 or parsed[0] is None:
             raise InvalidInputError(f"cannot read the filter {text!r}: write one predicate")
-        return node_to_predicate(parsed[0], two_columns=two_columns)
+        return node_to_predicate(parsed[0])
     except SqlglotError as error:
         raise InvalidInputError(
             f"cannot read the filter {text!r}: not Spark SQL; put names that are keywords into backquotes"
@@ -125,30 +154,22 @@ def check_escapes(text: str) -> None:
             )
 
 
-def node_to_predicate(node: Expression, *, two_columns: bool = False) -> Predicate:
-    """Return a condition parsed by sqlglot as a filter.
-
-    Args:
-        node: The condition.
-        two_columns: Whether a comparison may have a column on each side.
+def node_to_predicate(node: Expression) -> Predicate:
+    """Return a condition parsed by `sql_dialect` as a filter.
 
     Raises:
         InvalidInputError: The condition is not in the subset of `parse_where`.
     """
-    predicate = _read_predicate(node)
-    if not two_columns and (compared := next(column_comparisons(predicate), None)):
-        raise InvalidInputError(
-            f"cannot filter by '{compared.left} {compared.op} {compared.right}': one side must be a column, the "
-            "other a literal"
-        )
-    return predicate
+    token = _NOW.set(datetime.now(timezone.utc))
+    try:
+        return _read_predicate(node)
+    finally:
+        _NOW.reset(token)
 
 
 def _read_predicate(node: Expression) -> Predicate:
     reader = _READERS.get(_kind(node))
-    if reader is None:
-        raise _refusal(node)
-    return reader(node)
+    return Calculated(_read_value(node)) if reader is None else reader(node)
 
 
 def _kind(node: Expression | None) -> str:
@@ -174,23 +195,27 @@ def _read_chain(node: Expression) -> Predicate:
 def _read_comparison(node: Expression) -> Predicate:
     op = _OPERATORS[_kind(node)]
     left, right = node.this, node.args["expression"]
-    if (column := _read_path(left)) is not None:
-        if (other := _read_path(right)) is not None:
-            return ColumnComparison(column, op, other)
+    column, other = _read_path(left), _read_path(right)
+    if column is not None and other is not None:
+        return ColumnComparison(column, op, other)
+    if column is not None and _is_literal(right):
         return Comparison(column, op, _read_literal(right, node))
-    if (column := _read_path(right)) is not None:
-        return Comparison(column, MIRRORED[op], _read_literal(left, node))
-    raise _refusal(node, "one side must be a column, the other a literal")
+    if other is not None and _is_literal(left):
+        return Comparison(other, MIRRORED[op], _read_literal(left, node))
+    return Calculated(Call(op, (_read_value(left), _read_value(right))))
 
 
 def _read_between(node: Expression) -> Predicate:
     if node.args.get("symmetric"):
         raise _refusal(node)
-    column = _read_column(node)
+    value, bounds = node.this, (node.args["low"], node.args["high"])
+    column = _read_path(value)
     return And(
-        (
-            Comparison(column, ">=", _read_literal(node.args["low"], node)),
-            Comparison(column, "<=", _read_literal(node.args["high"], node)),
+        tuple(
+            Comparison(column, op, _read_literal(bound, node))
+            if column is not None and _is_literal(bound)
+            else Calculated(Call(op, (_read_value(value), _read_value(bound))))
+            for op, bound in zip(_BETWEEN, bounds, strict=True)
         )
     )
 
@@ -199,21 +224,54 @@ def _read_in(node: Expression) -> Predicate:
     values = node.expressions
     if not values or any(node.args.get(key) for key in ("query", "unnest", "field", "is_global")):
         raise _refusal(node, "IN takes a list of literals")
-    return In(_read_column(node), tuple(_read_literal(value, node) for value in values))
+    column = _read_path(node.this)
+    literals = tuple(_read_literal(value, node) for value in values)
+    if column is not None:
+        return In(column, literals)
+    return Calculated(Call("in", (_read_value(node.this), *(_read_constant(value) for value in values))))
 
 
 def _read_like(node: Expression) -> Predicate:
+    escape = "\\"
+    if _kind(node) == "Escape":
+        escape = _read_literal(node.args["expression"], node)
+        if not (isinstance(escape, str) and len(escape) == 1) or _kind(node.this) != "Like":
+            raise _refusal(node, "ESCAPE takes one character, after LIKE")
+        node = node.this
     pattern = _read_literal(node.args["expression"], node)
     if not isinstance(pattern, str):
         raise _refusal(node, "LIKE takes a text")
-    like = Like(_read_column(node), pattern)
+    if escape != "\\":
+        pattern = _with_backslashes(pattern, escape, node)
+    column = _read_path(node.this)
+    like: Predicate
+    if column is not None:
+        like = Like(column, pattern)
+    else:
+        like = Calculated(Call("like", (_read_value(node.this), Constant(pattern))))
     return Not(like) if node.args.get("negate") else like
+
+
+def _with_backslashes(pattern: str, escape: str, node: Expression) -> str:
+    """Return a LIKE pattern with backslashes instead of another escape character."""
+    found: list[str] = []
+    characters = iter(pattern)
+    for character in characters:
+        if character == escape:
+            following = next(characters, "")
+            if following not in ("%", "_", escape):
+                raise _refusal(node, f"{escape} must stand before %, _ or itself")
+            found.append("\\" + following if following in "%_" else following.replace("\\", "\\\\"))
+        else:
+            found.append(character.replace("\\", "\\\\"))
+    return "".join(found)
 
 
 def _read_is(node: Expression) -> Predicate:
     if _kind(node.args["expression"]) != "Null":
         raise _refusal(node)
-    return IsNull(_read_column(node))
+    column = _read_path(node.this)
+    return IsNull(column) if column is not None else Calculated(Call("isnull", (_read_value(node.this),)))
 
 
 def _read_flag(node: Expression) -> Predicate:
@@ -231,6 +289,7 @@ _READERS: Final[Mapping[str, Callable[[Any], Predicate]]] = {
     "Between": _read_between,
     "In": _read_in,
     "Like": _read_like,
+    "Escape": _read_like,
     "Is": _read_is,
     "Column": _read_flag,
     "Dot": _read_flag,
@@ -239,11 +298,113 @@ _READERS: Final[Mapping[str, Callable[[Any], Predicate]]] = {
 }
 
 
-def _read_column(node: Expression) -> str:
-    column = _read_path(node.this)
-    if column is None:
-        raise _refusal(node, "its left side must be a column")
-    return column
+# --- values -----------------------------------------------------------------------------------------------
+
+
+def _read_value(node: Expression, depth: int = 0) -> Value:
+    """Read a value: a column, a literal, an operator, a function, or a condition."""
+    if depth > _MOST_LEVELS:
+        raise InvalidInputError("cannot read the filter: its functions and operators are nested too deeply")
+    kind = _kind(node)
+    if (path := _read_path(node)) is not None:
+        return ColumnValue(path)
+    if _is_literal(node):
+        return _read_constant(node)
+
+    def read(inner: Expression) -> Value:
+        return _read_value(inner, depth + 1)
+
+    match kind:
+        case "Paren":
+            return read(node.this)
+        case "Neg":
+            return Call("negative", (read(node.this),))
+        case "RegexpLike":
+            return Call("rlike", (read(node.this), read(node.args["expression"])))
+        case "Cast" | "TryCast":
+            function = "try_cast" if node.args.get("safe") else "cast"
+            return Call(function, (read(node.this),), _read_type(node))
+        case "Case" | "If":
+            return _read_case(node, read)
+        case "CurrentDate" | "CurrentTimestamp":
+            return _call_by_name("current_date" if kind == "CurrentDate" else "now", [], node)
+        case "Anonymous" if isinstance(node.this, str):
+            return _call_by_name(node.this, [read(each) for each in node.expressions], node)
+    if kind in _BINARY:
+        return Call(_BINARY[kind], (read(node.this), read(node.args["expression"])))
+    if kind in _READERS:
+        return Truth(_read_predicate(node))
+    raise _refusal(node)
+
+
+def _call_by_name(name: str, arguments: list[Value], node: Expression) -> Value:
+    match name.lower(), arguments:
+        case "nullif", [one, other]:
+            return Case(((Calculated(Call("=", (one, other))), Constant(None)),), one)
+        case "nvl2", [tested, one, other]:
+            return Case(((Calculated(Call("isnotnull", (tested,))), one),), other)
+        case "current_timestamp" | "now", []:
+            return Constant(_NOW.get())
+        case (("current_date" | "curdate"), []):
+            return Call("cast", (Constant(_NOW.get()),), TYPES["date"])
+        case (("nullif" | "nvl2" | "if" | "current_date" | "current_timestamp" | "now"), _):
+            raise _refusal(node, f"{len(arguments)} arguments")
+    return Call(find_function(name).name, tuple(arguments))
+
+
+def _read_case(node: Expression, read: Callable[[Expression], Value]) -> Value:
+    if _kind(node) == "If":
+        branches, default = [node], node.args.get("false")
+    else:
+        branches, default = node.args["ifs"], node.args.get("default")
+    subject = node.this if _kind(node) == "Case" else None
+    conditions = [
+        _read_predicate(branch.this) if subject is None else Calculated(Call("=", (read(subject), read(branch.this))))
+        for branch in branches
+    ]
+    results = [read(branch.args["true"]) for branch in branches]
+    otherwise = Constant(None) if default is None else read(default)
+    return Case(tuple(zip(conditions, results, strict=True)), otherwise)
+
+
+def _read_type(node: Expression) -> pa.DataType:
+    text = node.args["to"].sql(dialect="spark").lower()
+    if match := _DECIMAL_TYPE.fullmatch(text):
+        precision, scale = (int(part or default) for part, default in zip(match.groups(), (10, 0), strict=True))
+        if 1 <= precision <= 38 and scale <= precision:
+            return pa.decimal128(precision, scale)
+    found = TYPES.get(_TYPE_NAMES.get(text, text))
+    if found is None:
+        raise _refusal(node, f"it has no type {text}; it has decimal(p,s), {', '.join(TYPES)}")
+    return found
+
+
+def _is_literal(node: Expression) -> bool:
+    kind = _kind(node)
+    if kind in ("Paren", "Neg"):
+        return _is_literal(node.this)
+    if kind in ("Cast", "TryCast"):
+        inner, to = node.this, node.args["to"].this.name
+        if _kind(inner) != "Literal" or node.args.get("safe"):
+            return False
+        if inner.is_string:
+            return kind == "Cast" and to in _TIME_PARSERS
+        return to == "DOUBLE" or to in _INTEGER_SUFFIX_BITS
+    return kind in ("Null", "Boolean", "Literal", "HexString")
+
+
+def _read_constant(node: Expression) -> Constant:
+    """Read a literal with the type that its suffix says."""
+    inner = node
+    while _kind(inner) in ("Paren", "Neg"):
+        inner = inner.this
+    value = _read_literal(node, node)
+    if _kind(inner) == "TryCast" and isinstance(value, int):
+        return Constant(value, TYPES[inner.args["to"].this.name.lower()])
+    return Constant(value)
+
+
+# --- names and literals -----------------------------------------------------------------------------------
 
 
 def _read_path(node: Expression) -> str | None:
@@ -309,12 +470,7 @@ def _read_hex(digits: str, within: Expression) -> bytes:
 
 def _read_typed_text(node: Expression, within: Expression) -> object:
     """Read ``DATE '...'`` and ``TIMESTAMP '...'``, which sqlglot parses as casts of a text."""
-    parsers: dict[str, Callable[[str], object]] = {
-        "DATE": parse_date,
-        "TIMESTAMP": parse_timestamp,
-        "TIMESTAMPTZ": parse_timestamp,
-    }
-    parser = parsers.get(node.args["to"].this.name)
+    parser = _TIME_PARSERS.get(node.args["to"].this.name)
     if parser is None or _kind(node.this) != "Literal" or not node.this.is_string:
         raise _refusal(within)
     value = parser(node.this.this)
@@ -337,184 +493,3 @@ def _read_suffixed_number(node: Expression, within: Expression) -> object:
             return value
         raise _refusal(within, f"{value} is not a {suffix}")
     raise _refusal(within)
-
-
-#: The placeholder for the table in a query (Hudi: ``HoodiePreCommitValidatorConfig.VALIDATOR_TABLE_VARIABLE``).
-TABLE_NAME: Final = "<TABLE_NAME>"
-_TABLE_IN_SQL: Final = "lakeformat_table"
-_FUNCTIONS: Final = {"Count": "count", "Sum": "sum", "Min": "min", "Max": "max", "Avg": "avg"}
-_CLAUSES: Final = frozenset({"expressions", "from", "from_", "where", "kind"})
-
-
-@dataclass(frozen=True, slots=True)
-class Aggregate:
-    """One value of a query's result.
-
-    Attributes:
-        function: count, sum, min, max or avg.
-        column: column name; None counts rows.
-        distinct: whether each value is counted once.
-    """
-
-    function: str
-    column: str | None
-    distinct: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Select:
-    """A query, whose result is one row of aggregates over the rows that ``where`` selects. ``text`` is its SQL text."""
-
-    text: str
-    aggregates: tuple[Aggregate, ...]
-    where: Predicate
-
-
-def parse_select(text: str) -> Select:
-    """Parse a pre-commit query over ``<TABLE_NAME>``.
-
-    Raises:
-        InvalidInputError: the query is not a SELECT of aggregates with one condition; the message names the part.
-        InvalidOptionError: sqlglot is not installed.
-    """
-    try:
-        from sqlglot import parse
-        from sqlglot.errors import SqlglotError
-    except ImportError as error:
-        raise InvalidOptionError("SQL validators need sqlglot; run: pip install sqlglot") from error
-
-    check_escapes(text)
-    if TABLE_NAME not in text:
-        raise InvalidInputError(f"cannot run the query {text!r}: it must select from {TABLE_NAME}")
-    try:
-        parsed = parse(text.replace(TABLE_NAME, _TABLE_IN_SQL), read="spark")
-        if len(parsed) != 1 or parsed[0] is None:
-            raise InvalidInputError(f"cannot run the query {text!r}: write one SELECT")
-        return _read_select(text, parsed[0])
-    except SqlglotError as error:
-        raise InvalidInputError(
-            f"cannot run the query {text!r}: not Spark SQL; put names that are keywords into backquotes"
-        ) from error
-    except RecursionError as error:
-        raise InvalidInputError("cannot run the query: it is nested too deeply") from error
-
-
-def _read_select(text: str, node: Expression) -> Select:
-    if type(node).__name__ != "Select":
-        raise InvalidInputError(f"cannot run the query {text!r}: write one SELECT")
-    for clause, value in node.args.items():
-        if value and clause not in _CLAUSES:
-            raise _refuse_query(text, clause.strip("_"))
-    source = node.args.get("from_") or node.args.get("from")
-    table = source.this if source is not None else None
-    extras = {name for name, value in table.args.items() if value} - {"this", "alias"} if table is not None else {""}
-    if table is None or type(table).__name__ != "Table" or table.name != _TABLE_IN_SQL or extras:
-        raise _refuse_query(text, f"a source other than {TABLE_NAME}")
-    where = node.args.get("where")
-    return Select(
-        text,
-        tuple(_read_aggregate(text, expression) for expression in node.expressions),
-        node_to_predicate(where.this) if where is not None else Always(True),
-    )
-
-
-def _refuse_query(text: str, part: str) -> InvalidInputError:
-    return InvalidInputError(
-        f"cannot run the query {text!r}: {part} is not in the subset (count, sum, min, max, avg of columns, and where)"
-    )
-
-
-def _read_aggregate(text: str, node: Expression) -> Aggregate:
-    if type(node).__name__ == "Alias":
-        node = node.this
-    function = _FUNCTIONS.get(type(node).__name__)
-    shown = node.sql(dialect="spark")
-    if function is None or node.args.get("expressions"):
-        raise _refuse_query(text, shown)
-    inner = node.this
-    distinct = type(inner).__name__ == "Distinct"
-    if distinct:
-        if function != "count" or len(inner.expressions) != 1:
-            raise _refuse_query(text, shown)
-        inner = inner.expressions[0]
-    if function == "count" and not distinct and type(inner).__name__ in {"Star", "Literal"}:
-        return Aggregate("count", None)
-    if type(inner).__name__ != "Column" or inner.table:
-        raise _refuse_query(text, shown)
-    return Aggregate(function, inner.name, distinct)
-
-
-#: The zones with the latest and the earliest local time. The local times of all other zones lie between them.
-_ENDS: Final = ("+18:00", "-18:00")
-
-
-@dataclass(frozen=True)
-class ZonedCondition:
-    """A condition that compares timestamps with literals without a zone, whose zone is not known yet.
-
-    Attributes:
-        predicate: The condition, not bound.
-        schema: The columns of the rows.
-        wide: A bound filter that is true for every row for which the condition is true in any zone.
-    """
-
-    predicate: Predicate
-    schema: pa.Schema
-    wide: Predicate
-
-    def bind_zone(self, zone: str) -> Predicate:
-        """Bind the condition to a zone. Raise the errors of `bind`."""
-        return bind(self.predicate, self.schema, zone=zone)
-
-
-def zoned_condition(where: str, schema: pa.Schema) -> ZonedCondition | None:
-    """Parse a condition that depends on the time zone. Return None if it has the same result in all zones.
-
-    Raise the errors of `parse_where` and `bind`.
-    """
-    predicate = parse_where(where)
-    if _bind_if_same(predicate, schema) is not None:
-        return None
-    return ZonedCondition(predicate, schema, And(tuple(_widen(part, schema) for part in _split_conjunction(predicate))))
-
-
-def _bind_if_same(predicate: Predicate, schema: pa.Schema) -> Predicate | None:
-    """Return the bound condition if it has the same result in all zones, else None."""
-    east, west = (bind(predicate, schema, zone=zone) for zone in _ENDS)
-    return east if east == west and not any(_compares_days(leaf, schema) for leaf in leaves(predicate)) else None
-
-
-def _compares_days(leaf: Leaf, schema: pa.Schema) -> bool:
-    """Tell whether the leaf compares dates with datetimes, so that the zone's start of a day matters."""
-    values = leaf.values if isinstance(leaf, In) else (leaf.value,) if isinstance(leaf, Comparison) else ()
-    has_moment = any(isinstance(value, datetime) for value in values)
-    return has_moment and bool(pa.types.is_date32(resolve_column(leaf.column, schema)[1]))
-
-
-def _split_conjunction(predicate: Predicate) -> tuple[Predicate, ...]:
-    """Split a conjunction into its parts."""
-    if not isinstance(predicate, And):
-        return (predicate,)
-    return tuple(part for operand in predicate.operands for part in _split_conjunction(operand))
-
-
-def _widen(part: Predicate, schema: pa.Schema) -> Predicate:
-    if (agreed := _bind_if_same(part, schema)) is not None:
-        return agreed
-    match tuple(bind(part, schema, zone=zone) for zone in _ENDS):
-        case (Comparison(column, op, one), Comparison(_, same, other)) if op == same:
-            low, high = _order_literals(bound_literal(one), bound_literal(other))
-            if op in ("<", "<="):
-                return Comparison(column, op, high)
-            if op in (">", ">="):
-                return Comparison(column, op, low)
-            if op == "=":
-                return And((Comparison(column, ">=", low), Comparison(column, "<=", high)))
-    return Always(True)
-
-
-def _order_literals(one: pa.Scalar, other: pa.Scalar) -> tuple[pa.Scalar, pa.Scalar]:
-    """Return two literals in ascending order. Dates are moved outwards by a day: clocks may have skipped a day."""
-    low, high = sorted((int(one.value), int(other.value)))
-    spare = 1 if pa.types.is_date32(one.type) else 0
-    return pa.scalar(low - spare, one.type), pa.scalar(high + spare, one.type)

@@ -21,7 +21,7 @@ from lakeformat.model.instant import AsOf
 from lakeformat.model.record import META_COLUMNS
 from lakeformat.model.zones import time_zone as zone_named
 from lakeformat.predicate import Always, And, Predicate, Where, bind_lenient, bind_where, columns_of
-from lakeformat.predicate.nodes import leaves
+from lakeformat.predicate.nodes import statistics_paths
 from lakeformat.read.incremental import incremental_snapshot
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.timeline.versions import find_instant
@@ -58,7 +58,7 @@ class ReadQuery:
     @cached_property
     def filter_paths(self) -> tuple[str, ...]:
         """Return the sorted paths of the columns whose bounds can rule out rows."""
-        return tuple(sorted({leaf.column for leaf in leaves(self.predicate)}))
+        return statistics_paths(self.predicate)
 
     def file_columns(self) -> tuple[str, ...]:
         """Return the columns to read: those of the result and those of the filter."""

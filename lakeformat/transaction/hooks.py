@@ -26,7 +26,7 @@ from lakeformat.file_system_view.live_files import ListedFiles, ListedSlices
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.model.commit import WriteStat
 from lakeformat.model.files import FileGroupId, FileSlice, LogFile, LogFileName
-from lakeformat.predicate.sql import Select, parse_select
+from lakeformat.predicate.query import Select, parse_select
 from lakeformat.public import public
 from lakeformat.read.run.view import TableView, as_text, bind_select, equals_text, evaluate
 from lakeformat.timeline.history import STATEMENT_KEY, VERB_KEY

@@ -229,7 +229,7 @@ FLOATS = st.one_of(st.none(), st.floats(-1e6, 1e6), st.just(math.nan))
 
 @given(st.lists(FLOATS, min_size=1, max_size=20), st.integers(1, 5))
 def test_validation_queries_equal_plain_python(values: list[float | None], batch_rows: int) -> None:
-    from lakeformat.predicate.sql import parse_select
+    from lakeformat.predicate.query import parse_select
     from lakeformat.read.run.view import evaluate
 
     class InMemory:

@@ -22,7 +22,7 @@ from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.files.footers import read_metadata
 from lakeformat.model.record import RECORD_KEY
 from lakeformat.predicate import Always, Predicate, Where, bind
-from lakeformat.predicate.sql import Aggregate, Select
+from lakeformat.predicate.query import Aggregate, Select
 from lakeformat.public import public
 from lakeformat.read.query import ReadQuery, readable_schema, resolve_query
 from lakeformat.read.run.parallel import read_all

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -18,11 +18,6 @@ from lakeformat.model.record import IS_DELETED
 from lakeformat.model.table_config import TableConfig
 from lakeformat.predicate import (
     Always,
-    And,
-    ColumnComparison,
-    Computed,
-    Not,
-    Or,
     Predicate,
     Where,
     bind,
@@ -34,6 +29,7 @@ from lakeformat.predicate import (
     resolve_column,
     where_type_error,
 )
+from lakeformat.predicate.nodes import rename_columns
 from lakeformat.public import public
 from lakeformat.transaction.result import WriteResult
 from lakeformat.write.statements.assign import Assignment, find_settable, plan_assignments
@@ -245,28 +241,15 @@ def _condition(
         return bind_expression(where, flat, lambda parts: _qualified_name(_split_side(parts, sides), visible, sides))
     if not isinstance(where, str):
         raise where_type_error(where)
-    return bind(_qualify(parse_where(where, two_columns=True), visible, sides), flat, zone=time_zone)
+    return bind(
+        rename_columns(parse_where(where), lambda column: _qualified_name(column, visible, sides)), flat, zone=time_zone
+    )
 
 
 def _split_side(parts: tuple[str, ...], sides: Mapping[str, pa.Schema]) -> str:
     """Join the parts of a column path to one string. If the first part is like ``"source.x"``, it counts as two."""
     side, dot, name = parts[0].partition(".")
     return column_path([side, name, *parts[1:]] if dot and side.lower() in sides else parts)
-
-
-def _qualify(predicate: Predicate, visible: Mapping[str, pa.Schema], sides: Mapping[str, pa.Schema]) -> Predicate:
-    """Return the condition with ``source.`` or ``target.`` in front of every column name."""
-    match predicate:
-        case And(operands) | Or(operands):
-            return type(predicate)(tuple(_qualify(operand, visible, sides) for operand in operands))
-        case Not(operand):
-            return Not(_qualify(operand, visible, sides))
-        case Always() | Computed():
-            return predicate
-        case ColumnComparison(left, op, right):
-            return ColumnComparison(_qualified_name(left, visible, sides), op, _qualified_name(right, visible, sides))
-        case leaf:
-            return replace(leaf, column=_qualified_name(leaf.column, visible, sides))
 
 
 def _qualified_name(column: str, visible: Mapping[str, pa.Schema], sides: Mapping[str, pa.Schema]) -> str:
