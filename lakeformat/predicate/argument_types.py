@@ -82,6 +82,8 @@ def cast_value(value: Value, to: pa.DataType, zone: str, function: str = "cast")
         return value
     if isinstance(value, Constant) and pa.types.is_null(one):
         return Constant(pa.scalar(None, to), to)
+    if _is_text_literal(value) and isinstance(value, Constant) and pa.types.is_timestamp(to):
+        return _literal_time(value, to, zone)
     if not can_cast(one, to):
         raise InvalidInputError(f"{type_name(one)} cannot become {type_name(to)} exactly as in Spark")
     return Call(function, (value,), to, zone if {one, to} in _ZONED else "")

@@ -18,7 +18,7 @@ from lakeformat.errors import InvalidInputError, nearest
 from lakeformat.predicate.argument_types import is_null, literal_of, type_of, value_text
 from lakeformat.predicate.casts import MOMENT, plain_type, type_name
 from lakeformat.predicate.coerce import Span, check_text, place_literals
-from lakeformat.predicate.functions import COMPARISONS, make_call, make_case
+from lakeformat.predicate.functions import COMPARISONS, TIME_FUNCTIONS, make_call, make_case
 from lakeformat.predicate.nodes import (
     MIRRORED,
     Always,
@@ -48,6 +48,7 @@ from lakeformat.predicate.nodes import (
     like_tokens,
     parts_of,
     path_parts,
+    values_of,
 )
 from lakeformat.predicate.ranges import as_range
 from lakeformat.predicate.rows import fold
@@ -320,8 +321,14 @@ def _bind_constant(constant: Constant, zone: str) -> Value:
 
 
 def depends_on_zone(predicate: Predicate) -> bool:
-    """Tell whether a filter, not bound yet, has a function or literal whose value may depend on the time zone."""
-    return any(isinstance(part, Calculated) for part in parts_of(predicate))
+    """Tell whether a filter, not bound yet, has a function whose result for literals may depend on the zone."""
+    values = [part.value for part in parts_of(predicate) if isinstance(part, Calculated)]
+    return any(
+        (isinstance(each, Call) and each.function in TIME_FUNCTIONS)
+        or (isinstance(each, Truth) and depends_on_zone(each.predicate))
+        for value in values
+        for each in values_of(value)
+    )
 
 
 def _text_column(column: str, of: pa.DataType) -> str:

@@ -40,6 +40,7 @@ __all__ = [
     "COMPARISONS",
     "FUNCTIONS",
     "GROUPS",
+    "TIME_FUNCTIONS",
     "WRITTEN_OUT",
     "Function",
     "call_may_fail",
@@ -147,10 +148,6 @@ _TEXTS: Final = (
     Function("concat", "concat(text, ...)", "the texts joined, also `a || b`",
              takes("text", gives=_TEXT, repeats=True),
              lambda given, call: pc.binary_join_element_wise(*given, "")),
-    Function("concat_ws", "concat_ws(separator, text, ...)", "the texts joined without nulls",
-             takes("text", "text", gives=_TEXT, repeats=True),
-             lambda given, call: pc.binary_join_element_wise(*given[1:], given[0], null_handling="skip"), (0,),
-             null_if_null=False),
     Function("replace", "replace(text, search[, by])", "each occurrence replaced",
              takes("text", "text", "text", gives=_TEXT, optional=1), kernels.replace_text, (1, 2)),
     Function("reverse", "reverse(text)", "the characters in reverse order", takes("text", gives=_TEXT),
@@ -172,9 +169,9 @@ _NUMBERS: Final = (
     Function("round", "round(number[, digits])", "rounded, halves away from zero; a double only to whole numbers",
              round_types, kernels.round_half_up, (1,), may_fail=True, by_spark=False),
     Function("floor", "floor(number)", "the next whole number below", floor_types,
-             kernels.floor_or_ceil(pc.floor), by_spark=False),
+             kernels.floor_or_ceil(pc.floor), may_fail=True, by_spark=False),
     Function("ceil", "ceil(number)", "the next whole number above", floor_types,
-             kernels.floor_or_ceil(pc.ceil), aliases=("ceiling",), by_spark=False),
+             kernels.floor_or_ceil(pc.ceil), aliases=("ceiling",), may_fail=True, by_spark=False),
     Function("isnan", "isnan(number)", "whether it is NaN; false for null", takes("number", gives=_FLAG),
              lambda given, call: pc.fill_null(pc.is_nan(given[0]), False), null_if_null=False, by_spark=False),
     Function("greatest", "greatest(a, b, ...)", "the greatest that is not null", alike(),
@@ -249,6 +246,8 @@ GROUPS: Final = {
     "Others": (*_OTHERS, *_CASTS),
 }
 FUNCTIONS: Final = {each.name: each for group in GROUPS.values() for each in group}
+#: Functions and casts that may take or give timestamps.
+TIME_FUNCTIONS: Final = frozenset(each.name for each in (*_TIMES, *_CASTS))
 _BY_NAME: Final = {name: each for each in FUNCTIONS.values() for name in (each.name, *each.aliases)}
 #: Functions that the parser makes of other nodes: usage and meaning.
 WRITTEN_OUT: Final = {

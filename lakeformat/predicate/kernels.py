@@ -149,7 +149,7 @@ def round_half_up(arguments: Sequence[Argument], call: Call) -> pa.Array:
 
 
 def floor_or_ceil(compute: Callable[[pa.Array], pa.Array]) -> Kernel:
-    """Return the kernel of floor or ceil. A float gives the nearest long, as in Java: NaN gives 0."""
+    """Return the kernel of floor or ceil. A float that is no long is an error."""
 
     def kernel(arguments: Sequence[Argument], call: Call) -> pa.Array:
         (values,) = arguments
@@ -158,11 +158,10 @@ def floor_or_ceil(compute: Callable[[pa.Array], pa.Array]) -> Kernel:
         if pa.types.is_decimal(values.type):
             wide = values.cast(pa.decimal256(values.type.precision + 1, values.type.scale))
             return compute(wide).cast(call.of)
-        numbers = np.nan_to_num(np.asarray(pc.fill_null(compute(values), 0.0)), nan=0.0)
-        over, under = numbers >= _LONG_MOST, numbers < -_LONG_MOST
-        whole = np.where(over | under, 0.0, numbers).astype(np.int64)
-        whole = np.where(over, (1 << 63) - 1, np.where(under, -(1 << 63), whole))
-        return pa.array(whole, mask=np.asarray(pc.is_null(values)))
+        numbers = np.asarray(pc.fill_null(compute(values), 0.0))
+        if not ((numbers >= -_LONG_MOST) & (numbers < _LONG_MOST)).all():
+            raise ValueError("a number is not finite, or too large for a bigint")
+        return pa.array(numbers.astype(np.int64), mask=np.asarray(pc.is_null(values)))
 
     return kernel
 

@@ -8,13 +8,14 @@ from typing import Final
 
 import pyarrow as pa
 
-from lakeformat.predicate.bind import bind, resolve_column
+from lakeformat.predicate.bind import bind, depends_on_zone, resolve_column
 from lakeformat.predicate.nodes import (
     Always,
     And,
     Comparison,
     In,
     Leaf,
+    Or,
     Predicate,
     bound_literal,
     leaves,
@@ -60,7 +61,9 @@ def zoned_condition(where: str, schema: pa.Schema) -> ZonedCondition | None:
 def _bind_if_same(predicate: Predicate, schema: pa.Schema) -> Predicate | None:
     """Return the bound condition if it has the same result in all zones, else None."""
     east, west = (bind(predicate, schema, zone=zone) for zone in _ENDS)
-    return east if east == west and not any(_compares_days(leaf, schema) for leaf in leaves(predicate)) else None
+    if east != west or depends_on_zone(predicate):
+        return None
+    return None if any(_compares_days(leaf, schema) for leaf in leaves(predicate)) else east
 
 
 def _compares_days(leaf: Leaf, schema: pa.Schema) -> bool:
@@ -80,9 +83,19 @@ def _split_conjunction(predicate: Predicate) -> tuple[Predicate, ...]:
 def _widen(part: Predicate, schema: pa.Schema) -> Predicate:
     if (agreed := _bind_if_same(part, schema)) is not None:
         return agreed
-    match tuple(bind(part, schema, zone=zone) for zone in _ENDS):
-        case (Comparison(column, op, one), Comparison(_, same, other)) if op == same:
-            low, high = _order_literals(bound_literal(one), bound_literal(other))
+    east, west = (bind(part, schema, zone=zone) for zone in _ENDS)
+    return _widen_pair(east, west)
+
+
+def _widen_pair(one: Predicate, other: Predicate) -> Predicate:
+    """Return a filter that is true for every row for which a filter is true in a zone between those of the two."""
+    match one, other:
+        case (And(left) | Or(left), And(right) | Or(right)) if type(one) is type(other) and len(left) == len(right):
+            return type(one)(tuple(map(_widen_pair, left, right)))
+        case (Comparison(column, op, one_value), Comparison(_, same, other_value)) if op == same and _is_time(
+            one_value
+        ):
+            low, high = _order_literals(bound_literal(one_value), bound_literal(other_value))
             if op in ("<", "<="):
                 return Comparison(column, op, high)
             if op in (">", ">="):
@@ -90,6 +103,10 @@ def _widen(part: Predicate, schema: pa.Schema) -> Predicate:
             if op == "=":
                 return And((Comparison(column, ">=", low), Comparison(column, "<=", high)))
     return Always(True)
+
+
+def _is_time(literal: object) -> bool:
+    return isinstance(literal, pa.Date32Scalar | pa.TimestampScalar) and literal.is_valid
 
 
 def _order_literals(one: pa.Scalar, other: pa.Scalar) -> tuple[pa.Scalar, pa.Scalar]:

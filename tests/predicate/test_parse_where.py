@@ -4,12 +4,15 @@ import builtins
 from datetime import date, datetime, timezone
 from decimal import Decimal
 
+import pyarrow as pa
 import pytest
 
 from lakeformat.errors import InvalidInputError, InvalidOptionError
 from lakeformat.predicate import (
     Always,
     And,
+    Calculated,
+    ColumnComparison,
     Comparison,
     In,
     IsNull,
@@ -22,6 +25,7 @@ from lakeformat.predicate import (
     parse_where,
     path_parts,
 )
+from lakeformat.predicate.nodes import Call, ColumnValue, Constant, Truth
 
 
 @pytest.mark.parametrize(
@@ -82,6 +86,13 @@ from lakeformat.predicate import (
             And((Or((Comparison("a", "=", 1), Comparison("b", "=", 2))), Comparison("c", "=", True))),
         ),
         ("a = 1 /* one */ -- and done", Comparison("a", "=", 1)),
+        ("a > b", ColumnComparison("a", ">", "b")),
+        ("a like 'x/_/%\\\\' escape '/'", Like("a", "x\\_\\%\\\\")),
+        ("length(a) > 2", Calculated(Call(">", (Call("length", (ColumnValue("a"),)), Constant(2))))),
+        ("a + 5L = 1", Calculated(Call("=", (Call("+", (ColumnValue("a"), Constant(5, pa.int64()))), Constant(1))))),
+        ("a < 1 < 2", Calculated(Call("<", (Truth(Comparison("a", "<", 1)), Constant(2))))),
+        ("a::int = 1", Calculated(Call("=", (Call("cast", (ColumnValue("a"),), pa.int32()), Constant(1))))),
+        ("substr(a.b, 1)", Calculated(Call("substring", (ColumnValue("a.b"), Constant(1))))),
     ],
 )
 def test_text_is_parsed_to_a_filter(text: str, predicate: Predicate) -> None:
@@ -91,27 +102,26 @@ def test_text_is_parsed_to_a_filter(text: str, predicate: Predicate) -> None:
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        ("a > b", "a > b"),
-        ("a + 1 > 2", "a + 1"),
-        ("length(a) > 2", "LENGTH(a)"),
-        ("a = current_date", "CURRENT_DATE"),
-        ("a < 1 < 2", "a < 1"),
-        ("1 = 1", "1 = 1"),
-        ("null is null", "NULL IS NULL"),
         ("a is true", "a IS TRUE"),
         ("a ilike 'x'", "ILIKE"),
-        ("a rlike 'x'", "RLIKE"),
-        ("a like 'x' escape '/'", "ESCAPE"),
+        ("a like 'x' escape '//'", "ESCAPE"),
+        ("a like '/x' escape '/'", "must stand before"),
+        ("a ilike 'x' escape '/'", "ESCAPE"),
+        ("lowr(a) = 'x'", "did you mean 'lower'"),
+        ("xyzzy(a) = 'x'", "there is no function xyzzy, but: abs"),
+        ("nullif(a) = 1", "1 arguments"),
+        ("cast(a as array<int>) = 1", "no type array<int>"),
+        ("count(a) > 1", "count(a)"),
+        ("lower(distinct a) = 'x'", "DISTINCT a"),
+        ("sum(a) over () > 1", "OVER"),
+        ("a + 1 in (b)", "b is not a literal"),
+        (" + ".join(["a"] * 100) + " > 1", "nested too deeply"),
         ("a like any ('x')", "ANY"),
         ("a like b", "a LIKE b"),
         ("a in (select 1)", "SELECT 1"),
         ("a in ()", "a IN ()"),
         ("5 in (a)", "5 IN (a)"),
         ("a between symmetric 2 and 1", "BETWEEN"),
-        ("a = cast('5' as int)", "CAST"),
-        ("a::int = 1", "CAST"),
-        ("a = 2.5BD", "2.5"),
-        ("a = 2.5F", "2.5"),
         ("a = 1.5L", "1.5"),
         ("a = 300Y", "300"),
         ("a = 1e999", "1e999"),
@@ -121,7 +131,6 @@ def test_text_is_parsed_to_a_filter(text: str, predicate: Predicate) -> None:
         ("a = X'123'", "X'"),
         ("a = DATE '2024-02-30'", "2024-02-30"),
         ("a = DATE '2024'", "2024"),
-        ("a = timestamp_ntz '2024-01-01 00:00:00'", "TIMESTAMP_NTZ"),
         ("a['b'] = 1", "a["),
         ("t.*", "t.*"),
         ("a = :p", ":p"),

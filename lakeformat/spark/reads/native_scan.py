@@ -19,12 +19,13 @@ import pyarrow as pa
 from pyspark.sql import functions
 from pyspark.sql.types import DataType, DoubleType, FloatType, StructField, StructType
 
+from lakeformat.arrow.conform import conform
 from lakeformat.codec.avro.schema import from_avro, without_meta
 from lakeformat.file_system_view.live_files import file_objects
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.files.footers import read_metadata
 from lakeformat.model.files import BaseFile
-from lakeformat.predicate import Always, column_path
+from lakeformat.predicate import Always, Predicate, column_path, mask
 from lakeformat.read.plan import FilePart, Part, SlicePart, Split, pack_splits
 from lakeformat.read.query import ReadQuery, readable_schema
 from lakeformat.read.run.batches import read_split
@@ -43,7 +44,7 @@ from lakeformat.spark.reads.file_index import FilePruner
 from lakeformat.spark.reads.hadoop_access import HadoopAccess
 from lakeformat.spark.reads.jvm import SparkJvm
 from lakeformat.spark.reads.parquet_scan import BOTH_ZEROS, parquet_scan
-from lakeformat.spark.reads.predicate_to_column import column_of, condition_of, quoted
+from lakeformat.spark.reads.predicate_to_column import column_of, condition_of, quoted, split_condition
 from lakeformat.spark.reads.replaced_rows_scan import choose_slices, scan_without_replaced
 from lakeformat.spark.types import spark_schema
 from lakeformat.spark.verbs import original_verb
@@ -170,12 +171,26 @@ def native_scan(
         splits = pack_splits(theirs, split_bytes, cores(spark))
         parts.append(_read_in_tasks(spark, storage, splits, replace(query, schema=wanted), table))
     frame = reduce(lambda above, below: above.union(below), parts or [spark.createDataFrame([], schema)])
-    if query.predicate != Always(True):
-        frame = frame.where(condition_of(query.predicate))
+    frame = _select_rows(frame, query.predicate, wanted)
     # If the columns do not change, this step is left out, because each column costs calls into the JVM.
     if query.schema.names != wanted.names:
         frame = frame.select(*(column_of(column_path([name])) for name in query.schema.names))
     return frame if plan.rows is None else _with_known_count(frame, plan.rows)
+
+
+def _select_rows(frame: DataFrame, predicate: Predicate, schema: pa.Schema) -> DataFrame:
+    """Return the rows of a frame that a condition selects. Spark tests what it can, tasks of lakeformat the rest."""
+    by_spark, by_us = split_condition(predicate)
+    if by_spark != Always(True):
+        frame = frame.where(condition_of(by_spark))
+    if by_us == Always(True):
+        return frame
+
+    def select(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield batch.filter(mask(by_us, conform(batch, schema)))
+
+    return frame.mapInArrow(select, frame.schema)
 
 
 def _hide_nans(frame: DataFrame, schema: StructType, without_nan: Collection[str]) -> DataFrame:

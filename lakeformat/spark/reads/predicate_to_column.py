@@ -1,6 +1,7 @@
 """Conversion of a predicate of lakeformat to a Spark condition that selects the same rows.
 
-The result does not depend on the session's settings for time zone, ANSI mode or casts.
+The result does not depend on the session's settings for time zone, ANSI mode or casts. Functions whose result in Spark
+depends on them are not converted: `split_condition` sets them apart, and lakeformat evaluates them in tasks.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pyspark.sql import Column, functions
 from lakeformat.predicate import (
     Always,
     And,
+    Calculated,
     ColumnComparison,
     Comparison,
     Computed,
@@ -31,9 +33,23 @@ from lakeformat.predicate import (
     path_parts,
     where_type_error,
 )
-from lakeformat.predicate.nodes import bound_literal
+from lakeformat.predicate.argument_types import scalar_of, type_of
+from lakeformat.predicate.casts import cast_may_fail, type_name
+from lakeformat.predicate.functions import COMPARISONS, FUNCTIONS
+from lakeformat.predicate.nodes import (
+    Call,
+    Case,
+    ColumnValue,
+    Constant,
+    Truth,
+    Value,
+    bound_literal,
+    conditions_of,
+    parts_of,
+    values_of,
+)
 
-__all__ = ["column_of", "condition_of", "quoted"]
+__all__ = ["column_of", "condition_of", "quoted", "split_condition"]
 
 _COMPARE: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
     "=": lambda left, right: left == right,
@@ -56,8 +72,37 @@ def quoted(path: str) -> str:
     return ".".join(f"`{part.replace('`', '``')}`" for part in path_parts(path))
 
 
+def split_condition(predicate: Predicate) -> tuple[Predicate, Predicate]:
+    """Split a bound condition into two parts: one that `condition_of` converts, and one that lakeformat evaluates."""
+    if isinstance(predicate, And):
+        pairs = [split_condition(operand) for operand in predicate.operands]
+        theirs, ours = (tuple(pair[at] for pair in pairs if pair[at] != Always(True)) for at in (0, 1))
+        return And(theirs) if theirs else Always(True), And(ours) if ours else Always(True)
+    return (predicate, Always(True)) if _is_of_spark(predicate) else (Always(True), predicate)
+
+
+def _is_of_spark(predicate: Predicate) -> bool:
+    """Tell whether Spark's functions of the condition have the same results whatever the session's settings are."""
+    return all(
+        all(map(_is_call_of_spark, values_of(part.value))) and all(map(_is_of_spark, conditions_of(part.value)))
+        for part in parts_of(predicate)
+        if isinstance(part, Calculated)
+    )
+
+
+def _is_call_of_spark(value: Value) -> bool:
+    if not isinstance(value, Call):
+        return True
+    if value.function == "cast":
+        return not value.zone and not cast_may_fail(type_of(value.arguments[0]), type_of(value))
+    return FUNCTIONS[value.function].by_spark
+
+
 def condition_of(predicate: Predicate) -> Column:
     """Convert a predicate, which must be bound to the DataFrame's columns, to a Spark condition.
+
+    Args:
+        predicate: the first part of `split_condition`.
 
     Raises:
         InvalidInputError: the predicate is a ``pyarrow.compute`` expression.
@@ -74,6 +119,8 @@ def condition_of(predicate: Predicate) -> Column:
             raise where_type_error(predicate.expression, takes)
         case Always(value):
             return functions.lit(value)
+        case Calculated(value):
+            return _value(value)
         case ColumnComparison(left, op, right):
             compared: Column = _COMPARE[op](column_of(left), column_of(right))
             return compared
@@ -90,6 +137,38 @@ def condition_of(predicate: Predicate) -> Column:
             named = {StartsWith: "startswith", EndsWith: "endswith", Contains: "contains"}[type(predicate)]
             of_text: Column = getattr(column_of(column), named)(text)
             return of_text
+
+
+def _value(value: Value) -> Column:
+    """Convert a value of a condition to a Spark column."""
+    match value:
+        case ColumnValue(path):
+            return column_of(path)
+        case Constant():
+            return _literal(scalar_of(value)).cast(type_name(type_of(value)).replace("null", "void"))
+        case Truth(predicate):
+            return condition_of(predicate)
+        case Case(branches, otherwise):
+            whole = reduce(
+                lambda chain, branch: chain.when(condition_of(branch[0]), _value(branch[1])), branches, functions
+            )
+            return whole.otherwise(_value(otherwise))
+        case Call("cast", (inner,), of):
+            return _value(inner).cast(type_name(of))
+        case Call("in", (first, *listed)):
+            literals = pa.array(
+                [scalar_of(each).as_py() for each in listed if isinstance(each, Constant)], type_of(first)
+            )
+            return _membership(_value(first), literals)
+        case Call("like" | "rlike" as name, (text, Constant() as pattern)):
+            matched: Column = getattr(_value(text), name)(scalar_of(pattern).as_py())
+            return matched
+        case Call(name, arguments) if name in COMPARISONS:
+            left, right = map(_value, arguments)
+            compared: Column = _COMPARE[name](left, right)
+            return compared
+        case Call(name, arguments):
+            return functions.call_function(name, *map(_value, arguments))
 
 
 def _membership(column: Column, values: pa.Array) -> Column:
