@@ -13,7 +13,16 @@ from typing import Final, TypeAlias
 import pyarrow as pa
 
 from lakeformat.errors import InvalidInputError
-from lakeformat.predicate.casts import MOMENT, can_cast, cast_may_fail, common_type, decimal_of, is_number, type_name
+from lakeformat.predicate.casts import (
+    MOMENT,
+    can_cast,
+    cast_may_fail,
+    common_type,
+    decimal_of,
+    is_number,
+    scalar_text,
+    type_name,
+)
 from lakeformat.predicate.coerce import parse_date, parse_timestamp
 from lakeformat.predicate.nodes import Call, Case, ColumnValue, Constant, Truth, Value
 
@@ -145,7 +154,7 @@ def _small_decimal(value: Value) -> Value:
     return Constant(pa.scalar(Decimal(number), of), of)
 
 
-def take(kind: str, value: Value, zone: str) -> Value:
+def _take(kind: str, value: Value, zone: str) -> Value:
     """Cast an argument to what a function takes; raise an error that names the kind."""
     of = type_of(value)
     null = pa.types.is_null(of)
@@ -160,8 +169,8 @@ def take(kind: str, value: Value, zone: str) -> Value:
             return value
         case "number" if null:
             return cast_value(value, pa.float64(), zone)
-        case "date" | "local time" | "timestamp" if _is_text_literal(value) and isinstance(value, Constant):
-            return _literal_time(value, {"date": pa.date32(), "local time": _WALL, "timestamp": MOMENT}[kind], zone)
+        case "local time" | "timestamp" if _is_text_literal(value) and isinstance(value, Constant):
+            return _literal_time(value, _WALL if kind == "local time" else MOMENT, zone)
         case "date" if null or pa.types.is_temporal(of) or pa.types.is_string(of):
             return cast_value(value, pa.date32(), zone)
         case "local time" if null or pa.types.is_temporal(of):
@@ -185,7 +194,7 @@ def takes(*kinds: str, gives: _Gives, optional: int = 0, repeats: bool = False) 
         if len(given) < len(kinds) - optional or (most is not None and len(given) > most):
             raise InvalidInputError(f"{len(given)} arguments")
         each = (*kinds, *(kinds[-1:] * (len(given) - len(kinds))))
-        values = tuple(take(kind, value, zone) for kind, value in zip(each, given, strict=False))
+        values = tuple(_take(kind, value, zone) for kind, value in zip(each, given, strict=False))
         return values, gives([type_of(value) for value in values]) if callable(gives) else gives
 
     return check
@@ -199,6 +208,9 @@ def alike(gives: _Gives | None = None, least: int = 2, most: int | None = None) 
             raise InvalidInputError(f"{len(given)} arguments")
         values = align(given, zone)
         of = type_of(values[0])
+        if pa.types.is_null(of) and gives is not None:
+            of = pa.bool_()
+            values = tuple(cast_value(value, of, zone) for value in values)
         if pa.types.is_nested(of):
             raise InvalidInputError(f"{type_name(of)} cannot be compared")
         return values, of if gives is None else gives if isinstance(gives, pa.DataType) else gives([of])
@@ -332,10 +344,9 @@ def value_text(value: Value) -> str:
         case ColumnValue(path):
             return path
         case Constant(literal):
-            plain_value = literal.as_py() if isinstance(literal, pa.Scalar) else literal
-            if isinstance(plain_value, int | float | Decimal | bool | None):
-                return "null" if plain_value is None else str(plain_value).lower()
-            return repr(plain_value) if isinstance(plain_value, str) else f"'{plain_value}'"
+            if isinstance(literal, pa.Scalar) and isinstance(literal.type, pa.DataType):
+                return "null" if not literal.is_valid else scalar_text(literal)
+            return repr(literal)
         case Call("cast", (inner,), of) if of is not None and _is_widening(inner, of):
             return value_text(inner)
         case Call(function, (inner,), of) if function in ("cast", "try_cast"):

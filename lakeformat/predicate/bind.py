@@ -188,22 +188,22 @@ def _bind_calculated(value: Value, schema: pa.Schema, zone: str) -> Predicate:
     """Bind a condition on a value. Return leaves if there are any that are equal to it, because they skip files."""
     match value:
         case Call(function, (left, right)) if function in COMPARISONS:
-            one, other = bind_value(left, schema, zone), bind_value(right, schema, zone)
+            one, other = _bind_value(left, schema, zone), _bind_value(right, schema, zone)
             op: Any = function
-            if isinstance(one, Constant) and not isinstance(other, Constant):
-                one, op, other = other, MIRRORED[op], one
-            if (plain := _compare_simply(one, op, other, schema, zone)) is not None:
+            swapped = isinstance(one, Constant) and not isinstance(other, Constant)
+            sides = (other, MIRRORED[op], one) if swapped else (one, op, other)
+            if (plain := _compare_simply(*sides, schema, zone)) is not None:
                 return plain
             bound = fold(make_call(Call(op, ()), (one, other), zone))
         case Call("in", (first, *rest)):
-            one, literals = bind_value(first, schema, zone), [bind_value(each, schema, zone) for each in rest]
+            one, literals = _bind_value(first, schema, zone), [_bind_value(each, schema, zone) for each in rest]
             if len(literals) <= _MOST_RANGES or isinstance(one, ColumnValue):
                 ranges = [_compare_simply(one, "=", each, schema, zone) for each in literals]
                 if all(each is not None for each in ranges):
                     return Or(tuple(each for each in ranges if each is not None))
             bound = fold(make_call(value, (one, *literals), zone))
         case _:
-            bound = bind_value(value, schema, zone)
+            bound = _bind_value(value, schema, zone)
     return _as_predicate(bound, schema, zone)
 
 
@@ -246,7 +246,7 @@ def _as_predicate(value: Value, schema: pa.Schema, zone: str) -> Predicate:
     return Calculated(value)
 
 
-def bind_value(value: Value, schema: pa.Schema, zone: str) -> Value:
+def _bind_value(value: Value, schema: pa.Schema, zone: str) -> Value:
     """Return a value with the schema's columns, with the types of Spark, and with literals instead of constant calls.
 
     Raises:
@@ -261,11 +261,11 @@ def bind_value(value: Value, schema: pa.Schema, zone: str) -> Value:
         case Constant():
             return _bind_constant(value, zone)
         case Call(arguments=arguments):
-            bound = tuple(bind_value(each, schema, zone) for each in arguments)
+            bound = tuple(_bind_value(each, schema, zone) for each in arguments)
             return fold(make_call(value, bound, zone))
         case Case(branches, otherwise):
-            pairs = tuple((bind(when, schema, zone=zone), bind_value(then, schema, zone)) for when, then in branches)
-            return make_case(Case(pairs, bind_value(otherwise, schema, zone)), zone)
+            pairs = tuple((bind(when, schema, zone=zone), _bind_value(then, schema, zone)) for when, then in branches)
+            return make_case(Case(pairs, _bind_value(otherwise, schema, zone)), zone)
         case Truth(predicate):
             return Truth(bind(predicate, schema, zone=zone))
 

@@ -28,6 +28,7 @@ __all__ = [
     "from_micros",
     "is_number",
     "plain_type",
+    "scalar_text",
     "to_days",
     "to_micros",
     "type_name",
@@ -90,6 +91,14 @@ def type_name(of: pa.DataType) -> str:
     if pa.types.is_decimal(of):
         return f"decimal({of.precision},{of.scale})"
     return "null" if pa.types.is_null(of) else _NAMES.get(of) or str(of)
+
+
+def scalar_text(value: pa.Scalar) -> str:
+    """Return a literal for a message. Python has no value for some dates and times of Arrow."""
+    try:
+        return repr(value.as_py())
+    except (ValueError, OverflowError):
+        return f"the {type_name(value.type)} {value.value}"
 
 
 def is_number(of: pa.DataType) -> bool:

@@ -38,6 +38,7 @@ from lakeformat.predicate.nodes import Call, Case, Constant, Value, values_of
 
 __all__ = [
     "COMPARISONS",
+    "DIVISIONS",
     "FUNCTIONS",
     "GROUPS",
     "TIME_FUNCTIONS",
@@ -49,6 +50,8 @@ __all__ = [
     "make_case",
 ]
 
+#: Operators whose second operand Spark computes first.
+DIVISIONS: Final = frozenset({"/", "div", "%"})
 COMPARISONS: Final = frozenset({"=", "<=>", "!=", "<", "<=", ">", ">="})
 
 
@@ -81,6 +84,11 @@ class Function:
     by_spark: bool = True
     zoned: bool = False
     null_if_null: bool = True
+
+    @property
+    def stops_at_null(self) -> bool:
+        """Tell whether a null argument decides the result, so that Spark does not compute the ones after it."""
+        return (self.null_if_null and self.name != "concat") or self.name in COMPARISONS - {"<=>"}
 
 
 # --- the table --------------------------------------------------------------------------------------------
@@ -196,12 +204,12 @@ _TIMES: Final = (
     Function("to_date", "to_date(value)", "as `cast(value as date)`", takes("date", gives=_DAY),
              plain(lambda dates: dates), aliases=("date",)),
     Function("date_add", "date_add(date, days)", "the date some days later", takes("date", "integer", gives=_DAY),
-             kernels.add_days(1), aliases=("dateadd",), may_fail=True, by_spark=False),
+             kernels.add_days(1), aliases=("dateadd",), by_spark=False),
     Function("date_sub", "date_sub(date, days)", "the date some days earlier",
-             takes("date", "integer", gives=_DAY), kernels.add_days(-1), may_fail=True, by_spark=False),
+             takes("date", "integer", gives=_DAY), kernels.add_days(-1), by_spark=False),
     Function("datediff", "datediff(end, start)", "the days from start to end", takes("date", "date", gives=_INT),
-             lambda given, call: pc.subtract_checked(*(each.view(pa.int32()) for each in given)),
-             aliases=("date_diff",), may_fail=True, by_spark=False),
+             lambda given, call: pc.subtract(*(each.view(pa.int32()) for each in given)),
+             aliases=("date_diff",), by_spark=False),
     Function("add_months", "add_months(date, months)", "the same day of another month",
              takes("date", "integer", gives=_DAY), kernels.add_months, may_fail=True, by_spark=False),
     Function("last_day", "last_day(date)", "the last day of the month", takes("date", gives=_DAY),
@@ -288,7 +296,7 @@ def make_call(call: Call, arguments: Sequence[Value], zone: str) -> Value:
         for at in function.literals:
             if at < len(values) and not isinstance(values[at], Constant):
                 raise InvalidInputError(f"argument {at + 1} must be a literal")
-        if function.null_if_null and any(is_null(value) for value in values):
+        if (function.null_if_null or function.stops_at_null) and any(is_null(value) for value in values):
             return Constant(pa.scalar(None, of), of)
         made = Call(function.name, values, of, zone if function.zoned else "")
         if function.literals:

@@ -20,6 +20,7 @@ from lakeformat.predicate.casts import (
     from_days,
     from_micros,
     is_number,
+    scalar_text,
     to_days,
     to_micros,
     type_name,
@@ -80,7 +81,7 @@ def cast(arguments: Sequence[Argument], call: Call) -> pa.Array:
     found = cast_values(values, call.of, call.zone)
     if found.null_count > values.null_count:
         failed = values.filter(pc.and_(pc.is_null(found), pc.is_valid(values)))[0]
-        raise ValueError(f"{failed.as_py()!r} has no value of type {type_name(found.type)}; use try_cast")
+        raise ValueError(f"{scalar_text(failed)} has no value of type {type_name(found.type)}; use try_cast")
     return found
 
 
@@ -149,7 +150,7 @@ def round_half_up(arguments: Sequence[Argument], call: Call) -> pa.Array:
 
 
 def floor_or_ceil(compute: Callable[[pa.Array], pa.Array]) -> Kernel:
-    """Return the kernel of floor or ceil. A float that is no long is an error."""
+    """Return the kernel of floor or ceil. As in Java, NaN gives 0. Another float that no long can hold is an error."""
 
     def kernel(arguments: Sequence[Argument], call: Call) -> pa.Array:
         (values,) = arguments
@@ -158,9 +159,9 @@ def floor_or_ceil(compute: Callable[[pa.Array], pa.Array]) -> Kernel:
         if pa.types.is_decimal(values.type):
             wide = values.cast(pa.decimal256(values.type.precision + 1, values.type.scale))
             return compute(wide).cast(call.of)
-        numbers = np.asarray(pc.fill_null(compute(values), 0.0))
+        numbers = np.nan_to_num(np.asarray(pc.fill_null(compute(values), 0.0)), nan=0.0, posinf=np.inf, neginf=-np.inf)
         if not ((numbers >= -_LONG_MOST) & (numbers < _LONG_MOST)).all():
-            raise ValueError("a number is not finite, or too large for a bigint")
+            raise ValueError("a number is too large for a bigint")
         return pa.array(numbers.astype(np.int64), mask=np.asarray(pc.is_null(values)))
 
     return kernel
@@ -172,7 +173,7 @@ def extreme(op: str) -> Kernel:
     def choose(one: pa.Array, other: pa.Array) -> pa.Array:
         return pc.if_else(pc.coalesce(compare_columns(one, op, other), pc.is_null(other)), one, other)
 
-    return lambda arguments, call: reduce(choose, arguments)
+    return lambda arguments, call: arguments[0] if pa.types.is_null(call.of) else reduce(choose, arguments)
 
 
 # --- texts ------------------------------------------------------------------------------------------------
@@ -266,11 +267,12 @@ def calendar_part(compute: Callable[..., pa.Array], shift: int = 0, **options: A
 
 
 def add_days(sign: int) -> Kernel:
-    """Return the kernel that moves a date by days."""
+    """Return the kernel that moves a date by days. As in Spark, a date that is out of range wraps around."""
 
     def kernel(arguments: Sequence[Argument], call: Call) -> pa.Array:
         dates, days = arguments
-        return _checked_days(to_days(dates) + sign * _ints(days), dates, days)
+        nulls = pc.if_else(pc.is_valid(dates), days, pa.scalar(None, days.type))
+        return from_days(to_days(dates) + sign * _ints(days), nulls)
 
     return kernel
 

@@ -111,7 +111,7 @@ def _border(column: ColumnValue, day: int, zone: str) -> object | None:
     """Return the least value of the column's type whose local date is the day or a later one."""
     if pa.types.is_date32(column.of):
         return date.fromordinal(_EPOCH.toordinal() + day)
-    if column.of.tz is None:
+    if column.of is None or column.of.tz is None:
         return (datetime(1970, 1, 1) + timedelta(days=day)).isoformat(" ")
     moment = find_first_moment(day * DAY, zone)
     return None if moment is None else _EPOCH + timedelta(microseconds=moment)
@@ -119,7 +119,7 @@ def _border(column: ColumnValue, day: int, zone: str) -> object | None:
 
 def _moment_range(column: ColumnValue, op: Operator, literal: datetime, unit: str, zone: str) -> Predicate | None:
     """Return the range for a timestamp that is truncated: the units that begin at the literal, before or after it."""
-    if not column.of.equals(MOMENT):
+    if column.of is None or not column.of.equals(MOMENT):
         return None
     near = _truncate(_day_number(literal.date()), unit)
     starts: list[datetime] = []

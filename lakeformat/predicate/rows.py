@@ -6,8 +6,9 @@ this row: not after ``false and``, ``true or``, or in a branch of CASE that is n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -17,7 +18,7 @@ import pyarrow.compute as pc
 from lakeformat.errors import InvalidInputError
 from lakeformat.predicate.argument_types import scalar_of, value_text
 from lakeformat.predicate.comparisons import compare, compare_columns, is_in
-from lakeformat.predicate.functions import FUNCTIONS, call_may_fail
+from lakeformat.predicate.functions import DIVISIONS, FUNCTIONS, Function, call_may_fail
 from lakeformat.predicate.nodes import (
     Always,
     And,
@@ -108,7 +109,7 @@ def _combine(operands: Sequence[Predicate], batch: pa.RecordBatch | pa.Table, ev
     for operand in operands:
         if may_fail(operand):
             undecided = pc.fill_null(pc.equal(answer, every), True)
-            part = _on_rows(undecided, batch, lambda rows, operand=operand: _evaluate(operand, rows))
+            part = _on_rows(undecided, batch, partial(_evaluate, operand))
         else:
             part = _evaluate(operand, batch)
         answer = combine(answer, part)
@@ -154,15 +155,33 @@ def _value(value: Value, batch: pa.RecordBatch) -> pa.Array:
         case Call(function, arguments):
             entry = FUNCTIONS[function]
             literals = range(1, len(arguments)) if function == "in" else entry.literals
-            given = [
-                scalar_of(each) if at in literals and isinstance(each, Constant) else _value(each, batch)
-                for at, each in enumerate(arguments)
-            ]
+            given = _arguments(arguments, literals, batch, entry)
             try:
                 return entry.kernel(given, value)
             except (ValueError, pa.ArrowException) as error:
                 reason = str(error).splitlines()[0]
                 raise InvalidInputError(f"cannot filter by {value_text(value)}: {reason}") from None
+
+
+def _arguments(
+    arguments: Sequence[Value], literals: Collection[int], batch: pa.RecordBatch, entry: Function
+) -> list[pa.Array | pa.Scalar]:
+    """Compute the arguments of a call, literals as they are.
+
+    If a null argument makes the result null, an argument that may fail is computed only for rows without a null before
+    it. Spark computes a divisor before the dividend.
+    """
+    found: dict[int, pa.Array | pa.Scalar] = {}
+    reached = _repeat(batch, True)
+    for at in range(len(arguments)) if entry.name not in DIVISIONS else reversed(range(len(arguments))):
+        each = arguments[at]
+        if at in literals and isinstance(each, Constant):
+            found[at] = scalar_of(each)
+            continue
+        found[at] = _on_rows(reached, batch, partial(_value, each)) if _fails(each) else _value(each, batch)
+        if entry.stops_at_null:
+            reached = pc.and_(reached, pc.is_valid(found[at]))
+    return [found[at] for at in range(len(arguments))]
 
 
 def _fails(value: Value) -> bool:
@@ -174,9 +193,9 @@ def _choose(branches: Sequence[tuple[Predicate, Value]], otherwise: Value, batch
     left = _repeat(batch, True)
     answer = None
     for condition, value in (*branches, (Always(True), otherwise)):
-        met = _on_rows(left, batch, lambda rows, condition=condition: _evaluate(condition, rows))
+        met = _on_rows(left, batch, partial(_evaluate, condition))
         taken = pc.and_(left, pc.fill_null(met, False))
-        part = _on_rows(taken, batch, lambda rows, value=value: _value(value, rows))
+        part = _on_rows(taken, batch, partial(_value, value))
         answer = part if answer is None else pc.if_else(taken, part, answer)
         left = pc.and_(left, pc.invert(taken))
     return answer

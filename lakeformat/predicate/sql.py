@@ -98,8 +98,8 @@ def sql_dialect() -> Dialect:
     """Return Spark's dialect of sqlglot, which reads each function as a name with arguments."""
     from sqlglot.dialects.spark import Spark
 
-    class WithoutFunctions(Spark):
-        class Parser(Spark.Parser):
+    class WithoutFunctions(Spark):  # type: ignore[misc]
+        class Parser(Spark.Parser):  # type: ignore[misc]
             FUNCTIONS: ClassVar[Any] = _select(Spark.Parser.FUNCTIONS, "COUNT", "SUM", "MIN", "MAX", "AVG")
             FUNCTION_PARSERS: ClassVar[Any] = _select(Spark.Parser.FUNCTION_PARSERS, "CAST", "TRY_CAST")
 
@@ -232,7 +232,7 @@ def _read_in(node: Expression) -> Predicate:
 
 
 def _read_like(node: Expression) -> Predicate:
-    escape = "\\"
+    escape: object = "\\"
     if _kind(node) == "Escape":
         escape = _read_literal(node.args["expression"], node)
         if not (isinstance(escape, str) and len(escape) == 1) or _kind(node.this) != "Like":
@@ -241,7 +241,7 @@ def _read_like(node: Expression) -> Predicate:
     pattern = _read_literal(node.args["expression"], node)
     if not isinstance(pattern, str):
         raise _refusal(node, "LIKE takes a text")
-    if escape != "\\":
+    if isinstance(escape, str) and escape != "\\":
         pattern = _with_backslashes(pattern, escape, node)
     column = _read_path(node.this)
     like: Predicate

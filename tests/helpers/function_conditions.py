@@ -37,7 +37,8 @@ BORDERS = [
 SHIFTS = [timedelta(0), timedelta(microseconds=-1), timedelta(hours=1), timedelta(days=1), timedelta(minutes=-30)]
 LETTERS = "abAB ßİΣσz,\n\r1é\U0001f600"
 TEXTS = [
-    " 12 ", "-7", "x", "2024-02-30", "2024-1-5", "1.5e3", "true", "", "  a b  ", "aXbXc", "12:30", "2024-11-03", "a\r\n",
+    " 12 ", "-7", "x", "2024-02-30", "2024-1-5", "1.5e3", "true", "", "  a b  ", "aXbXc", "12:30", "2024-11-03",
+    "a\r\n",
 ]  # fmt: skip
 NUMBERS: dict[str, list[Any]] = {
     "i": [2**31 - 1, -(2**31), 365, *range(-4, 5)],
@@ -80,11 +81,14 @@ def rows(chance: random.Random, count: int = 12) -> pa.Table:
     return pa.Table.from_pylist([_row(chance) for _ in range(count)], SCHEMA)
 
 
+UNITS = ("year", "quarter", "month", "week", "day", "hour", "minute", "second", "millisecond")
+OPERATORS = ("=", "<", ">=", "!=", "<=>")
+#: For each kind of value the forms of an expression. A name in braces is the place of an expression of that kind.
 FORMS = {
     "text": [
         "lower({text})", "upper({text})", "trim({text})", "ltrim({text})", "rtrim({text})", "reverse({text})",
         "substring({text}, {small}, {small})", "substr({text}, {small})", "left({text}, {small})",
-        "right({text}, {small})", "concat({text}, {text})", "{text} || {text}", 
+        "right({text}, {small})", "concat({text}, {text})", "{text} || {text}",
         "replace({text}, 'a', 'bb')", "replace({text}, 'X')", "coalesce({text}, {text})", "nullif({text}, {text})",
         "case when {flag} then {text} else {text} end", "if({flag}, {text}, {text})", "cast({int} as string)",
         "cast({day} as string)", "cast({at} as string)", "cast({flag} as string)", "nvl({text}, 'q')",
@@ -92,19 +96,25 @@ FORMS = {
     ],
     "int": [
         "length({text})", "char_length({text})", "octet_length({text})", "({int} + {int})", "({int} - {int})",
-        "({int} * {int})", "({int} % {int})", "mod({int}, {int})", "(-{int})", "abs({int})", "year({day})", "year({at})",
+        "({int} * {int})", "({int} % {int})", "mod({int}, {int})", "(-{int})", "abs({int})", "year({day})",
+        "year({at})",
         "month({day})", "month({at})", "day({at})", "dayofmonth({day})", "quarter({at})", "dayofweek({day})",
         "weekday({at})", "dayofyear({day})", "weekofyear({at})", "hour({at})", "minute({at})", "second({at})",
         "hour({wall})", "datediff({day}, {day})", "size({tags})", "coalesce({int}, {int})", "cast({num} as int)",
-        "try_cast({text} as int)", "try_cast({num} as smallint)", "case when {flag} then {int} when {flag} then {int} end",
-        "cast({flag} as int)", "greatest({int}, {int}, {int})", "least({int}, {int})", "round({int}, 1)", "nullif({int}, 0)",
+        "try_cast({text} as int)", "try_cast({num} as smallint)",
+        "case when {flag} then {int} when {flag} then {int} end",
+        "cast({flag} as int)", "greatest({int}, {int}, {int})", "least({int}, {int})", "round({int}, 1)",
+        "nullif({int}, 0)",
     ],
     "num": [
         "({num} + {int})", "({int} - {num})", "({num} * {num})", "({int} / nullif({int}, 0))", "({dbl} / {int})",
         "({dec} + {dec})", "({dec} - {int})", "({dec} * {dec})", "(m * 2 + 1)", "round({dec}, 1)", "round({dec})",
-        "round({dbl})", "floor({dbl})", "ceil({dec})", "floor({dec})", "abs({dec})", "({dbl} % 3)", "({int} div nullif({int}, 0))",
-        "cast({dec} as double)", "cast({int} as decimal(12,2))", "cast({dec} as decimal(6,1))", "cast({int} as double)",
-        "try_cast({text} as double)", "cast({dbl} as float)", "cast({dec} as bigint)", "(-{dec})", "try_cast({dbl} as bigint)",
+        "round({dbl})", "floor({dbl})", "ceil({dec})", "floor({dec})", "abs({dec})", "({dbl} % 3)",
+        "({int} div nullif({int}, 0))",
+        "cast({dec} as double)", "cast({int} as decimal(12,2))", "cast({dec} as decimal(6,1))",
+        "cast({int} as double)",
+        "try_cast({text} as double)", "cast({dbl} as float)", "cast({dec} as bigint)", "(-{dec})",
+        "try_cast({dbl} as bigint)",
         "coalesce({num}, {num})", "least({num}, {dbl})", "try_cast({text} as bigint)",
     ],
     "day": [
@@ -114,21 +124,28 @@ FORMS = {
         "({day} + {small})", "({day} - 3)",
     ],
     "at": [
-        *(f"date_trunc('{unit}', {{at}})" for unit in ("year", "quarter", "month", "week", "day", "hour", "minute", "second", "millisecond")),
-        "date_trunc('month', {day})", "cast({day} as timestamp)", "coalesce({at}, {at})", "cast({wall} as timestamp)",
+        *(f"date_trunc('{unit}', {{at}})" for unit in UNITS),
+        "date_trunc('month', {day})", "cast({day} as timestamp)", "coalesce({at}, {at})",
+        "cast({wall} as timestamp)",
     ],
     "wall": ["cast({at} as timestamp_ntz)", "cast({day} as timestamp_ntz)"],
     "flag": [
-        *(f"({{{kind}}} {op} {{{kind}}})" for kind in ("text", "int", "num", "day", "at") for op in ("=", "<", ">=", "!=", "<=>")),
+        *(f"({{{kind}}} {op} {{{kind}}})" for kind in ("text", "int", "num", "day", "at") for op in OPERATORS),
         "startswith({text}, 'a')", "endswith({text}, 'b')", "contains({text}, ' ')", "({text} like 'a%_')",
-        "({text} like '%/_%' escape '/')", "({text} rlike '^[a-b].*$')", "({text} rlike '\\\\d+|a\\\\s*b$')", "isnull({text})",
+        "({text} like '%/_%' escape '/')", "({text} rlike '^[a-b].*$')", "({text} rlike '\\\\d+|a\\\\s*b$')",
+        "isnull({text})",
         "({int} is null)", "isnotnull({day})", "({text} in ('a', 'b', null))", "({int} in (1, 2, 3))",
-        "({num} between -1 and {num})", "array_contains({tags}, 'a')", "array_contains({tags}, {text})", "isnan({dbl})",
-        "({flag} and {flag})", "({flag} or {flag})", "(not {flag})", "coalesce({flag}, false)", "(year({at}) = 2024)",
-        "(year({at}) in (2024, 2025))", "(to_date({at}) = '2011-12-31')", "(date_trunc('month', {at}) < '2024-11-15')",
+        "({num} between -1 and {num})", "array_contains({tags}, 'a')", "array_contains({tags}, {text})",
+        "isnan({dbl})",
+        "({flag} and {flag})", "({flag} or {flag})", "(not {flag})", "coalesce({flag}, false)",
+        "(year({at}) = 2024)",
+        "(year({at}) in (2024, 2025))", "(to_date({at}) = '2011-12-31')",
+        "(date_trunc('month', {at}) < '2024-11-15')",
         "(cast(at as date) >= DATE '2010-11-07')", "(date_trunc('day', at) = '2024-03-10')", "(year(day) != 2024)",
-        "(to_date(wall) <= '2024-02-29')", "(trunc(day, 'month') > '2024-02-01')", "(date_trunc('week', at) >= '2024-12-30')",
-        "try_cast({text} as boolean)", "({at} > '2024-01-01 05:00:00')", "({day} < '2024-02-29')", "({day} <= {at})",
+        "(to_date(wall) <= '2024-02-29')", "(trunc(day, 'month') > '2024-02-01')",
+        "(date_trunc('week', at) >= '2024-12-30')",
+        "try_cast({text} as boolean)", "({at} > '2024-01-01 05:00:00')", "({day} < '2024-02-29')",
+        "({day} <= {at})",
     ],
 }  # fmt: skip
 LEAVES = {
