@@ -27,9 +27,9 @@ from lakeformat.predicate import (
     may_match,
     parse_where,
 )
-from lakeformat.predicate.functions import FUNCTIONS, GROUPS
+from lakeformat.predicate.functions import GROUPS, WRITTEN_OUT
 from lakeformat.predicate.nodes import leaves, parts_of
-from tests.helpers.function_conditions import SCHEMA, condition, rows
+from tests.helpers.function_conditions import FORMS, SCHEMA, condition, rows
 from tests.helpers.tables import a_batch, a_table
 
 ZONES = ("UTC", "America/New_York", "America/Goose_Bay", "Pacific/Apia", "Europe/Berlin", "+05:30")
@@ -249,10 +249,19 @@ def test_duckdb_selects_the_same_rows() -> None:
     assert plain.num_rows > 100
 
 
-def test_every_function_is_in_the_random_conditions_or_an_operator() -> None:
-    from tests.helpers import function_conditions
+def test_random_conditions_use_every_function() -> None:
+    forms = " ".join(form for each in FORMS.values() for form in each)
+    names = [each.name for group in GROUPS.values() for each in group if each.usage.startswith(f"{each.name}(")]
+    assert [name for name in names if f"{name}(" not in forms] == []
 
-    forms = " ".join(form for each in function_conditions.FORMS.values() for form in each)
-    names = [each for group in GROUPS.values() for each in group if each.usage.startswith(f"{each.name}(")]
-    assert [each.name for each in names if f"{each.name}(" not in forms] == []
-    assert len(FUNCTIONS) == sum(map(len, GROUPS.values()))
+
+def test_page_lists_every_function() -> None:
+    page = Path("docs/reading.md").read_text(encoding="utf-8").replace("\\|", "|")
+    listed = {*(each for group in GROUPS.values() for each in group if each.meaning)}
+    rows_of_page = [(each.usage, each.meaning, each.aliases) for each in listed]
+    rows_of_page += [(usage, meaning, ()) for usage, meaning in WRITTEN_OUT.values()]
+    for usage, meaning, aliases in rows_of_page:
+        first = " | ".join(filter(None, [f"| `{usage.replace(', now', '`, `now')}`", meaning]))
+        assert f"{first} |" in page, usage
+        assert not aliases or f"{first} | also {', '.join(f'`{alias}`' for alias in aliases)} |" in page, aliases
+    assert page.count("\n| `") >= len(rows_of_page)

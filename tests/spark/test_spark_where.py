@@ -196,7 +196,7 @@ def judged(spark: SparkSession, file: Path) -> dict[str, list[int]]:
 @pytest.mark.parametrize("text", FILTERS)
 def test_filter_selects_the_rows_of_spark(text: str, file: Path, judged: dict[str, list[int]]) -> None:
     table = pq.read_table(file)
-    bound = bind(parse_where(text, two_columns=True), table.schema, zone=ZONE)
+    bound = bind(parse_where(text), table.schema, zone=ZONE)
     ids = table.filter(mask(bound, table))["id"].to_pylist()
     assert ids == judged[text]
 

@@ -113,7 +113,7 @@ class Step:
         return added
 
     def holds(self, scope: Row) -> bool:
-        return self.where is None or evaluate(parse_where(self.where, two_columns=True), scope) is True
+        return self.where is None or evaluate(parse_where(self.where), scope) is True
 
 
 @st.composite
