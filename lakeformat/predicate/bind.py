@@ -176,7 +176,11 @@ def _bind_columns(comparison: ColumnComparison, schema: pa.Schema, zone: str) ->
     If the types are equal, or number types of which one can represent all values of the other, the columns are compared
     as they are: Spark widens such types. Otherwise they are cast to the common type.
     """
-    (left, one), (right, other) = (resolve_column(column, schema) for column in (comparison.left, comparison.right))
+    left, one = resolve_column(comparison.left, schema)
+    try:
+        right, other = resolve_column(comparison.right, schema)
+    except InvalidInputError as error:
+        raise InvalidInputError(f"{error}; a text needs quotes") from None
     alike = one.equals(other) and not pa.types.is_nested(one)
     if alike or {one, other} in _WIDENING:
         return ColumnComparison(left, comparison.op, right)

@@ -51,6 +51,7 @@ from lakeformat.predicate.nodes import (
     Predicate,
     StartsWith,
     bound_literal,
+    has_exact_bounds,
     like_tokens,
     path_parts,
     value_columns,
@@ -204,13 +205,13 @@ class _Units:
 
     def _test_single_values(self, condition: Calculated, wanted: bool) -> Flags:
         """Test a function by its value, in the units in which each of its columns has one value, as partitions have."""
-        columns = {each.path: each.of for each in values_of(condition.value) if isinstance(each, ColumnValue)}
+        columns = {each.path: each for each in values_of(condition.value) if isinstance(each, ColumnValue)}
         flags, single = self._fill_flags(True), self._fill_flags(True)
-        for path, of in columns.items():
+        for path, column in columns.items():
             known = self._bounds.get(path)
-            if known is None or len(path_parts(path)) > 1 or pa.types.is_floating(of):
+            if known is None or len(path_parts(path)) > 1 or not has_exact_bounds(column):
                 return flags
-            if plain_type(known.minimum.type) != of or plain_type(known.maximum.type) != of:
+            if plain_type(known.minimum.type) != column.of or plain_type(known.maximum.type) != column.of:
                 return flags
             single &= _is_true(pc.equal(known.minimum, known.maximum)) & _is_true(pc.equal(known.null_count, 0))
         if not single.any() or not columns or columns.keys() != {*value_columns(condition.value)}:

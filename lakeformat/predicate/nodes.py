@@ -50,6 +50,7 @@ __all__ = [
     "column_path",
     "columns_of",
     "conditions_of",
+    "has_exact_bounds",
     "leaves",
     "like_tokens",
     "parts_of",
@@ -359,8 +360,15 @@ def statistics_paths(predicate: Predicate) -> tuple[str, ...]:
     paths = {leaf.column for leaf in leaves(predicate)}
     for part in parts_of(predicate):
         if isinstance(part, Calculated):
-            paths.update(value_columns(part.value))
+            columns = [each for each in values_of(part.value) if isinstance(each, ColumnValue)]
+            paths.update(each.path for each in columns if has_exact_bounds(each))
     return tuple(sorted(paths))
+
+
+def has_exact_bounds(column: ColumnValue) -> bool:
+    """Tell whether equal bounds mean that a bound column has one value; not so for floats, which have two zeros."""
+    of = column.of
+    return of is not None and not (pa.types.is_nested(of) or pa.types.is_floating(of))
 
 
 def columns_of(predicate: Predicate) -> frozenset[str]:

@@ -78,7 +78,11 @@ MISTAKES: dict[str, tuple[Act, type[Exception], str]] = {
         "unknown column 'prt'; did you mean 'part'?",
     ),
     "a column of nobody's": (lambda t: t.to_arrow(["city"]), InvalidInputError, "the table has id, part, ts, x"),
-    "text without quotes": (lambda t: t.to_arrow(where="part = a"), InvalidInputError, "the other a literal"),
+    "text without quotes": (
+        lambda t: t.to_arrow(where="part = a"),
+        InvalidInputError,
+        "column 'a' is not in the table; a text needs quotes",
+    ),
     "a number in quotes": (
         lambda t: t.to_arrow(where="id = '1a'"),
         InvalidInputError,

@@ -30,8 +30,10 @@ JUDGE = {
     "spark.sql.optimizer.excludedRules": "org.apache.spark.sql.catalyst.optimizer.UnwrapCastInBinaryComparison",
 }
 ZONES = ["UTC", "America/New_York", "America/Goose_Bay"]
+#: Characters that got capital letters in Unicode 17, which Arrow knows and this Spark does not.
+NEW = ("ɷ", "ɼ")
 #: Characters of every script, those whose other case is more than one character, and a sigma at the end of a word.
-CHARACTERS = [chr(code) for code in range(1, 0x2FFF) if not 0xD800 <= code < 0xE000] + [
+CHARACTERS = [chr(code) for code in range(1, 0x2FFF) if chr(code) not in NEW] + [
     "ﬃ",
     "ﬓ",
     "𐐀",
@@ -148,7 +150,7 @@ def test_every_read_path_gives_the_same_rows(zoned: tuple[SparkSession, str], fo
         assert ids == sorted(row.id for row in read(spark, str(folder / name), where=where).select("id").collect()), (
             where
         )
-        frame = LakehouseTable.for_path(spark, str(folder / name)).read(columns=["id"], where=where)
+        frame = LakehouseTable.forPath(spark, str(folder / name)).read(columns=["id"], where=where)
         assert ids == sorted(row.id for row in frame.collect()), where
         assert 0 < len(ids) < 200, where
     for where in MIXED[:4]:
