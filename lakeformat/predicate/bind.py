@@ -195,8 +195,9 @@ def _bind_calculated(value: Value, schema: pa.Schema, zone: str) -> Predicate:
             one, other = _bind_value(left, schema, zone), _bind_value(right, schema, zone)
             op: Any = function
             swapped = isinstance(one, Constant) and not isinstance(other, Constant)
-            sides = (other, MIRRORED[op], one) if swapped else (one, op, other)
-            if (plain := _compare_simply(*sides, schema, zone)) is not None:
+            value_side, literal_side = (other, one) if swapped else (one, other)
+            simple_op = MIRRORED[op] if swapped else op
+            if (plain := _compare_simply(value_side, simple_op, literal_side, schema, zone)) is not None:
                 return plain
             bound = fold(make_call(Call(op, ()), (one, other), zone))
         case Call("in", (first, *rest)):

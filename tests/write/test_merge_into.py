@@ -410,7 +410,7 @@ REFUSED: dict[str, tuple[Callable[[Merge], Merge], type[LakeformatError], tuple[
     "types": (
         lambda m: m.when_matched_delete("source.n = target.t"),
         InvalidInputError,
-        ("no common type", "source.n", "int32", "target.t", "string"),
+        ("no common type", "source.n", "int", "target.t", "string"),
     ),
     "no SQL": (lambda m: m.when_matched_delete("op ="), InvalidInputError, ("cannot read the filter",)),
     "key": (lambda m: m.when_matched_update(["id"]), SchemaMismatchError, ("record key column 'id'", "cannot be set")),
