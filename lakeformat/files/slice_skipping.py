@@ -34,6 +34,7 @@ from lakeformat.merge.versions import Versions
 from lakeformat.model.record import RECORD_KEY
 from lakeformat.predicate import ColumnBounds, Predicate, columns_of, mask, may_match, path_parts
 from lakeformat.predicate.nodes import statistics_paths
+from lakeformat.predicate.rows import may_fail
 from lakeformat.storage.port import Storage
 
 __all__ = ["Skipping", "SliceFooters", "choose_row_groups", "groups_with_keys", "may_hold_match", "read_block_footers"]
@@ -111,7 +112,9 @@ def choose_row_groups(footers: SliceFooters, skipping: Skipping, logs: Versions,
     wanted = may_match(skipping.predicate, *_read_known_bounds([footers.base], skipping, footers.without_statistics))
     if wanted.all():
         return list(range(len(wanted)))
-    risky = _risky_keys(logs, skipping, every=footers.combines_fields or not keys_known)
+    # A log row may lose against its base row, so it must not be tested if it could be an error.
+    untested = footers.combines_fields or not keys_known or may_fail(skipping.predicate)
+    risky = _risky_keys(logs, skipping, every=untested)
     if len(risky) and not keys_known:
         return list(range(len(wanted)))
     if len(risky):
