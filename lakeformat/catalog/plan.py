@@ -122,7 +122,7 @@ def make_entries(facts: TableFacts, options: CatalogOptions, catalog: str) -> tu
     optimized = name if options.skips_ro_suffix else f"{name}_ro"
     names = {optimized: True, f"{name}_rt": False}
     if options.names_snapshot:
-        names[name] = False
+        names.setdefault(name, False)  # Without a suffix the read-optimized table has the name.
     return tuple(
         _make_entry(facts, options, catalog, each, is_realtime=not is_optimized, is_optimized=is_optimized)
         for each, is_optimized in names.items()

@@ -18,8 +18,9 @@ from lakeformat.config.resolve import Options, resolve, storage_options_of
 from lakeformat.errors import CatalogError, InvalidOptionError, nearest
 from lakeformat.file_system_view.context import TableContext, open_context
 from lakeformat.public import public
+from lakeformat.transaction.result import WriteResult
 
-__all__ = ["Registering", "check_catalogs", "register", "register_after_write"]
+__all__ = ["Registering", "check_catalogs", "register", "register_after_commit", "register_result"]
 
 _LOG: Final = logging.getLogger("lakeformat.catalog")
 _CATALOGS: Final = ("glue", "hive")
@@ -140,7 +141,21 @@ def check_catalogs(options: Options, schema: pa.Schema) -> None:
             hive_type(field.type, has_timestamps=settings.has_timestamps)
 
 
-def register_after_write(context: TableContext, options: Options, instant_time: str) -> list[dict[str, Any]]:
+def register_result(result: WriteResult, context: TableContext, options: Options) -> WriteResult:
+    """Register a table after a write. Return the write's result, with a step ``sync`` for each catalog.
+
+    Raises:
+        CatalogError: a registration has failed, and the options ask for an error.
+    """
+    steps = register_after_commit(context, options, result.instant_time)
+    if not steps:
+        return result
+    seconds = round(result.seconds + sum(step["seconds"] for step in steps), 4)
+    report = {**result.report, "steps": [*result.report.get("steps", ()), *steps], "seconds": seconds}
+    return WriteResult(result.instant_time, result.operation, report, result.skipped)
+
+
+def register_after_commit(context: TableContext, options: Options, instant_time: str) -> list[dict[str, Any]]:
     """Register a table in the catalogs that the options name, after a commit.
 
     Return a step of the write's report for each catalog. If a registration fails, log a warning, and put the error

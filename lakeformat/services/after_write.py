@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from lakeformat.catalog.verbs import check_catalogs, register_after_write
+from lakeformat.catalog.verbs import check_catalogs, register_result
 from lakeformat.config import compaction_options as compaction
 from lakeformat.config.clustering_options import INLINE, INLINE_COMMITS, SCHEDULE_INLINE
 from lakeformat.config.compaction_options import COMPACTION_COMMITS, INLINE_SECONDS, TRIGGER
@@ -306,14 +306,9 @@ def run_services_after_write(
     if result.skipped:
         return result
     done = run_due_services(context, options, executors, since=result.instant_time)
-    steps = register_after_write(context, options, result.instant_time)
-    if done is None and not steps:
-        return result
-    report = {**result.report, **({} if done is None else {"services": done})}
-    if steps:
-        report["steps"] = [*report["steps"], *steps]
-        report["seconds"] = round(report["seconds"] + sum(step["seconds"] for step in steps), 4)
-    return WriteResult(result.instant_time, result.operation, report)
+    if done is not None:
+        result = WriteResult(result.instant_time, result.operation, {**result.report, "services": done})
+    return register_result(result, context, options)
 
 
 def commits_since_clustering(store: TimelineStore) -> int:
