@@ -28,7 +28,7 @@ _DATABASE: Final = "hoodie.datasource.hive_sync.database"
 _TABLE: Final = "hoodie.datasource.hive_sync.table"
 
 
-class RegisteredTable(Protocol):
+class _RegisteredTable(Protocol):
     """A `lakeformat.Table` or `lakeformat.spark.LakehouseTable`."""
 
     context: TableContext
@@ -36,7 +36,7 @@ class RegisteredTable(Protocol):
 
 
 def register(
-    table: RegisteredTable | str | os.PathLike[str],
+    table: _RegisteredTable | str | os.PathLike[str],
     catalog: str,
     *,
     database: str | None = None,

@@ -48,7 +48,7 @@ EXTRACTORS: Final = (
 _STRATEGIES: Final = ("ALL", "RO", "RT")
 
 
-def parse_pairs(text: str) -> dict[str, str]:
+def _parse_pairs(text: str) -> dict[str, str]:
     """Parse lines of the form ``key = value`` (Hudi: ``ConfigUtils.toMap``)."""
     pairs: dict[str, str] = {}
     for line in filter(str.strip, text.split("\n")):
@@ -96,8 +96,8 @@ CATALOG_OPTIONS: Final[tuple[Option, ...]] = (
     _flag(_HIVE + "sync_as_datasource", "Add the properties by which Spark reads the table as Hudi.", True),
     Option(_HIVE + "schema_string_length_thresh", "Greatest length of one property with Spark's schema.",
            Effect.WRITE, parse_positive, 4000),
-    Option(_HIVE + "table_properties", "More table properties: key=value, one a line.", Effect.WRITE, parse_pairs),
-    Option(_HIVE + "serde_properties", "More serde properties: key=value, one a line.", Effect.WRITE, parse_pairs),
+    Option(_HIVE + "table_properties", "More table properties: key=value, one a line.", Effect.WRITE, _parse_pairs),
+    Option(_HIVE + "serde_properties", "More serde properties: key=value, one a line.", Effect.WRITE, _parse_pairs),
     _flag(_HIVE + "create_managed_table", "Create a managed table: whoever drops it deletes its files."),
     _flag(_HIVE + "omit_metadata_fields", "Leave out the five meta columns."),
     _flag(_HIVE + "use_pre_apache_input_format", "Use the input formats of com.uber.hoodie."),
@@ -110,7 +110,7 @@ CATALOG_OPTIONS: Final[tuple[Option, ...]] = (
     _flag(_META + "touch.partitions.enabled", "Alter also partitions that only got new files."),
     _text("hoodie.meta_sync.spark.version", "Property spark.sql.create.version; by default the installed PySpark's."),
     _text("hoodie.datasource.meta.sync.base.path", "Location in the catalog; by default the path of the table."),
-    _text(_GLUE + "catalogId", "Account of the Glue catalog; by default that of the credentials."),
+    _text(_GLUE + "catalogid", "Account of the Glue catalog; by default that of the credentials."),
     _flag(_GLUE + "skip_table_archive", "Glue keeps no older version of the table.", True),
     _flag(_GLUE + "metadata_file_listing", "Athena lists files from the metadata table."),
     _text(_AWS + "glue.endpoint", "Address of Glue, if it is not the region's."),
@@ -242,7 +242,7 @@ class CatalogOptions:
 
 def _glue_options(get: Callable[[str], Any]) -> GlueOptions:
     return GlueOptions(
-        catalog_id=get(_GLUE + "catalogId") or None,
+        catalog_id=get(_GLUE + "catalogid") or None,
         skips_archive=get(_GLUE + "skip_table_archive"),
         lists_metadata=get(_GLUE + "metadata_file_listing"),
         endpoint=get(_AWS + "glue.endpoint") or None,
