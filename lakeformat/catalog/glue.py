@@ -227,13 +227,15 @@ def _columns_of(columns: Sequence[CatalogColumn]) -> list[dict[str, str]]:
 def _overlay(table: Mapping[str, Any], entry: CatalogEntry) -> dict[str, Any]:
     """Return Glue's form of an entry. What only ``table`` has is kept."""
     now = datetime.now(timezone.utc)
-    serde = {"SerializationLibrary": entry.serde, "Parameters": dict(entry.serde_properties)}
+    storage = table.get("StorageDescriptor", {})
+    known = storage.get("SerdeInfo", {}).get("Parameters", {})
+    serde = {"SerializationLibrary": entry.serde, "Parameters": {**known, **entry.serde_properties}}
     return {
         **table,
         "Parameters": {**table.get("Parameters", {}), **entry.properties},
         "PartitionKeys": _columns_of(entry.partition_keys),
         "StorageDescriptor": {
-            **table.get("StorageDescriptor", {}),
+            **storage,
             "Columns": _columns_of(entry.columns),
             "Location": entry.location,
             "InputFormat": entry.input_format,

@@ -152,7 +152,7 @@ class HiveCatalog:
         storage.cols, storage.location = self._columns(entry.columns), entry.location
         storage.inputFormat, storage.outputFormat = entry.input_format, entry.output_format
         storage.serdeInfo.serializationLib = entry.serde
-        storage.serdeInfo.parameters = dict(entry.serde_properties)
+        storage.serdeInfo.parameters = {**(storage.serdeInfo.parameters or {}), **entry.serde_properties}
         return table
 
     def _columns(self, columns: Sequence[CatalogColumn]) -> list[Any]:

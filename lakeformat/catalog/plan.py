@@ -259,10 +259,18 @@ def _path_of(location: str) -> str:
     return posixpath.normpath(path)
 
 
-def with_progress(entry: CatalogEntry, last_commit: str, last_completion: str, writer: str) -> CatalogEntry:
-    """Return the entry with the properties that say which commit is registered, and by whom."""
+def with_progress(
+    entry: CatalogEntry, last_commit: str, last_completion: str, writer: str, *, has_path: bool
+) -> CatalogEntry:
+    """Return the entry with the properties that say which commit is registered, and by whom.
+
+    Args:
+        has_path: whether the serde gets the location even if the table is not for Spark, as in a Hive metastore.
+    """
     progress = {LAST_COMMIT: last_commit, LAST_COMPLETION: last_completion}
-    return replace(entry, properties={**entry.properties, **{k: v for k, v in progress.items() if v}, _WRITER: writer})
+    properties = {**entry.properties, **{key: value for key, value in progress.items() if value}, _WRITER: writer}
+    path = {"path": entry.location} if has_path and last_commit else {}
+    return replace(entry, properties=properties, serde_properties={**path, **entry.serde_properties})
 
 
 @dataclass(frozen=True, slots=True)

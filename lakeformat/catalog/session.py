@@ -226,7 +226,8 @@ class CatalogSession:
         changes = self._change_partitions(wanted, state, {} if is_new else known, full=full)
         if planned.change is not Change.NONE or changes != PartitionChanges() or not self._options.is_conditional:
             writer = f"lakeformat {_find_version('lakeformat')}".rstrip()
-            entry = with_progress(wanted, state.last_commit, state.last_completion, writer)
+            has_path = self._catalog == "hive"
+            entry = with_progress(wanted, state.last_commit, state.last_completion, writer, has_path=has_path)
             self._client.alter_table(entry, cascade=False)
         return Registration(
             self._catalog,
