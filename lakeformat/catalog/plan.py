@@ -218,6 +218,11 @@ def plan_table(wanted: CatalogEntry, found: CatalogEntry | None, *, recreates: b
     if found is None:
         return TableChange(Change.CREATE, wanted, tuple(column.name for column in wanted.columns))
     if not is_same_place(found.location, wanted.location):
+        if not (recreates or _is_of_hudi(found)):
+            raise InvalidInputError(
+                f"table {wanted.full_name} in the catalog is another one, at {found.location or 'no location'}, and is "
+                "not of Hudi; register this one by another name"
+            )
         return TableChange(Change.RECREATE, wanted)
     keys, found_keys = (tuple(key.name.lower() for key in each.partition_keys) for each in (wanted, found))
     if keys != found_keys:
@@ -241,6 +246,10 @@ def plan_table(wanted: CatalogEntry, found: CatalogEntry | None, *, recreates: b
     if is_same:
         return TableChange(Change.NONE, wanted)
     return TableChange(Change.ALTER, wanted, (*moved, *retyped), bool(retyped))
+
+
+def _is_of_hudi(entry: CatalogEntry) -> bool:
+    return entry.properties.get("spark.sql.sources.provider") == "hudi" or "hoodie" in entry.input_format.lower()
 
 
 def _contains(whole: Mapping[str, str], part: Mapping[str, str]) -> bool:

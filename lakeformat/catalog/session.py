@@ -179,11 +179,9 @@ class CatalogSession:
         """
         clock = self._context.clock
         start = clock.seconds()
-        state = _TableState.load(self._context)
-        facts = state.facts(self._options.spark_version or _find_version("pyspark"))
-        entries = make_entries(facts, self._options, self._catalog)
+        entries = self._load()[1]
         self._ensure_database(entries[0].database)
-        parts = [self._register_entry(entry, full=full, again=again) for entry in entries]
+        parts = [self._register_entry(number, entry, full=full, again=again) for number, entry in enumerate(entries)]
         columns = dict.fromkeys(name for part in parts for name in part.columns_changed)
         return Registration(
             catalog=self._catalog,
@@ -196,6 +194,12 @@ class CatalogSession:
             seconds=round(clock.seconds() - start, 4),
         )
 
+    def _load(self) -> tuple[_TableState, tuple[CatalogEntry, ...]]:
+        """Read the table, and make its entries."""
+        state = _TableState.load(self._context)
+        facts = state.facts(self._options.spark_version or _find_version("pyspark"))
+        return state, make_entries(facts, self._options, self._catalog)
+
     def _ensure_database(self, database: str) -> None:
         if self._client.has_database(database):
             return
@@ -206,10 +210,14 @@ class CatalogSession:
             )
         self._client.create_database(database)
 
-    def _register_entry(self, wanted: CatalogEntry, *, full: bool, again: bool) -> Registration:
-        """Register one of the table's entries."""
+    def _register_entry(self, number: int, wanted: CatalogEntry, *, full: bool, again: bool) -> Registration:
+        """Register one of the table's entries.
+
+        The table is read again after the catalog, so that it has all commits which the catalog knows.
+        """
         found = self._client.find_table(wanted.database, wanted.name)
-        state = _TableState.load(self._context)  # After the entry: it must never know more commits than this timeline.
+        state, entries = self._load()
+        wanted = entries[number]
         known = found.properties if found is not None and is_same_place(found.location, wanted.location) else {}
         if not (again or full) and self._options.is_incremental and self._is_current(state, known):
             return Registration(self._catalog, (wanted.full_name,))
@@ -218,7 +226,7 @@ class CatalogSession:
         if planned.change is Change.RECREATE:
             self._client.drop_table(wanted)
         if is_new and not self._client.create_table(wanted):
-            return self._register_entry(wanted, full=full, again=again)  # Another writer has created it meanwhile.
+            return self._register_entry(number, wanted, full=full, again=again)  # Another writer has created it.
         if planned.change is Change.ALTER and planned.columns:
             # The metastore changes its partitions by itself. In Glue only a new type must reach the partitions.
             cascade = bool(wanted.partition_keys) and (self._catalog == "hive" or planned.retyped)

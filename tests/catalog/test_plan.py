@@ -94,7 +94,7 @@ def test_timestamps_have_their_own_type_on_request() -> None:
         (None, Change.CREATE, ("id", "v")),
         (ENTRY, Change.NONE, ()),
         (replace(ENTRY, location="file:/t", properties={"k": "1", "other": "2"}), Change.NONE, ()),
-        (replace(ENTRY, location="/elsewhere"), Change.RECREATE, ()),
+        (replace(ENTRY, location="/elsewhere", input_format="HoodieInputFormat"), Change.RECREATE, ()),
         (replace(ENTRY, properties={"k": "2"}), Change.ALTER, ()),
         (replace(ENTRY, input_format="other"), Change.ALTER, ()),
         (replace(ENTRY, columns=ENTRY.columns[:1]), Change.ALTER, ("v",)),
@@ -106,6 +106,13 @@ def test_change_of_a_table(found: CatalogEntry | None, change: Change, columns: 
     planned = plan_table(ENTRY, found, recreates=False)
     assert (planned.change, planned.columns) == (change, columns)
     assert planned.retyped == (columns == ("id",))
+
+
+def test_table_of_another_format_at_another_path_is_not_replaced() -> None:
+    found = replace(ENTRY, location="/elsewhere")
+    with pytest.raises(InvalidInputError, match="another one, at /elsewhere, and is not of Hudi"):
+        plan_table(ENTRY, found, recreates=False)
+    assert plan_table(ENTRY, found, recreates=True).change is Change.RECREATE
 
 
 def _commit(operation: str, written: tuple[str, ...] = (), replaced: tuple[str, ...] = ()) -> CommitMetadata:
