@@ -1,9 +1,7 @@
 """Registration of tables in AWS Glue and in Hive metastores, without a JVM.
 
-Examples:
-    >>> from lakeformat import catalog
-    >>> catalog.register("s3://bucket/flights", "glue", database="air")
-    Registration(glue: air.flights (created air.flights); partitions 31 added, 0 changed, 0 dropped)
+``lakeformat.catalog.register("s3://bucket/flights", "glue", database="air")`` registers the table at a path;
+``table.register("glue", database="air")`` does the same for an open table.
 """
 
 from lakeformat.catalog.session import Registration
