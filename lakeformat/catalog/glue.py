@@ -18,6 +18,9 @@ _Item = TypeVar("_Item")
 _CHANGED: Final = 100
 _DELETED: Final = 25
 _READ: Final = 1000
+_CONNECT_SECONDS: Final = 10
+#: Number of times that a request is sent if Glue is busy.
+_ATTEMPTS: Final = 8
 #: The attributes of a stored table that an update sends back.
 _KEPT: Final = (
     "Name", "Description", "Owner", "Retention", "StorageDescriptor", "PartitionKeys", "ViewOriginalText",
@@ -33,6 +36,7 @@ def connect_glue(options: GlueOptions) -> GlueCatalog:
     """
     try:
         import boto3
+        from botocore.config import Config
     except ImportError:
         raise CatalogError("AWS Glue needs boto3; run: pip install 'lakeformat[glue]'") from None
     keys = {
@@ -49,7 +53,8 @@ def connect_glue(options: GlueOptions) -> GlueCatalog:
             session = boto3.Session(
                 given["AccessKeyId"], given["SecretAccessKey"], given["SessionToken"], options.region
             )
-        return GlueCatalog(session.client("glue", endpoint_url=options.endpoint), options)
+        config = Config(connect_timeout=_CONNECT_SECONDS, retries={"mode": "standard", "max_attempts": _ATTEMPTS})
+        return GlueCatalog(session.client("glue", endpoint_url=options.endpoint, config=config), options)
 
 
 @contextmanager

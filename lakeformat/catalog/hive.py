@@ -16,7 +16,9 @@ from lakeformat.errors import CatalogError
 
 __all__ = ["HiveCatalog", "connect_hive"]
 
-_TIMEOUT_MS: Final = 60_000
+#: Maximum time for a connection, and for an answer, which is long for thousands of partitions.
+_CONNECT_MS: Final = 10_000
+_ANSWER_MS: Final = 600_000
 #: Characters of partition values that Hive escapes in the names of partitions (``FileUtils.escapePathName``).
 _ESCAPED: Final = {code: f"%{code:02X}" for code in [*range(0x20), 0x7F, *map(ord, "\"#%'*/:=?\\{[]^")]}
 
@@ -38,7 +40,7 @@ def connect_hive(options: CatalogOptions) -> HiveCatalog:
     problems = []
     for host, port in options.uris:
         socket = TSocket(host, port)
-        socket.setTimeout(_TIMEOUT_MS)
+        socket.setTimeout(_CONNECT_MS)
         transport = TBufferedTransport(socket)
         client = ThriftHiveMetastore.Client(TBinaryProtocol(transport))
         try:
@@ -46,6 +48,7 @@ def connect_hive(options: CatalogOptions) -> HiveCatalog:
         except (TException, OSError) as error:
             problems.append(f"thrift://{host}:{port}: {error}")
             continue
+        socket.setTimeout(_ANSWER_MS)
         user = _user()
         with suppress(TException):  # A metastore that does not act as its callers refuses this.
             client.set_ugi(user, [])

@@ -212,6 +212,35 @@ def test_long_schema_is_cut_into_parts(client: Any, tmp_path: Path) -> None:
     assert [each["name"] for each in json.loads("".join(parts))["fields"]] == [*META, "id", "v", "p"]
 
 
+def test_smaller_options_are_obeyed(client: Any, tmp_path: Path) -> None:
+    conditional = synced(tmp_path / "t", **{"hoodie.datasource.meta_sync.condition.sync": "true"})
+    first = entry(client)["Parameters"]["last_commit_time_sync"]
+    conditional.upsert(a_batch(id=[0], p="a", v=5))
+    assert entry(client)["Parameters"]["last_commit_time_sync"] == first
+    options = {
+        "hoodie.meta.sync.no_partition_metadata": "true",
+        "hoodie.meta_sync.spark.version": "3.5.7",
+        "hoodie.datasource.meta.sync.glue.metadata_file_listing": "true",
+        SYNC + "omit_metadata_fields": "true",
+        SYNC + "use_pre_apache_input_format": "true",
+        SYNC + "sync_as_datasource": "false",
+    }
+    conditional.register("glue", name="plain", **options)
+    found = entry(client, "plain")
+    assert partitions(client, "plain") == {}
+    assert list(types_of(client, "plain")) == ["id", "v"]
+    assert found["StorageDescriptor"]["InputFormat"] == "com.uber.hoodie.hadoop.HoodieInputFormat"
+    assert found["StorageDescriptor"]["SerdeInfo"]["Parameters"] == {"serialization.format": "1"}
+    assert found["Parameters"]["hudi.metadata-listing-enabled"] == "TRUE"
+    assert not [name for name in found["Parameters"] if name.startswith("spark.")]
+
+
+def test_touched_partitions_are_altered_on_request(client: Any, tmp_path: Path) -> None:
+    table = synced(tmp_path / "t", **{"hoodie.meta.sync.touch.partitions.enabled": "true"})
+    step = table.upsert(a_batch(id=[0, 9], p=["a", "d"], v=5)).report["steps"][-1]
+    assert (step["partitions_added"], step["partitions_changed"]) == (1, 1)
+
+
 def test_failed_registration_never_fails_the_commit(
     client: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
