@@ -133,6 +133,13 @@ class _TableState:
         times = {commit.time: store.modified_ms(commit) for commit in commits}
         return {time: format_instant_time(ms, self.config.zone) for time, ms in times.items() if ms is not None}
 
+    def has_all_since(self, instant_time: str) -> bool:
+        """Tell whether this commit and all later ones are on the timeline.
+
+        If not, the commit or later ones are archived (a savepoint may keep older ones), or a restore has removed it.
+        """
+        return instant_time in self.timeline.commit_times and instant_time >= (self.timeline.oldest_write or "")
+
     @property
     def last_commit(self) -> str:
         """Return the greatest instant time of the commits; "" if there are none."""
@@ -262,8 +269,7 @@ class CatalogSession:
         if options.skips_partitions or not partitioning.fields:
             return PartitionChanges()
         last = known.get(LAST_COMMIT, "")
-        # The commit may be archived, or a restore may have removed it.
-        is_complete = full or not options.is_incremental or last not in state.timeline.commit_times
+        is_complete = full or not options.is_incremental or not state.has_all_since(last)
         found: Sequence[CatalogPartition]
         paths: Sequence[str]
         dropped: frozenset[str] = frozenset()

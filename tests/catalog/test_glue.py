@@ -165,6 +165,19 @@ def test_restored_table_loses_the_partitions_of_undone_commits(client: Any, tmp_
     assert set(partitions(client)) == {(p,) for p in "abc"}
 
 
+def test_partitions_of_archived_commits_are_found(client: Any, tmp_path: Path) -> None:
+    table = synced(tmp_path / "t")
+    table.savepoint(table.history()[0].instant_time)  # The last registered commit stays, later ones are archived.
+    options = {"hoodie.archive.beyond.savepoint": "true", "hoodie.clean.commits.retained": 1}
+    silent = lakeformat.open(tmp_path / "t", **options)
+    for number in range(8):
+        silent.insert(a_batch(id=[100 + number], p=f"p{number}", v=1))
+    silent.clean()
+    assert silent.archive(min_commits=2, max_commits=3).instants
+    assert table.register("glue").partitions_added == 8
+    assert len(partitions(client)) == 11
+
+
 def test_properties_of_others_stay(client: Any, tmp_path: Path) -> None:
     table = synced(tmp_path / "t", **{SYNC + "table_properties": "team = air\nbest=yes"})
     found = entry(client)
