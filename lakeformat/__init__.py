@@ -21,12 +21,12 @@ Then use the methods of `Table`:
     inspect the table: ``schema``, ``config``, ``files``, ``history``, ``describe``, ``explain``, ``layout_report``;
     maintain the table: ``compact``, ``cluster``, ``clean``, ``archive``, ``expire_partitions``, ``savepoint``,
     ``restore``, ``rollback``, ``check``, ``repair``, ``dedupe``, ``create_index``, ``drop_index``, ``indexes``,
-    ``upgrade``, ``downgrade``.
+    ``upgrade``, ``downgrade``, ``register``.
 
 A method does its work when it is called; with ``dry_run=True`` it changes nothing and returns what it would do.
 Results name a commit by its ``instant_time``; the argument ``as_of`` selects a past state of the table. Errors are
 subclasses of `LakeformatError`. `lakeformat.spark` has the same methods on DataFrames. The modules inside this package
-are not public, except ``lakeformat.spark`` and ``lakeformat.merge.Merger``.
+are not public, except ``lakeformat.spark``, ``lakeformat.catalog`` and ``lakeformat.merge.Merger``.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from lakeformat.bootstrap import adopt
+    from lakeformat.catalog import Registration
     from lakeformat.errors import (
+        CatalogError,
         CommitStateUnknownError,
         CorruptTableError,
         DuplicateKeyError,
@@ -98,6 +100,7 @@ __all__ = [
     "ArrowDataset",
     "ArrowStream",
     "AsOf",
+    "CatalogError",
     "ChangeArguments",
     "ChangeImages",
     "Changes",
@@ -135,6 +138,7 @@ __all__ = [
     "ReadArguments",
     "ReadPart",
     "ReadPlan",
+    "Registration",
     "RestoreResult",
     "RowCounts",
     "Rows",
@@ -204,6 +208,7 @@ _MODULES: Final = {
     "ReadArguments": "lakeformat.read.scan",
     "ReadPart": "lakeformat.read.parts",
     "ReadPlan": "lakeformat.read.run.session",
+    "Registration": "lakeformat.catalog.session",
     "RestoreResult": "lakeformat.services.restore.run",
     "RowCounts": "lakeformat.transaction.result",
     "Rows": "lakeformat.write.rows.arrow_input",

@@ -17,6 +17,7 @@
     ├── ValidationFailedError         a validator refused the write: look at the data, or at the validator
     ├── LockTimeoutError              wait, or stop the other writer
     ├── StorageError                  permissions, space, network
+    ├── CatalogError                  register the table again; its data and commits are not concerned
     └── CommitStateUnknownError       look at the timeline before doing anything
 
 Every message is one line: what happened, to what, what to do.
@@ -30,6 +31,7 @@ from collections.abc import Iterable
 from lakeformat.public import public
 
 __all__ = [
+    "CatalogError",
     "CommitStateUnknownError",
     "CorruptTableError",
     "DuplicateKeyError",
@@ -138,6 +140,11 @@ class LockTimeoutError(LakeformatError, TimeoutError):
 @public
 class StorageError(LakeformatError, OSError):
     """The storage refused or failed: no permission, no space, no network."""
+
+
+@public
+class CatalogError(LakeformatError):
+    """A catalog refused a registration, or could not be reached; every commit of the table stays as it is."""
 
 
 @public

@@ -17,6 +17,7 @@ from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 
+from lakeformat.catalog.verbs import Registering
 from lakeformat.config.resolve import Options, resolve, storage_options_of
 from lakeformat.errors import InvalidInputError, InvalidOptionError
 from lakeformat.file_system_view.context import TableContext
@@ -212,7 +213,7 @@ def _make(path: str | os.PathLike[str], options: Mapping[str, Any]) -> Table:
 
 
 @public
-class Table(ArrowReadVerbs, WriteVerbs[Rows], Clustering, Compaction, Indexing, Maintenance, Versioning):
+class Table(ArrowReadVerbs, WriteVerbs[Rows], Clustering, Compaction, Indexing, Maintenance, Registering, Versioning):
     """A Hudi table in plain Python. Get one from `lakeformat.open` or `lakeformat.create`.
 
     The object keeps only the table's settings: each call reads the table as it is at that moment. Rows are passed and

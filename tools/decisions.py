@@ -17,7 +17,7 @@ FOLDER: Final = Path(__file__).resolve().parent.parent / "docs" / "decisions"
 PAGES: Final = (
     *("storage", "timeline", "transaction", "keys-and-index", "files", "file-slices-and-merging"),
     *("file-index-and-layout", "read", "changes-and-streams", "write", "clustering-and-compaction"),
-    *("cleaning-and-archiving", "restore-doctor-versions", "spark", "python-sql-command-line", "config"),
+    *("cleaning-and-archiving", "restore-doctor-versions", "catalog", "spark", "python-sql-command-line", "config"),
     "structure-and-tests",
 )
 #: Matches the heading of a decision: its number and title.

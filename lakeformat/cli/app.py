@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from lakeformat.cli import indexes, inspect, recovery, services, write
+from lakeformat.cli import catalogs, indexes, inspect, recovery, services, write
 from lakeformat.cli import show as showing
 from lakeformat.cli.options import options_group
 from lakeformat.cli.output import exits_text
@@ -77,8 +77,12 @@ def _make_app() -> typer.Typer:
     index = typer.Typer(help="Make, drop and list indexes of the metadata table.", **_MANUAL)
     for name, command in (("create", indexes.create), ("drop", indexes.drop), ("list", indexes.show)):
         index.command(name)(command)
+    catalog = typer.Typer(help="Register tables in AWS Glue and Hive metastores.", **_MANUAL)
+    catalog.callback()(lambda: None)
+    catalog.command("register")(catalogs.register)
     application.add_typer(show, name="show")
     application.add_typer(index, name="index")
+    application.add_typer(catalog, name="catalog")
     application.add_typer(options_group(), name="options")
     return application
 

@@ -162,7 +162,10 @@ EXIT_CODES: Final[Mapping[int, tuple[tuple[type[Exception], ...], str]]] = {
     7: ((errors.ValidationFailedError,), "a validator refused the write"),
     8: ((errors.InstantNotAvailableError,), "no such instant, or it was cleaned"),
     9: ((errors.CommitStateUnknownError,), "it is not known whether the commit is visible: look at the history"),
-    10: ((errors.StorageError, OSError), "the storage failed: permissions, space, network"),
+    10: (
+        (errors.StorageError, errors.CatalogError, OSError),
+        "the storage or the catalog failed: permissions, space, network",
+    ),
 }
 
 

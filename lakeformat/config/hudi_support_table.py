@@ -30,8 +30,9 @@ WARNED: Final[Mapping[str, str]] = {
     "cleaning and archiving run after the commit, in the writer": """
         hoodie.archive.async hoodie.clean.async.enabled hoodie.clean.async hoodie.prewrite.cleaner.policy
     """,
-    "the table and its partitions are not registered in a catalog or metastore": """
-        hoodie.datasource.hive_sync.enable hoodie.datasource.meta.sync.enable
+    "column comments, bucketing, tags and partition indexes are not registered": """
+        hoodie.datasource.hive_sync.sync_comment hoodie.datasource.hive_sync.bucket_sync
+        hoodie.datasource.meta.sync.glue.partition_index_fields.enable hoodie.datasource.meta.sync.glue.resource_tags
     """,
     "SQL's insert into adds rows, and other writes follow hoodie.datasource.write.operation": """
         hoodie.spark.sql.insert.into.operation hoodie.sql.bulk.insert.enable hoodie.sql.insert.mode
@@ -71,9 +72,14 @@ IGNORED: Final[Mapping[str, str]] = {
         hoodie.archive.* hoodie.clean.* hoodie.cleaner.* hoodie.commits.archival.*
         hoodie.write.empty.clean.interval.hours
     """,
-    "it matters only with a catalog sync, which is not supported": """
+    "it is for HiveServer2 or Spark's catalog, which are never called": """
+        hoodie.datasource.hive_sync.username hoodie.datasource.hive_sync.password hoodie.datasource.hive_sync.jdbcurl
+        hoodie.datasource.hive_sync.use_jdbc hoodie.datasource.hive_sync.use_spark_catalog
+        hoodie.spark.polaris.catalog.class
+    """,
+    "the registration in a catalog always reads and sends what it needs, in the same way": """
         hoodie.datasource.hive_sync.* hoodie.datasource.meta.sync.* hoodie.datasource.meta_sync.* hoodie.meta.sync.*
-        hoodie.meta_sync.* hoodie.spark.polaris.catalog.class
+        hoodie.meta_sync.*
     """,
     "partition values are read from the rows' columns": """
         hoodie.datasource.partition_extractor_class hoodie.table.partition_extractor_class

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from lakeformat.config.catalog_options import CATALOG_OPTIONS
 from lakeformat.config.clustering_options import CLUSTERING_OPTIONS
 from lakeformat.config.compaction_options import COMPACTION_OPTIONS
 from lakeformat.config.lock_options import LOCK_OPTIONS
@@ -27,6 +28,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
     *COMPACTION_OPTIONS,
     *LIFE_OPTIONS,
     *TTL_OPTIONS,
+    *CATALOG_OPTIONS,
     *READ_OPTIONS,
     *STREAM_OPTIONS,
 )

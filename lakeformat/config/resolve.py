@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from lakeformat.config.catalog_options import CatalogOptions, find_catalog_errors
 from lakeformat.config.clustering_options import ClusteringOptions
 from lakeformat.config.hudi_support import BY_NAME, TIMESTAMP_PREFIXES
 from lakeformat.config.lock_options import RETRIES, LockSettings, find_lock_errors
@@ -81,6 +82,17 @@ class Options:
         """Return the options of the metadata table as a typed value."""
         return MetadataOptions.of(self.__getitem__, self.is_set)
 
+    def catalog(self, name: str = "") -> CatalogOptions:
+        """Return the options of the registration in a catalog as a typed value.
+
+        Args:
+            name: ``hive`` or ``glue``; "" for the catalogs that the options name.
+
+        Raises:
+            InvalidOptionError: an option that the catalog needs is missing or contradicts another one.
+        """
+        return CatalogOptions.of(self.__getitem__, self.is_set, name)
+
     @property
     def lock_seconds(self) -> float:
         """Return the maximum number of seconds that a write waits for the lock of the table."""
@@ -140,6 +152,7 @@ def resolve(
     options = Options(judged.values, judged.extra_metadata, judged.timestamp)
     errors = [verdict.error for verdict in judged.verdicts if verdict.error]
     errors += find_lock_errors(options.__getitem__)
+    errors += find_catalog_errors(options.__getitem__, options.is_set)
     if errors:
         raise InvalidOptionError(errors[0] if len(errors) == 1 else _join_errors(errors))
     for verdict in judged.verdicts:

@@ -21,6 +21,7 @@ from lakeformat.public import public
 
 __all__ = [
     "CREATE_SCHEMA",
+    "DATABASE",
     "INDEX_DEFS",
     "LAYOUT",
     "METADATA_INFLIGHT",

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from lakeformat.catalog.verbs import check_catalogs, register_result
 from lakeformat.config import compaction_options as compaction
 from lakeformat.config.clustering_options import INLINE, INLINE_COMMITS, SCHEDULE_INLINE
 from lakeformat.config.compaction_options import COMPACTION_COMMITS, INLINE_SECONDS, TRIGGER
@@ -137,6 +138,7 @@ def check_services(options: Options, snapshot: Snapshot, schema: pa.Schema) -> N
         if options[inline] and options[apart]:
             raise InvalidOptionError(f"{inline}=true and {apart}=true exclude each other; set one of them")
     archive_limits(options)
+    check_catalogs(options, schema)
     if not _wants_clustering(options):
         return
     if index_binds_rows(options, snapshot):
@@ -294,11 +296,19 @@ def _compact_outgrown(
 def run_services_after_write(
     result: WriteResult, context: TableContext, options: Options, executors: Executors | None = None
 ) -> WriteResult:
-    """Run the services that are due after a write. Return the write's result, with ``services`` added to its report."""
-    done = None if result.skipped else run_due_services(context, options, executors, since=result.instant_time)
-    if done is None:
+    """Run the services that are due after a write, then register the table in its catalogs.
+
+    Return the write's result. Its report gets ``services``, and a step ``sync`` for each catalog.
+
+    Raises:
+        CatalogError: the registration has failed, and ``lakeformat.catalog.fail_on_error`` is set.
+    """
+    if result.skipped:
         return result
-    return WriteResult(result.instant_time, result.operation, {**result.report, "services": done})
+    done = run_due_services(context, options, executors, since=result.instant_time)
+    if done is not None:
+        result = WriteResult(result.instant_time, result.operation, {**result.report, "services": done})
+    return register_result(result, context, options)
 
 
 def commits_since_clustering(store: TimelineStore) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from lakeformat.catalog.verbs import register_after_commit
 from lakeformat.config.compaction_options import STRATEGY, UNBOUNDED
 from lakeformat.config.resolve import Options
 from lakeformat.config.retention_options import make_expiry
@@ -90,7 +91,12 @@ class Maintenance(Recovery):
             WriteConflictError: another writer changed the same partitions meanwhile; a retry is safe.
         """
         session = ExpireSession(self.context, self.options, make_expiry(self.options, days))
-        return session.dry_run() if dry_run else session.run()
+        if dry_run:
+            return session.dry_run()
+        result = session.run()
+        if not result.skipped:
+            register_after_commit(self.context, self.options, result.instant_time)
+        return result
 
     def archive(self, *, min_commits: int | None = None, max_commits: int | None = None) -> ArchiveResult:
         """Move old commits, and cleans and rollbacks of the same age, from the timeline into the archive.

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from lakeformat.arrow.conform import conform
+from lakeformat.catalog.verbs import Registering
 from lakeformat.config.read_options import TIME_ZONE
 from lakeformat.config.resolve import Options, resolve, storage_options_of
 from lakeformat.errors import InvalidInputError, WriteConflictError
@@ -72,7 +73,9 @@ _OPERATION: Final = "hoodie.datasource.write.operation"
 
 
 @spark_public
-class LakehouseTable(SparkReading, WriteVerbs["DataFrame"], Clustering, Compaction, Indexing, Maintenance, Versioning):
+class LakehouseTable(
+    SparkReading, WriteVerbs["DataFrame"], Clustering, Compaction, Indexing, Maintenance, Registering, Versioning
+):
     """A Hudi table in Spark, written by all executors. Get one from `forPath` or `create`.
 
     Each method that writes runs a few Spark jobs and returns when the commit is visible. The driver plans the write and

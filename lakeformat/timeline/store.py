@@ -326,6 +326,10 @@ class TimelineStore:
         """Return the size and modification time of an instant's file; None if there is no such file."""
         return self.storage.info(self.path(instant))
 
+    def modified_ms(self, instant: Instant) -> int | None:
+        """Return when an instant's file was changed, in milliseconds; None if the last listing does not have it."""
+        return self._stamps.get(self.layout.file_name(instant), (0, None))[1]
+
     def age_ms(self, instant: Instant) -> int:
         """Return the age of an instant's file by the storage's clock: compared with the newest file of the listing.
 

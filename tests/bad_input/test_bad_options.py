@@ -94,7 +94,7 @@ def test_warning_suggests_the_nearest_option_even_if_it_has_no_effect(
     "name",
     [
         "hoodie.upsert.shuffle.parallelism",
-        "hoodie.datasource.hive_sync.partition_extractor_class",
+        "hoodie.datasource.hive_sync.filter_pushdown_enabled",
         "hoodie.metadata.metrics.enable",
         "hoodie.write.lock.num_retries",
         "path",

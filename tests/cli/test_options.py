@@ -24,7 +24,7 @@ JOB: dict[str, tuple[str, str, bool, str]] = {
     "hoodie.allow.operation.metadata.field": ("true", "refused", True, "rows have no _hoodie_operation column"),
     "hoodie.populate.meta.fields": ("true", "obeyed", False, "the behaviour of lakeformat"),
     "hoodie.write.lock.provider": ("org.example.Lock", "refused", True, "no such lock here"),
-    "hoodie.datasource.hive_sync.enable": ("true", "ignored", False, "not registered in a catalog or metastore"),
+    "hoodie.datasource.hive_sync.sync_comment": ("true", "ignored", False, "column comments, bucketing"),
     "hoodie.upsert.shuffle.parallelism": ("200", "ignored", False, "cores"),
     "hoodie.parquet.max.file.sise": ("1", "misspelt", False, "did you mean hoodie.parquet.max.file.size?"),
     "hoodie.write.quorum": ("1", "ignored", False, "not known and has no effect"),

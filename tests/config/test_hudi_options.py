@@ -128,7 +128,7 @@ def test_options_with_one_warning_are_named_together(caplog: pytest.LogCaptureFi
 
 
 def test_warnings_come_once_per_table_and_process(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    cleaning = {"hoodie.clean.async.enabled": "true", "hoodie.datasource.hive_sync.enable": "true"}
+    cleaning = {"hoodie.clean.async.enabled": "true", "hoodie.datasource.hive_sync.sync_comment": "true"}
     for _ in range(3):
         resolve(cleaning, table=f"{tmp_path}/a")
     resolve({"hoodie.archive.async": "true"}, table=f"{tmp_path}/a/")

@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from lakeformat.catalog.verbs import check_catalogs, register_result
 from lakeformat.codec.column_ids import number_columns
 from lakeformat.config.resolve import Options
 from lakeformat.errors import InvalidInputError
@@ -151,7 +152,9 @@ def alter_columns(
     Args:
         update: called after the commit if new columns have defaults, to set them in all rows.
     """
-    config = context.snapshot().config
+    snapshot = context.snapshot()
+    check_catalogs(options, snapshot.schema or pa.schema([]))
+    config = snapshot.config
     settings = make_transaction_settings(Operation.ALTER_SCHEMA, config, options, context.ids.token())
     transaction = Transaction(context, settings, hooks_of(options, **(hooks or {})))
 
@@ -162,7 +165,7 @@ def alter_columns(
     result: WriteResult = transaction.retry(attempt)
     if values := _defaults_of(changes):
         update(values)
-    return result
+    return register_result(result, context, options)
 
 
 def _alter_once(transaction: Transaction, context: TableContext, changes: Sequence[Change]) -> WriteResult:
