@@ -27,6 +27,7 @@ from lakeformat.public import public, public_as
 from lakeformat.read.scan import ReadArguments, Scan
 from lakeformat.read.verbs import ArrowReadVerbs
 from lakeformat.services.after_write import check_services, run_services_after_write
+from lakeformat.services.bad_rows import put_aside_rows
 from lakeformat.services.indexes import Indexing
 from lakeformat.services.maintenance import Clustering, Compaction, Maintenance, Versioning
 from lakeformat.statements import delete_where, merge_rows, update
@@ -52,6 +53,7 @@ from lakeformat.write.rows.arrow_input import (
     warn_of_ignored_rows,
 )
 from lakeformat.write.rows.arrow_pool import reuse_memory
+from lakeformat.write.rows.bad_rows import BadRows
 from lakeformat.write.rows.schema import incoming_schema
 from lakeformat.write.session import WriteSession
 from lakeformat.write.statements.clauses import Clause
@@ -273,8 +275,12 @@ class Table(ArrowReadVerbs, WriteVerbs[Rows], Clustering, Compaction, Indexing, 
         snapshot = self.context.snapshot(config=config)
         given: Any = pa.table({}) if rows is None and operation is Operation.DELETE_PARTITION else rows
 
+        bad_rows = BadRows(self.context.storage) if resolved.write.bad_rows == "aside" else None
+
         def read_again() -> pa.RecordBatchReader:
-            return fit_to_table(arrow_reader(given, snapshot.schema), snapshot.schema)
+            if bad_rows is not None:
+                bad_rows.clear()
+            return fit_to_table(arrow_reader(given, snapshot.schema, bad_rows), snapshot.schema)
 
         reader = read_again()
         job = plan_job(self.context.store, snapshot, resolved, reader.schema, self.context.ids)
@@ -282,14 +288,14 @@ class Table(ArrowReadVerbs, WriteVerbs[Rows], Clustering, Compaction, Indexing, 
         check_validators(parsed.validators, job.final_schema(snapshot))
         check_services(resolved, snapshot, job.final_schema(snapshot))
         session = WriteSession(self.context, job, parsed)
-        with reuse_memory():
+        with reuse_memory(), put_aside_rows(session, bad_rows):
             if operation is Operation.DELETE_PARTITION:
                 of_rows = (frozenset(), 0) if job.named_partitions else distinct_partitions(reader, job.prepare.keys)
                 result = session.run_delete_partitions(*of_rows)
             elif job.writes_directly:
-                result = write_direct(session, reader, read_again if can_be_read_again(given) else None)
+                result = write_direct(session, reader, read_again if can_be_read_again(given) else None, bad_rows)
             else:
                 known = snapshot.timeline.commit_times
-                with prepare_input(self.context.storage, job, reader) as (prepared, arrived):
+                with prepare_input(self.context.storage, job, reader, bad_rows) as (prepared, arrived):
                     result = session.run_staged(prepared, arrived, known, snapshot)
         return run_services_after_write(result, self.context, resolved)

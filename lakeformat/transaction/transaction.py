@@ -403,6 +403,8 @@ class Transaction:
     def _publish(self, commit: OpenCommit, outcome: Outcome) -> None:
         stats, replaced = outcome.stats, outcome.replaced_ids
         opened = [stat for stat in stats if stat.prev_commit in {None, commit.time}]
+        for listener in self.listeners:
+            listener.add_counts(self.report)
         count_rows(self.settings.operation, self.report, stats, len(opened), replaced)
         validate_write(self.context, self.settings, self.hooks, self.report, commit, outcome.schema, stats, replaced)
         merged = {s.group for s in stats} if not self.settings.operation.allows_appends else set()

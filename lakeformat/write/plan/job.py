@@ -134,6 +134,11 @@ class WriteJob:
         return self.options.write.dup_policy if self.operation is Operation.INSERT else "none"
 
     @property
+    def puts_bad_rows_aside(self) -> bool:
+        """Tell whether rows that cannot be written go to the table of bad rows. If not, they are refused."""
+        return self.options.write.bad_rows == "aside" and self.operation is not Operation.DELETE_PARTITION
+
+    @property
     def needs_tagging(self) -> bool:
         """Tell whether the keys of the rows are looked up in the table."""
         return self.operation.needs_tagging or self.dup_policy != "none"

@@ -1,0 +1,235 @@
+"""The table of bad rows: rows that a write could not write, with the reasons (Hudi: ``BaseErrorTableWriter``).
+
+It is a Hudi table of its own, written by an ordinary insert. By default it is in lakeformat's folder of the table, where
+no listing, clean or restore of the table looks. Its commit is published directly before that of the write. So no row is
+lost: if the bad rows cannot be written, the write fails; if the process dies between the two commits, the bad rows
+are there, and the write is run again. A write with a batch id adds its bad rows once, however often it is run.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Final
+
+import pyarrow as pa
+
+from lakeformat.arrow.conform import reader_schema
+from lakeformat.config.resolve import Options, resolve
+from lakeformat.config.stream_options import BATCH_APP, BATCH_ID
+from lakeformat.config.write_options import BAD_ROWS, BAD_ROWS_NAME, BAD_ROWS_PATH
+from lakeformat.errors import InvalidInputError, InvalidOptionError, TableNotFoundError, WriteConflictError
+from lakeformat.file_system_view.context import TableContext
+from lakeformat.model.commit import CommitMetadata
+from lakeformat.model.operation import Operation
+from lakeformat.model.table_config import TableConfig
+from lakeformat.predicate import Where
+from lakeformat.read.run.view import TableView
+from lakeformat.services.after_write import run_services_after_write
+from lakeformat.storage import open_beside
+from lakeformat.storage.port import Storage, own_path
+from lakeformat.timeline.path_probe import check_free
+from lakeformat.timeline.write_report import Report
+from lakeformat.transaction.commit import OpenCommit
+from lakeformat.transaction.commit_listeners import CommitListener, PublishedCommit
+from lakeformat.transaction.publish import Outcome
+from lakeformat.transaction.result import WriteResult
+from lakeformat.transaction.written_file import stage_folder
+from lakeformat.write.direct_session import write_direct
+from lakeformat.write.intake import create_table, open_existing, plan_job
+from lakeformat.write.plan.job import WriteJob
+from lakeformat.write.rows.bad_rows import STAGED_COLUMNS, BadRows, StagedBadRows
+from lakeformat.write.rows.schema import incoming_schema
+from lakeformat.write.session import WriteSession
+
+__all__ = ["BAD_ROW_COLUMNS", "put_aside", "put_aside_rows", "read_bad_rows"]
+
+_LOG: Final = logging.getLogger("lakeformat.write")
+#: The default folder of the table of bad rows, in the table's folder.
+_FOLDER: Final = own_path("bad_rows")
+#: The columns of a table of bad rows.
+BAD_ROW_COLUMNS: Final = pa.schema(
+    [
+        ("instant_time", pa.string()),
+        ("table_name", pa.string()),
+        ("operation", pa.string()),
+        *STAGED_COLUMNS,
+        ("write_id", pa.string()),
+    ]
+)
+
+
+@contextmanager
+def put_aside_rows(session: WriteSession, bad_rows: BadRows | None) -> Iterator[None]:
+    """Let a write in this process publish the bad rows that it collects during the block.
+
+    Args:
+        bad_rows: the collector; None if the write refuses bad rows.
+    """
+    if bad_rows is None:
+        yield
+        return
+    bad_rows.path = f"{stage_folder(session.job.write_id)}/bad_rows.arrow"
+    put_aside(session, lambda: [bad_rows.finish(in_file=False)])
+    try:
+        yield
+    finally:
+        if bad_rows.has_file:
+            session.transaction.delete_stage()
+
+
+def put_aside(session: WriteSession, find_parts: Callable[[], Sequence[StagedBadRows]]) -> None:
+    """Let a write publish its bad rows directly before its commit. Call it before the write begins.
+
+    Args:
+        find_parts: returns the bad rows that were found. It is called when the write publishes.
+
+    Raises:
+        InvalidOptionError: the options name the table itself as the table of bad rows.
+    """
+    context, job = session.context, session.job
+    if not job.puts_bad_rows_aside:
+        return
+    storage = _find_place(context.storage, job.options)
+    if storage.location.rstrip("/") == context.storage.location.rstrip("/"):
+        raise InvalidOptionError(
+            f"{BAD_ROWS_PATH} names {storage.location}, the table itself; name another folder, or leave it out"
+        )
+    session.collect_duplicates()
+    side = TableContext(storage, context.clock, context.ids, context.use_index)
+    transaction = session.transaction
+    transaction.listeners = (_Publisher(side, session, find_parts), *transaction.listeners)
+
+
+def _find_place(storage: Storage, options: Options) -> Storage:
+    """Return the storage of the table of bad rows, of the table in ``storage``."""
+    named = options[BAD_ROWS_PATH]
+    return storage.subfolder(_FOLDER) if not named else open_beside(storage, named)
+
+
+def read_bad_rows(
+    context: TableContext, options: Options, columns: Sequence[str] | None, where: Where | None
+) -> pa.Table:
+    """Return the bad rows of a table. Arguments as in `lakeformat.Table.bad_rows`."""
+    side = TableContext(_find_place(context.storage, options), context.clock, context.ids, context.use_index)
+    with suppress(TableNotFoundError):
+        snapshot = side.snapshot()
+        if snapshot.schema is not None:
+            return TableView(side.storage, snapshot).to_arrow(columns, where=where)
+    empty = reader_schema(BAD_ROW_COLUMNS).empty_table()
+    return empty if columns is None else empty.select(list(columns))
+
+
+@dataclass
+class _Publisher(CommitListener):
+    """A listener that publishes the bad rows of a write directly before its commit.
+
+    Attributes:
+        side: the table of bad rows.
+        is_published: whether the rows of ``find_parts`` were published by an attempt that then failed.
+    """
+
+    side: TableContext
+    session: WriteSession
+    find_parts: Callable[[], Sequence[StagedBadRows]]
+    is_published: bool = False
+    parts: Sequence[StagedBadRows] = ()
+    result: WriteResult | None = field(default=None)
+
+    def add_counts(self, report: Report) -> None:
+        """Add the number of bad rows to the report, and a step with their number by reason.
+
+        Raises:
+            InvalidInputError: the write would replace all rows of the table by none, because all its rows are bad.
+        """
+        duplicates = self.session.duplicates
+        self.parts = [*self.find_parts(), *([duplicates.finish(in_file=False)] if duplicates is not None else [])]
+        counts: Counter[str] = Counter()
+        for part in self.parts:
+            counts.update(part.counts)
+            report.rows["incoming"] = report.rows.get("incoming", 0) + part.uncounted
+        if not counts:
+            return
+        bad = sum(counts.values())
+        if self.session.job.operation is Operation.INSERT_OVERWRITE_TABLE and bad >= report.rows["incoming"]:
+            raise InvalidInputError(
+                f"all {bad} rows are bad ({', '.join(counts)}), so the overwrite would empty "
+                f"{self.session.storage.location}; set {BAD_ROWS}=fail to see why, or correct them"
+            )
+        report.rows["set_aside"] = bad
+        report.steps.append({"step": "set aside", "seconds": 0.0, **dict(sorted(counts.items()))})
+
+    def before_publish(self, commit: OpenCommit, metadata: CommitMetadata, outcome: Outcome) -> None:
+        """Publish the bad rows.
+
+        Raises:
+            WriteConflictError: other writers keep changing the table of bad rows. A retry is safe.
+            LakeformatError: the bad rows cannot be written.
+        """
+        parts = self.parts[-1:] if self.is_published and self.session.duplicates is not None else self.parts
+        parts = [] if self.is_published and self.session.duplicates is None else parts
+        if any(part.rows for part in parts):
+            self.result = self._append(parts, commit.time)
+        self.is_published = True
+
+    def after_release(self, published: PublishedCommit) -> None:
+        """Run the table services of the table of bad rows that are due, and log how many rows were put aside."""
+        if self.result is None:
+            return
+        count = sum(part.rows for part in self.parts)
+        _LOG.warning("%s: %d bad rows were put aside in %s", self.session.storage.location, count, self.side.storage.location)
+        run_services_after_write(self.result, self.side, resolve({}))
+
+    def _append(self, parts: Sequence[StagedBadRows], instant_time: str) -> WriteResult:
+        options = self._options(parts)
+        config = self._open(options)
+        snapshot = self.side.snapshot(config=config)
+        self._check_columns(snapshot.schema)
+        job = plan_job(self.side.store, snapshot, options, BAD_ROW_COLUMNS, self.side.ids)
+
+        def read() -> Iterator[pa.RecordBatch]:
+            for part in parts:
+                for batch in part.read(self.session.storage):
+                    yield self._complete(batch, instant_time)
+
+        try:
+            return write_direct(WriteSession(self.side, job), read(), read)
+        except WriteConflictError as error:
+            raise WriteConflictError(f"the bad rows could not be put aside: {error}") from None
+
+    def _options(self, parts: Sequence[StagedBadRows]) -> Options:
+        batch = self.session.transaction.settings.batch
+        values: dict[str, object] = {"hoodie.datasource.write.operation": "insert"}
+        # Which keys are duplicates may differ in another run of the batch, so its bad rows must not be skipped.
+        if batch is not None and not (self.session.duplicates is not None and self.session.duplicates.has_rows):
+            values |= {BATCH_APP: f"{batch.app} {self.session.storage.location}", BATCH_ID: batch.id}
+        return resolve({}).with_values(**values)
+
+    def _open(self, options: Options) -> TableConfig:
+        try:
+            return open_existing(self.side.store, options)
+        except TableNotFoundError:
+            check_free(self.side.storage)
+        main = self.session.job.config
+        name = self.session.job.options[BAD_ROWS_NAME] or f"{main.name}_bad_rows"
+        new = options.with_values(**{"hoodie.table.name": name, "hoodie.write.table.version": str(main.version)})
+        return create_table(self.side.store, new, incoming_schema(BAD_ROW_COLUMNS), self.side.clock)
+
+    def _check_columns(self, schema: pa.Schema | None) -> None:
+        """Refuse a table that was not made for bad rows."""
+        missing = [] if schema is None else [name for name in BAD_ROW_COLUMNS.names if name not in schema.names]
+        if missing:
+            raise InvalidOptionError(
+                f"{self.side.storage.location} is no table of bad rows, it has no column {missing[0]!r}; name another "
+                f"folder in {BAD_ROWS_PATH}"
+            )
+
+    def _complete(self, batch: pa.RecordBatch, instant_time: str) -> pa.RecordBatch:
+        job, count = self.session.job, batch.num_rows
+        texts = [instant_time, job.config.name, job.operation.value]
+        columns = [pa.repeat(text, count) for text in texts]
+        columns += [*batch.columns, pa.repeat(job.write_id, count)]
+        return pa.RecordBatch.from_arrays(columns, schema=BAD_ROW_COLUMNS)
