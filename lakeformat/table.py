@@ -27,7 +27,7 @@ from lakeformat.public import public, public_as
 from lakeformat.read.scan import ReadArguments, Scan
 from lakeformat.read.verbs import ArrowReadVerbs
 from lakeformat.services.after_write import check_services, run_services_after_write
-from lakeformat.services.bad_rows import put_aside_rows
+from lakeformat.services.bad_rows import make_collector, put_aside_rows
 from lakeformat.services.indexes import Indexing
 from lakeformat.services.maintenance import Clustering, Compaction, Maintenance, Versioning
 from lakeformat.statements import delete_where, merge_rows, update
@@ -53,7 +53,6 @@ from lakeformat.write.rows.arrow_input import (
     warn_of_ignored_rows,
 )
 from lakeformat.write.rows.arrow_pool import reuse_memory
-from lakeformat.write.rows.bad_rows import BadRows
 from lakeformat.write.rows.schema import incoming_schema
 from lakeformat.write.session import WriteSession
 from lakeformat.write.statements.clauses import Clause
@@ -248,7 +247,9 @@ class Table(ArrowReadVerbs, WriteVerbs[Rows], Clustering, Compaction, Indexing, 
     def _merge(self, rows: Rows, clauses: tuple[Clause, ...], options: Options, hooks: HookArguments) -> WriteResult:
         # Dicts and lists have no column types, so their values are converted to the types of the table's columns.
         schema = self.context.snapshot().schema if is_python_data(rows) else None
-        return self._run_services(merge_rows(self.context, options, arrow_reader(rows, schema), clauses, **hooks))
+        bad_rows = make_collector(self.context, options)
+        reader = arrow_reader(rows, schema, bad_rows)
+        return self._run_services(merge_rows(self.context, options, reader, clauses, bad_rows=bad_rows, **hooks))
 
     def _arrow_rows(self, rows: Rows) -> Rows:
         return rows
@@ -275,7 +276,7 @@ class Table(ArrowReadVerbs, WriteVerbs[Rows], Clustering, Compaction, Indexing, 
         snapshot = self.context.snapshot(config=config)
         given: Any = pa.table({}) if rows is None and operation is Operation.DELETE_PARTITION else rows
 
-        bad_rows = BadRows(self.context.storage) if resolved.write.bad_rows == "aside" else None
+        bad_rows = make_collector(self.context, resolved)
 
         def read_again() -> pa.RecordBatchReader:
             if bad_rows is not None:

@@ -28,7 +28,6 @@ from lakeformat.config.read_options import METADATA_TABLE
 
 __all__ = [
     "BAD_ROWS",
-    "BAD_ROWS_NAME",
     "BAD_ROWS_PATH",
     "COPY_ROW_GROUPS",
     "FILE_INDEX",
@@ -49,7 +48,6 @@ INDEX_COLUMNS_LIMIT: Final = "hoodie.metadata.index.column.stats.max.columns.to.
 COPY_ROW_GROUPS: Final = "lakeformat.write.copy.row.groups"
 BAD_ROWS: Final = "lakeformat.write.bad_rows"
 BAD_ROWS_PATH: Final = "hoodie.errortable.base.path"
-BAD_ROWS_NAME: Final = "hoodie.errortable.target.table.name"
 MERGE: Final = "lakeformat.write.merge"
 MERGE_BYTES: Final = "lakeformat.write.merge.bytes"
 INDEX_COMMITS: Final = "lakeformat.file.index.commits"
@@ -145,7 +143,7 @@ WRITE_OPTIONS: Final[tuple[Option, ...]] = (
         aliases=("bad_rows_path",),
     ),
     Option(
-        BAD_ROWS_NAME,
+        "hoodie.errortable.target.table.name",
         "Name of the table of bad rows when it is made; by default the table's name and _bad_rows.",
         Effect.WRITE,
     ),
@@ -495,6 +493,8 @@ class WriteOptions:
         dup_policy: What an insert does with rows whose keys the table already has: ``none`` writes them without a
             check, ``drop`` leaves them out, ``fail`` raises an error.
         bad_rows: What a write does with rows that cannot be written: ``fail`` or ``aside``.
+        bad_rows_path: Path of the table of bad rows; None for a folder inside the table.
+        bad_rows_name: Name of the table of bad rows; None for the default.
         dynamic: Whether Spark's save mode overwrite replaces only the partitions of the new rows, not the whole table.
         combine: Whether insert and bulk_insert write only one row per key.
         fill_missing: Whether columns of the table that the input lacks are written as null. If not, the write fails.
@@ -525,6 +525,8 @@ class WriteOptions:
     partitions: tuple[str, ...]
     dup_policy: str
     bad_rows: str
+    bad_rows_path: str | None
+    bad_rows_name: str | None
     dynamic: bool
     combine: bool
     fill_missing: bool
@@ -558,6 +560,8 @@ class WriteOptions:
             partitions=value(WRITE + "partitions.to.delete"),
             dup_policy=value("hoodie.datasource.insert.dup.policy"),
             bad_rows=value(BAD_ROWS),
+            bad_rows_path=value(BAD_ROWS_PATH),
+            bad_rows_name=value("hoodie.errortable.target.table.name"),
             dynamic=value("hoodie.datasource.overwrite.mode") == "dynamic",
             combine=value("hoodie.combine.before.insert"),
             fill_missing=value("hoodie.write.set.null.for.missing.columns"),

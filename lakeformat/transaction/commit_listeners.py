@@ -1,8 +1,8 @@
 """Listeners of a commit: deltacommits of the metadata table, update of the file index, and callbacks.
 
 A listener is called four times: for its counts, before the commit is visible, when it is visible, and after the lock is
-released. An error in the first two calls stops the commit. In the later calls a listener must raise no error: the caller would assume
-that the write failed, repeat the write, and so store its rows twice.
+released. An error in the first two calls stops the commit. In the later calls a listener must raise no error: the
+caller would assume that the write failed, repeat the write, and so store its rows twice.
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ from lakeformat.arrow.gather import combine_table
 from lakeformat.codec import properties
 from lakeformat.concurrency import run_both
 from lakeformat.config.resolve import Options
+from lakeformat.config.write_options import BAD_ROWS
 from lakeformat.errors import (
     InvalidOptionError,
     LakeformatError,
@@ -369,7 +370,7 @@ def plan_job(
         operation,
         config,
         options,
-        PrepareSettings(schema, keys, rule, searches_all_partitions=search_all, marker=marker, is_global=is_global),
+        PrepareSettings(schema, keys, rule, search_all, marker, is_global, not options.is_set(BAD_ROWS)),
         combine,
         ids.token(),
         plan_layout(options, schema, combine=combine) if operation is Operation.BULK_INSERT else None,

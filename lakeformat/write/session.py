@@ -75,6 +75,7 @@ class WriteSession:
 
     Attributes:
         duplicates: collects the rows that the duplicate policy refuses; None if they refuse the write.
+        count_bad_rows: returns the number of input rows that were found to be bad.
     """
 
     def __init__(self, context: TableContext, job: WriteJob, hooks: Hooks | None = None) -> None:
@@ -87,12 +88,8 @@ class WriteSession:
         self._marker_numbers = count()
         self._markers: Sequence[str] = ()
         self._made_ms = context.clock.now_ms()
-        self.duplicates: BadRows | None = None
-
-    def collect_duplicates(self) -> None:
-        """Collect rows that the duplicate policy refuses in `duplicates`, instead of refusing the write."""
-        if self.job.dup_policy == "fail":
-            self.duplicates = BadRows(self.storage)
+        self.duplicates = BadRows(context.storage) if job.collects_duplicates else None
+        self.count_bad_rows: Callable[[], int] = lambda: 0
 
     def run_staged(
         self,

@@ -139,6 +139,11 @@ class WriteJob:
         return self.options.write.bad_rows == "aside" and self.operation is not Operation.DELETE_PARTITION
 
     @property
+    def collects_duplicates(self) -> bool:
+        """Tell whether rows that the duplicate policy refuses are put aside. Only one process can find them."""
+        return self.puts_bad_rows_aside and self.dup_policy == "fail"
+
+    @property
     def needs_tagging(self) -> bool:
         """Tell whether the keys of the rows are looked up in the table."""
         return self.operation.needs_tagging or self.dup_policy != "none"

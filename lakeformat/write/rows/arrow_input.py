@@ -6,6 +6,7 @@ import json
 import logging
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, Protocol, TypeAlias
 
 import numpy as np
@@ -100,7 +101,7 @@ def take_out_unreadable(
         convert: converts values to a type, or raises an error of Arrow, ``TypeError``, ``ValueError`` or
             ``ArithmeticError``.
     """
-    plain = {name: values if _is_arrow(values) else list(values) for name, values in columns.items()}
+    plain: dict[str, Any] = {name: values if _is_arrow(values) else list(values) for name, values in columns.items()}
     count = max(map(len, plain.values()), default=0)
     if any(len(values) != count for values in plain.values()):
         return plain  # The caller refuses columns of different lengths.
@@ -108,19 +109,25 @@ def take_out_unreadable(
     for name, values in plain.items():
         if name in known and not _is_arrow(values):
             kind = known[name]
-            found = halve(count, lambda start, end, values=values, kind=kind: convert(values[start:end], kind))
+            found = halve(count, partial(_convert_range, convert, values, kind))
             at, texts = np.array([*found], np.int64), [f"column {name!r}: {text}" for text in found.values()]
             faults.append(Fault(Reason.UNFIT_VALUE, name, at, pa.array(texts, pa.string())))
     if not (faults := join_faults(faults, count)):
         return plain
     bad = np.sort(np.concatenate([fault.rows for fault in faults]))
     rows = ({name: _value(values[at]) for name, values in plain.items()} for at in bad.tolist())
-    bad_rows.take_out_unread(faults, [json_text(row) for row in rows], count)
+    bad_rows.take_out_unread(faults, [json_text(row) for row in rows])
     kept = np.delete(np.arange(count), bad)
     return {
         name: values.take(pa.array(kept)) if _is_arrow(values) else [values[at] for at in kept.tolist()]
         for name, values in plain.items()
     }
+
+
+def _convert_range(
+    convert: Callable[[Any, pa.DataType], object], values: Any, kind: pa.DataType, start: int, end: int
+) -> object:
+    return convert(values[start:end], kind)
 
 
 def _is_arrow(values: Any) -> bool:
@@ -139,8 +146,8 @@ def _column(name: str, values: Any, kind: pa.DataType | None) -> pa.Array | pa.C
     try:
         return pa.array(values, kind)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        wanted = "of one type" if kind is None else f"as {kind}"
-        raise SchemaMismatchError(f"column {name!r} cannot be read {wanted}: {error}; convert it first{ASIDE_HINT if kind is not None else ''}") from None
+        wanted, hint = ("of one type", "") if kind is None else (f"as {kind}", ASIDE_HINT)
+        raise SchemaMismatchError(f"column {name!r} cannot be read {wanted}: {error}; convert it first{hint}") from None
 
 
 _LOG: Final = logging.getLogger("lakeformat.write")
@@ -177,9 +184,7 @@ Rows: TypeAlias = (
 )
 
 
-def arrow_reader(
-    rows: Rows, like: pa.Schema | None = None, bad_rows: BadRows | None = None
-) -> pa.RecordBatchReader:
+def arrow_reader(rows: Rows, like: pa.Schema | None = None, bad_rows: BadRows | None = None) -> pa.RecordBatchReader:
     """Return the rows as a stream of batches.
 
     Memory: one batch; lists and dicts are converted whole, and lazy frames of polars without ``collect_batches``.

@@ -85,22 +85,17 @@ class BadRows:
         self._bytes = self._seen = self._uncounted = 0
         self._stack = ExitStack()
         self._writer: Any = None
-        self._places: npt.NDArray[np.int64] | None = None
+        self._unread: npt.NDArray[np.int64] = np.empty(0, np.int64)
 
     @property
     def has_file(self) -> bool:
         """Tell whether collected rows are in a file."""
         return self._writer is not None
 
-    @property
-    def has_rows(self) -> bool:
-        """Tell whether a row was collected."""
-        return bool(self._counts)
-
     def clear(self) -> None:
         """Forget all rows, because the input is read again."""
         self._stack.close()
-        self._stack, self._writer, self._places = ExitStack(), None, None
+        self._stack, self._writer, self._unread = ExitStack(), None, np.empty(0, np.int64)
         self._batches, self._counts = [], {}
         self._bytes = self._seen = self._uncounted = 0
 
@@ -121,30 +116,38 @@ class BadRows:
         """Count the rows of the task's input, good and bad, after they were checked."""
         self._seen += count
 
-    def take_out_unread(self, faults: Sequence[Fault], texts: Sequence[str], count: int) -> None:
-        """Collect rows that could not even be read into Arrow, before all others. Positions of later rows skip them.
+    def take_out_unread(self, faults: Sequence[Fault], texts: Sequence[str], first: int = 0) -> None:
+        """Collect rows that could not be read into Arrow, so that `take_out` never sees them.
 
         Args:
-            faults: the faults; their positions are those in the input.
+            faults: the faults; their positions are those in the input, from ``first`` on.
             texts: the bad rows as JSON, in order of position.
-            count: number of rows of the input.
+            first: position in the input of the first row that was looked at; later calls have greater ones.
         """
         at = np.sort(np.concatenate([fault.rows for fault in faults]))
-        self._places = np.setdiff1d(np.arange(count), at)
+        self._unread = np.concatenate([self._unread, at + first])
         self._uncounted += len(at)
         for fault in faults:
             own = np.searchsorted(at, fault.rows)
-            self._add(fault, [texts[each] for each in own.tolist()], fault.rows)
+            self._add(fault, [texts[each] for each in own.tolist()], fault.rows + first)
 
-    def add_duplicates(self, rows: pa.Table, reason: Reason, message: str) -> None:
+    def add_lines(self, lines: Sequence[tuple[str, str]]) -> None:
+        """Collect lines of a file that cannot be split into values, each with a message. Their positions are not known."""
+        messages = pa.array([message for _, message in lines], pa.string())
+        fault = Fault(Reason.DAMAGED_LINE, "", np.arange(len(lines)), messages)
+        self._uncounted += len(lines)
+        self._add(fault, [json.dumps(text, ensure_ascii=False) for text, _ in lines], None)
+
+    def add_duplicates(self, rows: pa.Table, reason: Reason, column: str, message: str) -> None:
         """Collect prepared rows whose keys come more than once, or are stored. Their positions are not known."""
-        fault = Fault.same(reason, "", np.arange(rows.num_rows), message)
+        fault = Fault.same(reason, column, np.arange(rows.num_rows), message)
         added = {RECORD_KEY, PARTITION_PATH}
         self._add(fault, json_texts(rows.select([name for name in rows.schema.names if name not in added])), None)
 
     def _positions(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         at = rows + self._seen
-        return at if self._places is None else self._places[at]
+        # Before position n of the input there are those unread rows whose number of read predecessors is at most n.
+        return at + np.searchsorted(self._unread - np.arange(len(self._unread)), at, side="right")
 
     def _add(self, fault: Fault, texts: Sequence[str], positions: npt.NDArray[np.int64] | None) -> None:
         count = len(fault.rows)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -25,10 +26,13 @@ from lakeformat.keys.partition_paths import partition_paths
 from lakeformat.keys.record_keys import mask_missing_keys, record_keys
 from lakeformat.model.keys import KeyGeneratorKind, KeySettings
 
-__all__ = ["ASIDE_HINT", "Fault", "Reason", "find_faults", "find_unfit_values", "halve", "join_faults"]
+__all__ = ["ASIDE_HINT", "Fault", "Reason", "find_failing", "find_faults", "find_unfit_values", "halve", "join_faults"]
 
 #: Last part of the message of an error about single rows.
 ASIDE_HINT: Final = f"; {BAD_ROWS}=aside writes the other rows and puts such rows aside"
+
+#: Errors by which a conversion refuses a value.
+REFUSALS: Final = (InvalidInputError, pa.ArrowException, TypeError, ValueError, ArithmeticError)
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 Bools: TypeAlias = npt.NDArray[np.bool_]
@@ -43,6 +47,7 @@ class Reason(enum.Enum):
     UNFIT_VALUE = "unfit_value"
     NULL_VALUE = "null_value"
     DAMAGED_TEXT = "damaged_text"
+    DAMAGED_LINE = "damaged_line"
     REPEATED_KEY = "repeated_key"
     STORED_KEY = "stored_key"
 
@@ -117,7 +122,7 @@ def _find_damaged_texts(rows: pa.Table) -> Iterator[Fault]:
         except pa.ArrowInvalid as error:
             if "UTF8" not in str(error):  # Its offsets are broken, so no single row can be read.
                 raise InvalidInputError(f"column {name!r} holds damaged values ({error}); correct them") from None
-        found = halve(len(column), lambda start, end, values=column: _validate(values, start, end))
+        found = halve(len(column), partial(_validate, column))
         at = np.array(sorted(found), np.int64)
         yield Fault.same(Reason.DAMAGED_TEXT, name, at, f"column {name!r} holds text that is not UTF-8")
 
@@ -131,9 +136,7 @@ def _find_bad_values(rows: pa.Table, schema: pa.Schema, keys: KeySettings, has_p
         yield from _find_bad_keys(rows, keys)
     if has_partitions and keys.kind is not KeyGeneratorKind.NON_PARTITIONED and keys.partition_fields:
         names = [field.name for field in keys.partition_fields]
-        yield from _find_failing(
-            rows, names, lambda part: partition_paths(part, keys), Reason.UNUSABLE_PARTITION
-        )
+        yield from find_failing(rows, names, lambda part: partition_paths(part, keys), Reason.UNUSABLE_PARTITION)
     given = set(rows.schema.names)
     for field in schema:
         if field.name in given:
@@ -148,7 +151,7 @@ def _find_bad_keys(rows: pa.Table, keys: KeySettings) -> Iterator[Fault]:
         yield Fault.same(Reason.NO_KEY, column, missing, f"record key column {column!r} is null or empty")
     keyed = np.flatnonzero(~is_missing)
     kept = rows.select(_top_columns(rows, keys.record_fields)).take(pa.array(keyed)) if len(missing) else rows
-    for fault in _find_failing(kept, keys.record_fields, lambda part: record_keys(part, keys), Reason.UNUSABLE_KEY):
+    for fault in find_failing(kept, keys.record_fields, lambda part: record_keys(part, keys), Reason.UNUSABLE_KEY):
         yield fault.at(keyed)
 
 
@@ -171,7 +174,7 @@ def find_unfit_values(column: pa.ChunkedArray, field: pa.Field) -> Iterator[Faul
         text = f"column {name!r} of type {column.type} does not fit the table's {field.type}"
         yield Fault.same(Reason.UNFIT_VALUE, name, changed, text)
         return
-    yield from _find_failing(rows, [name], lambda part: conform(part, one), Reason.UNFIT_VALUE)
+    yield from find_failing(rows, [name], lambda part: conform(part, one), Reason.UNFIT_VALUE)
 
 
 def _passes(rows: pa.Table, schema: pa.Schema) -> bool:
@@ -204,7 +207,7 @@ def _top_columns(rows: pa.Table, names: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(name if name in given else name.partition(".")[0] for name in names))
 
 
-def _find_failing(
+def find_failing(
     rows: pa.Table, names: Sequence[str], check: Callable[[pa.Table], object], reason: Reason
 ) -> Iterator[Fault]:
     """Find the rows that a check of some columns refuses. Distinct values are checked once.
@@ -215,7 +218,7 @@ def _find_failing(
     part = rows.select(_top_columns(rows, names))
     try:
         check(part)
-    except InvalidInputError:
+    except REFUSALS:
         check(part.slice(0, 0))
     else:
         return
@@ -253,7 +256,7 @@ def halve(count: int, check: Callable[[int, int], object]) -> dict[int, str]:
         start, end = ranges.pop()
         try:
             check(start, end)
-        except (InvalidInputError, pa.ArrowException, TypeError, ValueError, ArithmeticError) as error:
+        except REFUSALS as error:
             if end - start == 1:
                 found[start] = str(error)
             else:

@@ -128,6 +128,7 @@ class PrepareSettings:
         searches_all_partitions: whether the rows are looked up in all partitions, because they are deletes without
             partition columns.
         marker: a column value that marks a row as a delete; marked rows are flagged in ``_hoodie_is_deleted``.
+        names_aside: whether the error about a bad row names the option that puts such rows aside.
         is_global: whether the key alone identifies a row (global indexes). If so, the rows of all partitions stay in
             one table under `ANY_PARTITION`, in order of arrival, with their partition path as a column.
     """
@@ -138,6 +139,7 @@ class PrepareSettings:
     searches_all_partitions: bool = False
     marker: DeleteMarker | None = None
     is_global: bool = False
+    names_aside: bool = True
 
     @property
     def prepared_schema(self) -> pa.Schema:
@@ -173,7 +175,7 @@ def prepare(
     except InvalidInputError as error:
         _prepare(rows.slice(0, 0), settings, None if generated is None else generated.slice(0, 0))
         if bad_rows is None:
-            raise type(error)(f"{error}{ASIDE_HINT}") from None
+            raise type(error)(f"{error}{ASIDE_HINT * settings.names_aside}") from None
         has_partitions = not settings.searches_all_partitions
         faults = find_faults(rows, settings.schema, settings.keys, has_partitions=has_partitions)
         good = pa.array(bad_rows.take_out(rows, faults))

@@ -195,7 +195,7 @@ def locate_rows(
     job, duplicates = tagger.job, tagger.duplicates
     if duplicates is not None:
         duplicates.clear()  # An earlier attempt may have collected rows.
-        winners = {path: _take_out_repeats(table, winners[path], duplicates) for path, table in rows.items()}
+        winners = {path: _take_out_repeats(job, table, winners[path], duplicates) for path, table in rows.items()}
     keyed = {path: _key_column(table, winners[path]) for path, table in rows.items()}
     if job.dup_policy == "fail":
         refuse_repeated_keys(keyed)
@@ -212,14 +212,16 @@ def locate_rows(
     counted.update(TagCounts.total(found.counts for found in tagged.values()))
     if job.dup_policy != "none":
         counted["dropped"] = sum(len(find_stored_keys(found)) for found in tagged.values())
-        for path, found in tagged.items() if duplicates is not None else ():
-            stored = gather(rows[path], find_stored_keys(found))
-            duplicates.add_duplicates(stored, Reason.STORED_KEY, "the record key is in the table already")
+        if duplicates is not None:
+            key = ",".join(job.prepare.keys.record_fields)
+            for path, found in tagged.items():
+                stored = gather(rows[path], find_stored_keys(found))
+                duplicates.add_duplicates(stored, Reason.STORED_KEY, key, "the record key is in the table already")
         tagged = drop_stored_rows(rows, tagged, fail=job.dup_policy == "fail" and duplicates is None)
     return tagged
 
 
-def _take_out_repeats(rows: pa.Table, winners: Ints | None, duplicates: BadRows) -> Ints:
+def _take_out_repeats(job: WriteJob, rows: pa.Table, winners: Ints | None, duplicates: BadRows) -> Ints:
     """Collect each row whose key an earlier row has. Return the positions of the other rows, in order.
 
     Args:
@@ -234,7 +236,8 @@ def _take_out_repeats(rows: pa.Table, winners: Ints | None, duplicates: BadRows)
     later = np.delete(own, first)
     if len(later):
         message = "the record key comes more than once in the input, and an earlier row was written"
-        duplicates.add_duplicates(gather(combine_table(rows), later), Reason.REPEATED_KEY, message)
+        key = ",".join(job.prepare.keys.record_fields)
+        duplicates.add_duplicates(gather(combine_table(rows), later), Reason.REPEATED_KEY, key, message)
     return own[first]
 
 
