@@ -275,7 +275,7 @@ class StorageContract:
         storage.subfolder("a/b").create("c", b"1")
         inner = storage.subfolder("a/b")
         assert inner.read("c") == b"1"
-        assert [entry.path for entry in inner.list("")] == ["c"]
+        assert "c" in [entry.path for entry in inner.list("")]
         assert inner.location != storage.location
         assert storage.info("c") is None
         with storage.lock(0), inner.lock(0):

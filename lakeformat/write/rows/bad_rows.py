@@ -25,6 +25,9 @@ __all__ = ["STAGED_COLUMNS", "BadRows", "StagedBadRows", "json_text", "json_text
 
 #: Bytes of collected rows above which they are written to a file.
 _MOST_BYTES: Final = 8 << 20
+#: Columns that rows get on the way, and the beginning of the names of those of SQL statements.
+_ADDED: Final = frozenset({RECORD_KEY, PARTITION_PATH})
+_ADDED_FOR_STATEMENTS: Final = "lakeformat_"
 #: The columns of bad rows until they are put aside.
 STAGED_COLUMNS: Final = pa.schema(
     [
@@ -132,7 +135,11 @@ class BadRows:
             self._add(fault, [texts[each] for each in own.tolist()], fault.rows + first)
 
     def add_lines(self, lines: Sequence[tuple[str, str]]) -> None:
-        """Collect lines of a file that cannot be split into values, each with a message. Their positions are not known."""
+        """Collect lines of a file that cannot be split into values. Their positions are not known.
+
+        Args:
+            lines: pairs of a line and a message.
+        """
         messages = pa.array([message for _, message in lines], pa.string())
         fault = Fault(Reason.DAMAGED_LINE, "", np.arange(len(lines)), messages)
         self._uncounted += len(lines)
@@ -141,8 +148,7 @@ class BadRows:
     def add_duplicates(self, rows: pa.Table, reason: Reason, column: str, message: str) -> None:
         """Collect prepared rows whose keys come more than once, or are stored. Their positions are not known."""
         fault = Fault.same(reason, column, np.arange(rows.num_rows), message)
-        added = {RECORD_KEY, PARTITION_PATH}
-        self._add(fault, json_texts(rows.select([name for name in rows.schema.names if name not in added])), None)
+        self._add(fault, json_texts(rows), None)
 
     def _positions(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         at = rows + self._seen
@@ -190,7 +196,11 @@ class BadRows:
 
 
 def json_texts(rows: pa.Table) -> list[str]:
-    """Return each row as JSON text. Values that JSON has no form for become text."""
+    """Return each row as JSON text. Values that JSON has no form for become text.
+
+    Columns that lakeformat itself has added are left out.
+    """
+    rows = rows.select([n for n in rows.schema.names if n not in _ADDED and not n.startswith(_ADDED_FOR_STATEMENTS)])
     columns = [_plain_values(column) for column in rows.columns]
     names = rows.schema.names
     return [json_text(dict(zip(names, values, strict=True))) for values in zip(*columns, strict=True)]
