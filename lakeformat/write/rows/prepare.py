@@ -173,7 +173,7 @@ def prepare(
     try:
         prepared = _prepare(rows, settings, generated)
     except InvalidInputError as error:
-        _prepare(rows.slice(0, 0), settings, None if generated is None else generated.slice(0, 0))
+        _prepare(rows.schema.empty_table(), settings, None if generated is None else generated.slice(0, 0))
         if bad_rows is None:
             raise type(error)(f"{error}{ASIDE_HINT * settings.names_aside}") from None
         has_partitions = not settings.searches_all_partitions
