@@ -118,7 +118,7 @@ def test_sql_puts_rows_of_inserts_and_merges_aside(session: SparkSession, tmp_pa
     )
     session.createDataFrame([("a", "x", 1), ("b", "x", 2)], COLUMNS).createOrReplaceTempView("first")
     lakeformat.spark.sql(session, "insert into t select * from first")
-    rows = session.createDataFrame([("a", "x", 7), (None, "x", 8), ("c", "..", 9), ("d", "x", 10)], COLUMNS)
+    rows = session.createDataFrame([("a", "x", 7), (None, "x", 8), ("c", "\x01", 9), ("d", "x", 10)], COLUMNS)
     rows.createOrReplaceTempView("more")
     lakeformat.spark.sql(session, "insert into t select * from more where n = 8 or n = 10")
     lakeformat.spark.sql(

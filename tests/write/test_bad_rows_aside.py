@@ -50,7 +50,7 @@ def rows_aside(table: Table) -> list[Any]:
 KEYS = st.sampled_from([None, "", *"abcdef"])
 PLACES = st.sampled_from(["x", "y", "y", "x", None, "../z", "a//b"])
 NUMBERS = st.sampled_from([0, 1, -5, None, 2**31 - 1, 2**31, "text"])
-#: Nanoseconds: those that are no whole microseconds cannot be stored.
+#: Nanoseconds: those that are not whole microseconds cannot be stored.
 TIMES = st.sampled_from([0, 1000, 5_000_000, None, 1, 1_000_001])
 
 
