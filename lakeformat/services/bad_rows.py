@@ -50,6 +50,8 @@ __all__ = ["BAD_ROW_COLUMNS", "make_collector", "put_aside", "put_aside_rows", "
 _LOG: Final = logging.getLogger("lakeformat.write")
 #: The default folder of the table of bad rows, in the table's folder.
 _FOLDER: Final = own_path("bad_rows")
+#: Name of the step in the write's report.
+_STEP: Final = "set aside"
 #: The columns of a table of bad rows.
 BAD_ROW_COLUMNS: Final = pa.schema(
     [
@@ -64,7 +66,8 @@ BAD_ROW_COLUMNS: Final = pa.schema(
 
 def make_collector(context: TableContext, options: Options) -> BadRows | None:
     """Return a collector for the bad rows of a write in this process; None if the options refuse bad rows."""
-    return BadRows(context.storage) if options.write.bad_rows == "aside" else None
+    puts_aside = options.write.bad_rows == "aside" and options.write.operation != Operation.DELETE_PARTITION.value
+    return BadRows(context.storage) if puts_aside else None
 
 
 @contextmanager
@@ -135,6 +138,7 @@ class _Publisher(CommitListener):
         side: the table of bad rows.
         parts: the bad rows that the input was found to have.
         duplicates: the rows that the duplicate policy refuses, which may differ in each attempt.
+        incoming: number of input rows; -1 before they were counted.
         is_published: whether ``parts`` were published by an attempt that then failed.
         result: the result of the last commit to the table of bad rows; None if there was none.
     """
@@ -144,6 +148,7 @@ class _Publisher(CommitListener):
     find_parts: Callable[[], Sequence[StagedBadRows]]
     parts: Sequence[StagedBadRows] = ()
     duplicates: StagedBadRows = StagedBadRows()  # noqa: RUF009  It is frozen.
+    incoming: int = -1
     is_published: bool = False
     result: WriteResult | None = None
 
@@ -158,9 +163,12 @@ class _Publisher(CommitListener):
         counts: Counter[str] = Counter()
         for part in (*self.parts, self.duplicates):
             counts.update(part.counts)
-            report.rows["incoming"] = report.rows.get("incoming", 0) + part.uncounted
         if not counts:
             return
+        if report.rows.get("incoming", 0) != self.incoming:  # An attempt may publish twice.
+            self.incoming = report.rows.get("incoming", 0) + sum(part.uncounted for part in self.parts)
+        report.rows["incoming"] = self.incoming
+        report.steps[:] = [step for step in report.steps if step["step"] != _STEP]
         bad = sum(counts.values())
         if self.session.job.operation is Operation.INSERT_OVERWRITE_TABLE and bad >= report.rows["incoming"]:
             raise InvalidInputError(
@@ -168,7 +176,7 @@ class _Publisher(CommitListener):
                 f"{self.session.storage.location}; correct the rows, or set {BAD_ROWS}=fail to see more"
             )
         report.rows["set_aside"] = bad
-        report.steps.append({"step": "set aside", "seconds": 0.0, **dict(sorted(counts.items()))})
+        report.steps.append({"step": _STEP, "seconds": 0.0, **dict(sorted(counts.items()))})
 
     def before_publish(self, commit: OpenCommit, metadata: CommitMetadata, outcome: Outcome) -> None:
         """Publish the bad rows.

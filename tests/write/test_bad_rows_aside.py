@@ -17,13 +17,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lakeformat
-from lakeformat import InvalidInputError, InvalidOptionError, SchemaMismatchError, Table
+from lakeformat import InvalidInputError, InvalidOptionError, SchemaMismatchError, StorageError, Table
 from lakeformat.codec import properties
 from lakeformat.codec.avro.schema import to_avro
 from lakeformat.storage import LocalStorage, MemoryStorage
 from tests.helpers import hudi_rs
 from tests.helpers.examples import examples
-from tests.helpers.faulty import FaultyStorage, once
+from tests.helpers.faulty import Fault, FaultyStorage, Mode, once
 from tests.helpers.refusal import check_refused
 from tests.helpers.tables import a_batch, a_schema, a_table
 
@@ -379,6 +379,27 @@ def test_many_bad_rows_go_through_a_file_and_leave_none(tmp_path: Path) -> None:
     assert sorted(numbers) == list(range(1, count, 2))
     assert table.count() == count // 2
     assert not list((tmp_path / "t/.hoodie/.lakeformat").glob("stage/*"))
+
+
+def test_write_fails_if_its_bad_rows_cannot_be_written(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    a_table(path, rows=GOOD, partition_by="p")
+    fault = Fault(lambda _, call: "bad_rows" in call.path and call.name == "open_output", Mode.BEFORE, kills=False)
+    table = Table(FaultyStorage(LocalStorage(str(path)), fault), open_aside(path).options)  # type: ignore[arg-type]
+    with pytest.raises(StorageError, match="injected"):
+        table.upsert(changed("id", pa.array(["c", None])))
+    left = open_aside(path)
+    assert left.count() == 2
+    assert left.bad_rows().num_rows == 0
+    assert left.upsert(changed("id", pa.array(["c", None]))).rows.set_aside == 1
+
+
+def test_plan_and_delete_leave_bad_rows_out(tmp_path: Path) -> None:
+    table = a_table(tmp_path / "t", rows=GOOD, partition_by="p", **ASIDE)
+    bad = changed("id", pa.array(["a", None]))
+    assert table.plan_upsert(bad).updates == 1
+    assert table.delete(bad.select(["id", "p"])).rows.deleted == 1
+    assert rows_aside(table) == [{"id": None, "p": "x"}]
 
 
 # --- repeats and conflicts --------------------------------------------------------------------------------

@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lakeformat.arrow.gather import combine_table, gather
 from lakeformat.model.record import PARTITION_PATH, RECORD_KEY
 from lakeformat.storage.port import Storage
 from lakeformat.write.rows.faults import Fault, Reason
@@ -25,6 +24,8 @@ __all__ = ["STAGED_COLUMNS", "BadRows", "StagedBadRows", "json_text", "json_text
 
 #: Bytes of collected rows above which they are written to a file.
 _MOST_BYTES: Final = 8 << 20
+#: Number of bad rows that become text at once.
+_ROWS_AT_ONCE: Final = 16_384
 #: Columns that rows get on the way, and the beginning of the names of those of SQL statements.
 _ADDED: Final = frozenset({RECORD_KEY, PARTITION_PATH})
 _ADDED_FOR_STATEMENTS: Final = "lakeformat_"
@@ -112,7 +113,9 @@ class BadRows:
         is_good = np.ones(rows.num_rows, bool)
         for fault in faults:
             is_good[fault.rows] = False
-            self._add(fault, json_texts(gather(combine_table(rows), fault.rows)), self._positions(fault.rows))
+            for start in range(0, len(fault.rows), _ROWS_AT_ONCE):
+                some = fault.slice(start, start + _ROWS_AT_ONCE)
+                self._add(some, json_texts(rows.take(pa.array(some.rows))), self._positions(some.rows))
         return np.flatnonzero(is_good)
 
     def advance(self, count: int) -> None:

@@ -72,6 +72,10 @@ class Fault:
         """Return the fault of rows that have the same message."""
         return cls(reason, column, rows, pa.repeat(message, len(rows)))
 
+    def slice(self, start: int, end: int) -> Fault:
+        """Return the fault of some of its rows."""
+        return Fault(self.reason, self.column, self.rows[start:end], self.messages.slice(start, end - start))
+
     def at(self, rows: Ints) -> Fault:
         """Return the fault with the positions that its rows have in a larger table, where row ``n`` is ``rows[n]``."""
         return Fault(self.reason, self.column, rows[self.rows], self.messages)
