@@ -15,17 +15,19 @@ from lakeformat.predicate import Always, Predicate, Where, bind_where
 from lakeformat.read.query import readable_schema
 from lakeformat.read.run.session import find_matches
 from lakeformat.services.after_write import check_services
+from lakeformat.services.bad_rows import put_aside_rows
 from lakeformat.transaction.hooks import HookArguments, check_validators, hooks_of
 from lakeformat.transaction.result import WriteResult
 from lakeformat.write.intake import prepare_input
 from lakeformat.write.plan.job import WriteJob, rewrite_job
 from lakeformat.write.rows.arrow_input import fit_to_table
 from lakeformat.write.rows.arrow_pool import reuse_memory
+from lakeformat.write.rows.bad_rows import BadRows
 from lakeformat.write.rows.schema import make_nested_nullable
 from lakeformat.write.session import WriteSession
 from lakeformat.write.statements.assign import plan_assignments
 from lakeformat.write.statements.clauses import Clause
-from lakeformat.write.statements.merge_into import check_distinct, merge_into, plan_merge
+from lakeformat.write.statements.merge_into import check_distinct, merge_into, plan_merge, take_out_repeats
 from lakeformat.write.statements.rewrite import BucketWriter, Rewrite, rewrite
 
 if TYPE_CHECKING:
@@ -84,6 +86,7 @@ def merge_rows(
     source_snapshot: Snapshot | None = None,
     *,
     requires_one_match: bool = False,
+    bad_rows: BadRows | None = None,
     **hooks: Unpack[HookArguments],
 ) -> WriteResult:
     """Merge source rows into the table by record key; see `lakeformat.Merge.execute`.
@@ -94,6 +97,7 @@ def merge_rows(
         source_snapshot: the snapshot that the rows were computed from; None if they were not computed from the table.
             If another writer has changed the files of these rows since, the merge raises `WriteConflictError`.
         requires_one_match: whether each source row must change exactly one row of the table.
+        bad_rows: collects the rows that cannot be written, as the options say; None refuses them.
     """
     snapshot = source_snapshot or context.writable_snapshot()
     rows = fit_to_table(rows, snapshot.schema)
@@ -101,7 +105,14 @@ def merge_rows(
         context.store, snapshot, options, rows.schema, clauses, context.ids, requires_one_match=requires_one_match
     )
     session = _open_session(context, job, snapshot, plan.schema, hooks, "merge")
-    with reuse_memory(), prepare_input(context.storage, job, rows) as (prepared, input_rows):
+    with (
+        reuse_memory(),
+        put_aside_rows(session, bad_rows),
+        prepare_input(context.storage, job, rows, bad_rows) as (found, input_rows),
+    ):
+        prepared = found
+        if bad_rows is not None and source_snapshot is None:
+            prepared = take_out_repeats(prepared, bad_rows, ",".join(job.prepare.keys.record_fields))
         check_distinct(prepared, is_global=plan.is_global, context=context, source_snapshot=source_snapshot)
         return merge_into(session, plan, prepared, input_rows, source_snapshot)
 

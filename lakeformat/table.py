@@ -28,6 +28,7 @@ from lakeformat.public import public, public_as
 from lakeformat.read.scan import ReadArguments, Scan
 from lakeformat.read.verbs import ArrowReadVerbs
 from lakeformat.services.after_write import check_services, run_services_after_write
+from lakeformat.services.bad_rows import make_collector, put_aside_rows
 from lakeformat.services.indexes import Indexing
 from lakeformat.services.maintenance import Clustering, Compaction, Maintenance, Versioning
 from lakeformat.statements import delete_where, merge_rows, update
@@ -247,7 +248,9 @@ class Table(ArrowReadVerbs, WriteVerbs[Rows], Clustering, Compaction, Indexing, 
     def _merge(self, rows: Rows, clauses: tuple[Clause, ...], options: Options, hooks: HookArguments) -> WriteResult:
         # Dicts and lists have no column types, so their values are converted to the types of the table's columns.
         schema = self.context.snapshot().schema if is_python_data(rows) else None
-        return self._run_services(merge_rows(self.context, options, arrow_reader(rows, schema), clauses, **hooks))
+        bad_rows = make_collector(self.context, options)
+        reader = arrow_reader(rows, schema, bad_rows)
+        return self._run_services(merge_rows(self.context, options, reader, clauses, bad_rows=bad_rows, **hooks))
 
     def _arrow_rows(self, rows: Rows) -> Rows:
         return rows
@@ -274,8 +277,12 @@ class Table(ArrowReadVerbs, WriteVerbs[Rows], Clustering, Compaction, Indexing, 
         snapshot = self.context.snapshot(config=config)
         given: Any = pa.table({}) if rows is None and operation is Operation.DELETE_PARTITION else rows
 
+        bad_rows = make_collector(self.context, resolved)
+
         def read_again() -> pa.RecordBatchReader:
-            return fit_to_table(arrow_reader(given, snapshot.schema), snapshot.schema)
+            if bad_rows is not None:
+                bad_rows.clear()
+            return fit_to_table(arrow_reader(given, snapshot.schema, bad_rows), snapshot.schema)
 
         reader = read_again()
         job = plan_job(self.context.store, snapshot, resolved, reader.schema, self.context.ids)
@@ -283,14 +290,14 @@ class Table(ArrowReadVerbs, WriteVerbs[Rows], Clustering, Compaction, Indexing, 
         check_validators(parsed.validators, job.final_schema(snapshot))
         check_services(resolved, snapshot, job.final_schema(snapshot))
         session = WriteSession(self.context, job, parsed)
-        with reuse_memory():
+        with reuse_memory(), put_aside_rows(session, bad_rows):
             if operation is Operation.DELETE_PARTITION:
                 of_rows = (frozenset(), 0) if job.named_partitions else distinct_partitions(reader, job.prepare.keys)
                 result = session.run_delete_partitions(*of_rows)
             elif job.writes_directly:
-                result = write_direct(session, reader, read_again if can_be_read_again(given) else None)
+                result = write_direct(session, reader, read_again if can_be_read_again(given) else None, bad_rows)
             else:
                 known = snapshot.timeline.commit_times
-                with prepare_input(self.context.storage, job, reader) as (prepared, arrived):
+                with prepare_input(self.context.storage, job, reader, bad_rows) as (prepared, arrived):
                     result = session.run_staged(prepared, arrived, known, snapshot)
         return run_services_after_write(result, self.context, resolved)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, ParamSpec, TypeVar, cast
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeformat.config.foreign_names import check_write_arguments
@@ -18,6 +19,7 @@ from lakeformat.model.operation import Operation, operation_of
 from lakeformat.predicate import Where
 from lakeformat.public import public
 from lakeformat.services.alter.alter import Alter, alter_columns
+from lakeformat.services.bad_rows import read_bad_rows
 from lakeformat.transaction.hooks import HookArguments
 from lakeformat.transaction.result import WriteResult
 from lakeformat.write.plan.merging import upsert_options
@@ -384,6 +386,28 @@ class WriteVerbs(Generic[RowsT]):
             LakeformatError: as in `upsert`.
         """
         return self._write(rows, operation_of(operation), hooks, options, combine=combine)
+
+    def bad_rows(self, columns: Sequence[str] | None = None, *, where: Where | None = None) -> pa.Table:
+        """Return the rows that writes with ``lakeformat.write.bad_rows=aside`` have put aside, as an Arrow table.
+
+        The rows are in a Hudi table of their own. By default it is in ``.hoodie/.lakeformat/bad_rows`` of the table;
+        the option ``hoodie.errortable.base.path`` names another place. `lakeformat.open` and Spark read it, too. Delete
+        rows there when you have dealt with them. Memory: the returned rows.
+
+        Args:
+            columns: wanted columns; all by default. ``row_json`` has the row as JSON text. ``reason``, ``column_name``
+                and ``message`` say what is wrong with it. ``task`` and ``row_number`` say where it was in the input,
+                from 0 on; the number is null for a duplicate key. ``instant_time``, ``operation``, ``table_name`` and
+                ``write_id`` say which write put it aside.
+            where: a SQL condition or a ``pyarrow.compute`` expression; all rows by default.
+
+        Returns:
+            the rows; none if no row was put aside.
+
+        Raises:
+            InvalidInputError: the condition cannot be evaluated exactly.
+        """
+        return read_bad_rows(self.context, self.options, columns, where)
 
     def plan_upsert(self, rows: RowsT) -> WritePlan:
         """Plan which files `upsert` of these rows would write, without writing or locking anything; see `plan`."""

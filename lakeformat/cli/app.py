@@ -42,6 +42,7 @@ _COMMANDS: Final[Sequence[Callable[..., None]]] = (
     inspect.describe,
     inspect.history,
     inspect.read,
+    inspect.bad_rows,
     inspect.plan,
     inspect.layout_report,
     write.create,

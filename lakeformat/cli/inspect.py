@@ -1,4 +1,4 @@
-"""Commands that only read: describe, history, read, plan, layout-report."""
+"""Commands that only read: describe, history, read, bad-rows, plan, layout-report."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from lakeformat.cli.arguments import (
 from lakeformat.cli.output import print_remark, show_json, show_rows, to_plain
 from lakeformat.errors import InvalidInputError
 
-__all__ = ["describe", "history", "layout_report", "plan", "read"]
+__all__ = ["bad_rows", "describe", "history", "layout_report", "plan", "read"]
 
 #: Rows that ``--format table`` shows by default.
 _SHOWN: Final = 20
@@ -155,6 +155,28 @@ def read(
     # No progress display if the rows themselves go to the terminal.
     quiet = replace(scan, shows_progress=output is not None or not sys.stdout.isatty())
     write_rows(quiet.to_batches(), kind, output, parse_pairs(storage_option))
+
+
+def bad_rows(
+    path: TablePath,
+    where: Where = None,
+    columns: Columns = None,
+    format: Annotated[  # noqa: A002  The usual name of the option.
+        str, typer.Option("--format", "-f", help="table, csv, json (lines), arrow (a stream) or parquet.")
+    ] = "table",
+    output: Annotated[str | None, typer.Option("--output", "-O", help="A file or URL instead of stdout.")] = None,
+    as_json: AsJson = False,
+    option: OptionPairs = None,
+    storage_option: StorageOptionPairs = None,
+) -> None:
+    """Print the rows that writes have put aside (lakeformat.write.bad_rows=aside), with the reasons.
+
+    [bold]lakeformat bad-rows /data/flights --where "reason = 'no_key'" --columns message,row_json[/bold]
+    """
+    from lakeformat.cli.rows import write_rows
+
+    rows = open_table(path, option, storage_option).bad_rows(split_names(columns), where=where)
+    write_rows(rows.to_reader(), "json" if as_json else format, output, parse_pairs(storage_option))
 
 
 def plan(

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from decimal import Decimal, InvalidOperation
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from lakeformat.cli.output import print_remark, show_rows, to_plain
 from lakeformat.errors import InvalidInputError, SchemaMismatchError
@@ -19,7 +19,12 @@ from lakeformat.errors import InvalidInputError, SchemaMismatchError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["FORMATS", "OUTPUTS", "open_rows", "show_table", "write_rows"]
+    from lakeformat.write.rows.bad_rows import BadRows
+
+    #: The rows of a file, and their number if it is known.
+    _Opened: TypeAlias = tuple[pa.RecordBatchReader, int | None]
+
+__all__ = ["FORMATS", "OUTPUTS", "FileRows", "open_rows", "show_table", "write_rows"]
 
 #: Maps a format to the endings of its file names.
 FORMATS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -30,8 +35,33 @@ FORMATS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 
 
+class FileRows:
+    """The rows of a file, for a write that puts bad rows aside: it reads them with its collector.
+
+    Args:
+        source, like, kind, storage_options: as in `open_rows`.
+    """
+
+    def __init__(self, source: str, like: pa.Schema, kind: str | None, storage_options: Mapping[str, Any]) -> None:
+        self._source, self._like, self._kind, self._storage_options = source, like, kind, storage_options
+
+    def read_checked(self, bad_rows: BadRows | None) -> pa.RecordBatchReader:
+        """Return the rows. The write calls this; ``bad_rows`` collects rows that cannot be read."""
+        given = {"kind": self._kind, "storage_options": self._storage_options}
+        return open_rows(self._source, self._like, bad_rows=bad_rows, **given)  # type: ignore[arg-type]
+
+
+#: Last part of the message of an error about a value or a line.
+_HINT: Final = "; -o bad_rows=aside writes the other rows and puts such rows aside"
+
+
 def open_rows(
-    source: str, like: pa.Schema | None, *, kind: str | None = None, storage_options: Mapping[str, Any] | None = None
+    source: str,
+    like: pa.Schema | None,
+    *,
+    kind: str | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    bad_rows: BadRows | None = None,
 ) -> pa.RecordBatchReader:
     """Open the rows of a file as a stream; ``-`` is stdin.
 
@@ -40,6 +70,7 @@ def open_rows(
     Args:
         like: schema whose types the values of CSV and JSON get; None to infer the types.
         kind: a key of `FORMATS`; by default it follows from the ending of the file's name.
+        bad_rows: collects the rows of CSV and JSON with values or lines that cannot be read; None refuses them.
 
     Raises:
         InvalidInputError: the file does not exist, or the format is unknown or not the file's.
@@ -52,7 +83,7 @@ def open_rows(
         raise InvalidInputError(f"no format {kind!r} can be read; --format takes {', '.join(FORMATS)}")
     file = _open(source, storage_options or {})
     try:
-        reader, total = _READERS[kind](file, like)
+        reader, total = _READERS[kind](file, like, bad_rows)
     except (pa.ArrowException, InvalidOperation, ValueError, OSError) as error:
         if isinstance(error, InvalidInputError):
             raise
@@ -66,9 +97,9 @@ def _refusal(source: str, kind: str, error: Exception) -> InvalidInputError:
     text = str(error)
     if isinstance(error, InvalidOperation) or "onversion error" in text or "Failed to parse string" in text:
         reason = "a value is not a decimal number" if isinstance(error, InvalidOperation) else text
-        return SchemaMismatchError(f"{source}: {reason}; correct the value")
+        return SchemaMismatchError(f"{source}: {reason}; correct the value{_HINT}")
     if kind == "csv" and "CSV parse error" in text:
-        return InvalidInputError(f"{source}: {text}; correct that line, or name another format with --format")
+        return InvalidInputError(f"{source}: {text}; correct that line, or name another format with --format{_HINT}")
     return InvalidInputError(f"{source} cannot be read as {kind}: {text}; name another with --format")
 
 
@@ -95,7 +126,7 @@ def _open(source: str, storage_options: Mapping[str, Any]) -> Any:
         raise InvalidInputError(f"there is no file {source}; check the path") from None
 
 
-def _read_parquet(file: Any, like: pa.Schema | None) -> tuple[pa.RecordBatchReader, int | None]:
+def _read_parquet(file: Any, like: pa.Schema | None, bad_rows: BadRows | None) -> _Opened:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -104,7 +135,7 @@ def _read_parquet(file: Any, like: pa.Schema | None) -> tuple[pa.RecordBatchRead
     return pa.RecordBatchReader.from_batches(parquet.schema_arrow, batches), parquet.metadata.num_rows
 
 
-def _read_csv(file: Any, like: pa.Schema | None) -> tuple[pa.RecordBatchReader, int | None]:
+def _read_csv(file: Any, like: pa.Schema | None, bad_rows: BadRows | None) -> _Opened:
     import pyarrow as pa
     from pyarrow import csv
 
@@ -114,24 +145,54 @@ def _read_csv(file: Any, like: pa.Schema | None) -> tuple[pa.RecordBatchReader, 
         file = pa.CompressedInputStream(file, "gzip")
     else:
         file.seek(0)
+    if bad_rows is not None:
+        from lakeformat.cli.checked_csv import open_checked
+
+        return open_checked(file, flat, bad_rows), None
     convert = csv.ConvertOptions(column_types=flat, strings_can_be_null=True, quoted_strings_can_be_null=False)
     return csv.open_csv(file, convert_options=convert), None
 
 
-def _read_json(file: Any, like: pa.Schema | None) -> tuple[pa.RecordBatchReader, int | None]:
+def _read_json(file: Any, like: pa.Schema | None, bad_rows: BadRows | None) -> _Opened:
     """Read one object per line, or one list of objects. Rows become Python objects; use Parquet for large loads."""
-    from lakeformat.write.rows.arrow_input import python_table
+    import pyarrow as pa
 
-    data = file.read()
-    text = io.TextIOWrapper(io.BytesIO(data), "utf-8")
-    rows = json.load(text) if data.lstrip()[:1] == b"[" else [json.loads(line) for line in text if line.strip()]
-    if not all(isinstance(row, dict) for row in rows):
-        raise InvalidInputError("a row of the JSON is not an object; give one object per row")
+    from lakeformat.write.rows.arrow_input import python_table, take_out_unreadable
+
+    rows = _json_rows(file.read(), bad_rows)
     names = dict.fromkeys(name for row in rows for name in row)
     known = {} if like is None else {field.name: field.type for field in like}
-    columns = {name: _json_column([row.get(name) for row in rows], known.get(name)) for name in names}
-    table = python_table(columns, like)
+    values: dict[str, Any] = {name: [row.get(name) for row in rows] for name in names}
+    if bad_rows is not None:
+        values = take_out_unreadable(
+            values, known, lambda some, kind: pa.array(_json_column(some, kind), kind), bad_rows
+        )
+    table = python_table({name: _json_column(values[name], known.get(name)) for name in names}, like)
     return table.to_reader(), table.num_rows
+
+
+def _json_rows(data: bytes, bad_rows: BadRows | None) -> list[dict[str, Any]]:
+    """Return the objects of a list, or of lines. Other lines are collected, or refused."""
+    text = io.TextIOWrapper(io.BytesIO(data), "utf-8")
+    if data.lstrip()[:1] == b"[" or bad_rows is None:
+        rows = json.load(text) if data.lstrip()[:1] == b"[" else [json.loads(line) for line in text if line.strip()]
+        if not all(isinstance(row, dict) for row in rows):
+            raise InvalidInputError("a row of the JSON is not an object; give one object per row")
+        return list(rows)
+    objects: list[dict[str, Any]] = []
+    others: list[tuple[str, str]] = []
+    for line in filter(str.strip, text):
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            others.append((line.rstrip("\n"), f"the line is not JSON: {error}"))
+            continue
+        if isinstance(row, dict):
+            objects.append(row)
+        else:
+            others.append((line.rstrip("\n"), "the line is not a JSON object"))
+    bad_rows.add_lines(others)
+    return objects
 
 
 def _json_column(values: list[Any], kind: pa.DataType | None) -> Any:
@@ -146,7 +207,7 @@ def _json_column(values: list[Any], kind: pa.DataType | None) -> Any:
     return values
 
 
-def _read_arrow(file: Any, like: pa.Schema | None) -> tuple[pa.RecordBatchReader, int | None]:
+def _read_arrow(file: Any, like: pa.Schema | None, bad_rows: BadRows | None) -> _Opened:
     import pyarrow as pa
 
     try:
@@ -168,7 +229,7 @@ def _translate_errors(reader: pa.RecordBatchReader, source: str) -> Iterator[pa.
     try:
         yield from reader
     except pa.ArrowInvalid as error:
-        raise SchemaMismatchError(f"{source}: {error}; correct the value, or convert the column first") from None
+        raise SchemaMismatchError(f"{source}: {error}; correct the value, or convert the column first{_HINT}") from None
 
 
 def _show_progress(batches: Iterator[pa.RecordBatch], total: int | None, source: str) -> Iterator[pa.RecordBatch]:

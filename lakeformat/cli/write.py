@@ -191,10 +191,15 @@ def _write(
     option: list[str] | None,
     storage_option: list[str] | None,
 ) -> None:
-    from lakeformat.cli.rows import open_rows
+    from lakeformat.cli.rows import FileRows, open_rows
 
     table = open_table(path, option, storage_option)
-    rows = open_rows(source, table.schema, kind=kind, storage_options=parse_pairs(storage_option))
+    storage = parse_pairs(storage_option)
+    rows: Any
+    if table.options.write.bad_rows == "aside":
+        rows = FileRows(source, table.schema, kind, storage)
+    else:
+        rows = open_rows(source, table.schema, kind=kind, storage_options=storage)
     result = getattr(table, verb)(rows)
     if result.skipped and not as_json:
         print_remark("nothing was written")

@@ -157,9 +157,10 @@ IGNORED: Final[Mapping[str, str]] = {
         hoodie.write.complex.keygen.validation.enable
     """,
     "it matters only with an option that is refused unless it is off": """
-        hoodie.errortable.* hoodie.bootstrap.* hoodie.metaserver.*
+        hoodie.bootstrap.* hoodie.metaserver.*
         hoodie.precommit.validators.streaming.*
     """,
+    "every write that puts bad rows aside looks for them in the same way": "hoodie.errortable.*",
     "it matters only with hoodie.datasource.read.table.valued.function.timeline.relation, which is refused": """
         hoodie.datasource.read.table.valued.function.*
     """,
@@ -198,7 +199,8 @@ REFUSED: Final[Mapping[str, tuple[str, str, str]]] = {
     "hoodie.write.partial.update.schema": (
         "partial updates have another option", "set lakeformat.write.partial.update", ""),
     "hoodie.clean.partition.filter.*": ("cleaning always covers every partition", "", ""),
-    "hoodie.errortable.enable": ("there is no error table: one bad row fails the write", "", ""),
+    "hoodie.errortable.write.class": (_JAVA, "bad rows go to a Hudi table (lakeformat.write.bad_rows)", ""),
+    "hoodie.errortable.write.failure.strategy": ("a write fails if its bad rows cannot be put aside", "", ""),
     "hoodie.bootstrap.base.path": ("rows are not taken from another folder", "read its rows and write them", ""),
     "hoodie.bulkinsert.overwrite.operation.type": (
         "bulk_insert adds rows", "write operation insert_overwrite or insert_overwrite_table", ""),

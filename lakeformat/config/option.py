@@ -25,6 +25,7 @@ __all__ = [
     "callable_name",
     "import_callable",
     "make_choice_parser",
+    "parse_bad_rows",
     "parse_codec",
     "parse_count",
     "parse_dup_policy",
@@ -182,6 +183,12 @@ def parse_dup_policy(text: str) -> str:
     """
     older = {"true": "drop", "false": "none", "insert": "none"}
     return older.get(text.strip().lower()) or make_choice_parser("none", "drop", "fail")(text)
+
+
+def parse_bad_rows(text: str) -> str:
+    """Parse what a write does with bad rows: ``fail`` or ``aside``; a flag means ``aside`` if it is true."""
+    flags = {"true": "aside", "false": "fail"}
+    return flags.get(text.strip().lower()) or make_choice_parser("fail", "aside")(text)
 
 
 def parse_partitioner(text: str) -> str:

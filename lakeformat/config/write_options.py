@@ -11,6 +11,7 @@ from lakeformat.config.option import (
     Effect,
     Option,
     make_choice_parser,
+    parse_bad_rows,
     parse_codec,
     parse_count,
     parse_dup_policy,
@@ -26,6 +27,8 @@ from lakeformat.config.option import (
 from lakeformat.config.read_options import METADATA_TABLE
 
 __all__ = [
+    "BAD_ROWS",
+    "BAD_ROWS_PATH",
     "COPY_ROW_GROUPS",
     "FILE_INDEX",
     "FILE_INDEX_OPTIONS",
@@ -43,6 +46,8 @@ FILE_INDEX: Final = "lakeformat.file.index"
 INDEX_COLUMNS: Final = "hoodie.metadata.index.column.stats.column.list"
 INDEX_COLUMNS_LIMIT: Final = "hoodie.metadata.index.column.stats.max.columns.to.index"
 COPY_ROW_GROUPS: Final = "lakeformat.write.copy.row.groups"
+BAD_ROWS: Final = "lakeformat.write.bad_rows"
+BAD_ROWS_PATH: Final = "hoodie.errortable.base.path"
 MERGE: Final = "lakeformat.write.merge"
 MERGE_BYTES: Final = "lakeformat.write.merge.bytes"
 INDEX_COMMITS: Final = "lakeformat.file.index.commits"
@@ -121,6 +126,26 @@ WRITE_OPTIONS: Final[tuple[Option, ...]] = (
         parse_dup_policy,
         "none",
         ("dup_policy", WRITE + "insert.drop.duplicates"),
+    ),
+    Option(
+        BAD_ROWS,
+        "What a write does with rows that cannot be written: fail refuses the write, aside writes the other rows and "
+        "adds these to a table of bad rows.",
+        Effect.WRITE,
+        parse_bad_rows,
+        "fail",
+        ("bad_rows", "hoodie.errortable.enable"),
+    ),
+    Option(
+        BAD_ROWS_PATH,
+        "Folder or URL of the table of bad rows; by default a folder inside the table's .hoodie.",
+        Effect.WRITE,
+        aliases=("bad_rows_path",),
+    ),
+    Option(
+        "hoodie.errortable.target.table.name",
+        "Name of the table of bad rows when it is made; by default the table's name and _bad_rows.",
+        Effect.WRITE,
     ),
     Option(
         "hoodie.datasource.overwrite.mode",
@@ -467,6 +492,9 @@ class WriteOptions:
         partitions: Partition paths to delete, with ``*`` for any text.
         dup_policy: What an insert does with rows whose keys the table already has: ``none`` writes them without a
             check, ``drop`` leaves them out, ``fail`` raises an error.
+        bad_rows: What a write does with rows that cannot be written: ``fail`` or ``aside``.
+        bad_rows_path: Path of the table of bad rows; None for a folder inside the table.
+        bad_rows_name: Name of the table of bad rows; None for the default.
         dynamic: Whether Spark's save mode overwrite replaces only the partitions of the new rows, not the whole table.
         combine: Whether insert and bulk_insert write only one row per key.
         fill_missing: Whether columns of the table that the input lacks are written as null. If not, the write fails.
@@ -496,6 +524,9 @@ class WriteOptions:
     operation: str | None
     partitions: tuple[str, ...]
     dup_policy: str
+    bad_rows: str
+    bad_rows_path: str | None
+    bad_rows_name: str | None
     dynamic: bool
     combine: bool
     fill_missing: bool
@@ -528,6 +559,9 @@ class WriteOptions:
             operation=value(WRITE + "operation"),
             partitions=value(WRITE + "partitions.to.delete"),
             dup_policy=value("hoodie.datasource.insert.dup.policy"),
+            bad_rows=value(BAD_ROWS),
+            bad_rows_path=value(BAD_ROWS_PATH),
+            bad_rows_name=value("hoodie.errortable.target.table.name"),
             dynamic=value("hoodie.datasource.overwrite.mode") == "dynamic",
             combine=value("hoodie.combine.before.insert"),
             fill_missing=value("hoodie.write.set.null.for.missing.columns"),

@@ -6,9 +6,11 @@ A sequence number (``_hoodie_commit_seqno``) is the text ``<instant>_<task>_<cou
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -16,7 +18,7 @@ from lakeformat.codec.java import java_text
 from lakeformat.errors import InvalidInputError, InvalidOptionError, SchemaMismatchError, nearest
 from lakeformat.model.keys import KeyGeneratorKind, KeySettings
 
-__all__ = ["GENERATED_KEY", "GeneratedKeys", "field_column", "make_seqnos", "record_keys"]
+__all__ = ["GENERATED_KEY", "GeneratedKeys", "field_column", "make_seqnos", "mask_missing_keys", "record_keys"]
 
 #: Row ``n`` has the four ASCII digits of the number ``n``, for 0 to 9999.
 _LAST_DIGITS: Final = (np.arange(10_000)[:, None] // [1000, 100, 10, 1] % 10 + ord("0")).astype(np.uint8)
@@ -97,9 +99,7 @@ def record_keys(rows: pa.Table | pa.RecordBatch, settings: KeySettings) -> pa.St
         _refuse_missing(texts[0], fields[0])
         prefixed = settings.kind is KeyGeneratorKind.COMPLEX and settings.single_key_prefixed
         return _join_texts([f"{fields[0]}:"], texts) if prefixed else texts[0]
-    missing = pc.fill_null(pc.equal(pc.binary_length(texts[0]), 0), True)
-    for text in texts[1:]:
-        missing = pc.and_(missing, pc.fill_null(pc.equal(pc.binary_length(text), 0), True))
+    missing = _all_missing(texts)
     if pc.any(missing).as_py():
         row = pc.index(missing, True).as_py()
         raise InvalidInputError(
@@ -111,6 +111,32 @@ def record_keys(rows: pa.Table | pa.RecordBatch, settings: KeySettings) -> pa.St
     ]
     prefixes = [f"{',' if index else ''}{name}:" for index, name in enumerate(fields)]
     return _join_texts(prefixes, parts)
+
+
+def mask_missing_keys(rows: pa.Table, settings: KeySettings) -> npt.NDArray[np.bool_]:
+    """Return a mask of the rows without a key: a single key field is null or empty, or each of several fields is."""
+    columns = [field_column(rows, name, "record key") for name in settings.record_fields]
+    # A value that is neither null nor text has a text, even if Java has none for it.
+    texts = [c if pa.types.is_string(c.type) or pa.types.is_large_string(c.type) else _mark_values(c) for c in columns]
+    mask: npt.NDArray[np.bool_] = _all_missing(texts).to_numpy()
+    return mask
+
+
+def _mark_values(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return a text for each value, and null for null. Values of dictionaries keep their own text."""
+    if pa.types.is_dictionary(column.type):
+        return column.cast(column.type.value_type).cast(pa.string())
+    if pa.types.is_string_view(column.type):
+        return column.cast(pa.string())
+    return pc.if_else(column.is_valid(), "value", pa.scalar(None, pa.string()))
+
+
+def _all_missing(texts: Sequence[pa.StringArray | pa.ChunkedArray]) -> pa.BooleanArray | pa.ChunkedArray:
+    """Return a mask of the rows in which each of the texts is null or empty."""
+    missing = pc.fill_null(pc.equal(pc.binary_length(texts[0]), 0), True)
+    for text in texts[1:]:
+        missing = pc.and_(missing, pc.fill_null(pc.equal(pc.binary_length(text), 0), True))
+    return missing
 
 
 def field_column(rows: pa.Table | pa.RecordBatch, name: str, role: str) -> pa.Array | pa.ChunkedArray:

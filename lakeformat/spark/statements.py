@@ -366,7 +366,8 @@ class _Runner:
             values.append(f"coalesce(`{target.qualifier}`.`{RECORD_KEY}`, {new}) as {STORED_KEY}")
         chosen = [functions.expr(self.make_views(each)) for each in (marked, *values)]
         rows = taken.where(f"{CLAUSE_NUMBER} is not null").select(*chosen)
-        return self._result_frame(table._merge_computed(self._cast_to_table(rows, columns), clauses, snapshot))
+        fitted, has_source = self._cast_to_table(rows, columns), source is not None
+        return self._result_frame(table._merge_computed(fitted, clauses, snapshot, has_source=has_source))
 
     def _casts(self, columns: pa.Schema) -> dict[str, str]:
         """Return a mapping of column name to the SQL type to which its new values are cast; ``""`` for no cast.

@@ -22,6 +22,7 @@ from lakeformat.arrow.conform import conform
 from lakeformat.catalog.verbs import Registering
 from lakeformat.config.read_options import TIME_ZONE
 from lakeformat.config.resolve import Options, resolve, storage_options_of
+from lakeformat.config.write_options import BAD_ROWS
 from lakeformat.errors import InvalidInputError, WriteConflictError
 from lakeformat.file_system_view.context import TableContext, open_context
 from lakeformat.file_system_view.snapshot import Snapshot
@@ -29,6 +30,7 @@ from lakeformat.model.operation import Operation
 from lakeformat.predicate import Where, where_type_error
 from lakeformat.public import spark_public
 from lakeformat.services.after_write import Executors, check_services, run_services_after_write
+from lakeformat.services.bad_rows import put_aside
 from lakeformat.services.clean.run import Deleter
 from lakeformat.services.cluster.run import Rewriter
 from lakeformat.services.compact.rewrite import Compactor
@@ -52,13 +54,14 @@ from lakeformat.write.plan.job import WriteJob
 from lakeformat.write.plan.table_settings import check_options
 from lakeformat.write.rows.arrow_input import check_insert_allowed, warn_of_ignored_rows
 from lakeformat.write.rows.arrow_pool import reuse_memory
+from lakeformat.write.rows.bad_rows import BadRows
 from lakeformat.write.rows.schema import incoming_schema
 from lakeformat.write.rows.stage import StageReader
 from lakeformat.write.session import WriteSession, find_closed_partitions
 from lakeformat.write.shuffled_session import ShuffledSession
 from lakeformat.write.statements.assign import find_settable
 from lakeformat.write.statements.clauses import Clause, Kind
-from lakeformat.write.statements.merge_into import check_distinct, merge_into, plan_merge
+from lakeformat.write.statements.merge_into import check_distinct, merge_into, plan_merge, take_out_repeats
 from lakeformat.write.statements.rewrite import BucketWriter
 from lakeformat.write_verbs import PARTITIONS_TO_DELETE, WriteVerbs
 
@@ -184,15 +187,21 @@ class LakehouseTable(
     ) -> WriteResult:
         return self._run_services(self._merge_staged(rows, clauses, options, hooks))
 
-    def _merge_computed(self, rows: DataFrame, clauses: Sequence[Clause], seen: Snapshot) -> WriteResult:
+    def _merge_computed(
+        self, rows: DataFrame, clauses: Sequence[Clause], seen: Snapshot, *, has_source: bool
+    ) -> WriteResult:
         """Merge rows that Spark computed from the table. Each row must change exactly one row of the table.
 
         Args:
             rows: the computed rows, with the columns that the clauses use.
+            has_source: whether other rows were joined. If not, bad rows are refused, whatever the options say: a stored
+                row whose new values do not fit must not stay as it is.
             seen: the snapshot that the rows were computed from. If another writer has changed the files of these rows
                 since, `WriteConflictError` is raised.
         """
-        return self._run_services(self._merge_staged(rows, clauses, self._options_in(None), {}, seen, exact=True))
+        options = self._options_in(None)
+        options = options if has_source else options.with_values(**{BAD_ROWS: "fail"})
+        return self._run_services(self._merge_staged(rows, clauses, options, {}, seen, exact=True))
 
     def _arrow_rows(self, rows: DataFrame) -> pa.Table:
         schema = arrow_schema(_frame(rows).schema)
@@ -252,6 +261,7 @@ class LakehouseTable(
         ]
         rows = frame.load(self.context.storage.location).select(*sorted(keys), *computed)
         columns = [field.name for field in fields.values()]
+        options = options.with_values(**{BAD_ROWS: "fail"})
         return self._merge_staged(rows, (Clause(Kind.UPDATE, None, columns),), options, hooks, snapshot, "update")
 
     def _merge_staged(
@@ -273,6 +283,7 @@ class LakehouseTable(
         check_services(job.options, snapshot, plan.schema)
         session = WriteSession(context, job, hooks)
         shuffle = SparkShuffle(self._spark, context, job)
+        put_aside(session, lambda: shuffle.bad_rows)
         try:
             with reuse_memory():
                 staged = shuffle.stage(rows)
@@ -281,9 +292,14 @@ class LakehouseTable(
                 if place.is_executors:
                     _LOG.info("%s: %s", context.storage.location, place)
                     merging = ShuffledSession(context, job, shuffle, hooks=hooks, merge=plan, merge_source=seen)
+                    put_aside(merging.session, lambda: shuffle.bad_rows)
                     return merging.run(staged, count)
                 with StageReader(context.storage, staged, job.prepare) as reader:
                     partitions = reader.read_partitions()
+                    if job.puts_bad_rows_aside and seen is None:
+                        repeats = BadRows(context.storage)
+                        partitions = take_out_repeats(partitions, repeats, ",".join(job.prepare.keys.record_fields))
+                        shuffle.bad_rows.append(repeats.finish(in_file=False))
                     check_distinct(partitions, is_global=plan.is_global, context=context, source_snapshot=seen)
                     return merge_into(session, plan, partitions, count, seen)
         finally:
@@ -317,6 +333,7 @@ class LakehouseTable(
         """Write the rows. Tasks write the files."""
         shuffle = SparkShuffle(self._spark, self.context, job)
         session = ShuffledSession(self.context, job, shuffle, hooks=hooks)
+        put_aside(session.session, lambda: shuffle.bad_rows)
         if not job.needs_staging and (job.operation is Operation.BULK_INSERT or job.prepare.keys.generates_keys):
             return self._write_direct(rows, session, shuffle, job)
         with (
@@ -325,8 +342,14 @@ class LakehouseTable(
         ):
             staged = shuffle.stage(rows)
             counted["files"] = sum(bool(task.path) for task in staged)
-        known = snapshot.timeline.commit_times
-        return session.run(staged, sum(task.rows for task in staged), known)
+        known, count = snapshot.timeline.commit_times, sum(task.rows for task in staged)
+        if not job.collects_duplicates:
+            return session.run(staged, count, known)
+        transaction = session.session.transaction
+        with transaction.delete_stage_on_failure(), StageReader(self.context.storage, staged, job.prepare) as reader:
+            result = session.session.run_staged(reader.read_partitions(), count, known)
+        transaction.delete_stage()
+        return result
 
     def _write_direct(
         self, rows: DataFrame, session: ShuffledSession, shuffle: SparkShuffle, job: WriteJob

@@ -14,10 +14,12 @@ from typing import Any
 
 import pyarrow as pa
 
+from lakeformat.config.write_options import BAD_ROWS
 from lakeformat.errors import InvalidInputError, TableNotFoundError
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.public import public
 from lakeformat.services.after_write import run_services_after_write
+from lakeformat.services.bad_rows import make_collector
 from lakeformat.sql_statements.ddl import CreateTable, DropTable
 from lakeformat.sql_statements.duckdb_changes import find_changes, fit_rows, make_copy, run_change
 from lakeformat.sql_statements.duckdb_session import DuckDBSession, LazyScan, duckdb_session, quote_name
@@ -315,8 +317,17 @@ class _Runner:
         )
         run_change(copied, change.text, match_verb=change.action if is_match else None)
         changes = find_changes(copied, change.action)
+        options = table.options
+        if change.action != "merge":  # A stored row whose new values do not fit must not stay as it is.
+            options = options.with_values(**{BAD_ROWS: "fail"})
         result = merge_rows(
-            table.context, table.options, changes.rows, changes.clauses, read_snapshot, requires_one_match=True
+            table.context,
+            options,
+            changes.rows,
+            changes.clauses,
+            read_snapshot,
+            requires_one_match=True,
+            bad_rows=make_collector(table.context, options),
         )
         return run_services_after_write(result, table.context, table.options)
 

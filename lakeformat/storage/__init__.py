@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -33,6 +34,7 @@ __all__ = [
     "arrow_file_system",
     "change_scratch",
     "make_scratch",
+    "open_beside",
     "open_storage",
 ]
 
@@ -60,6 +62,18 @@ def open_storage(path: str | os.PathLike[str], *, sync: bool = False, **options:
         kind = ObjectStorage if scheme in PROTOCOLS else GcsStorage if scheme in {"gs", "gcs"} else FsspecStorage
         return kind(text, translate_names(remove_user(text), options))
     return LocalStorage(os.path.abspath(os.path.expanduser(text)), sync)
+
+
+def open_beside(storage: Storage, path: str) -> Storage:
+    """Return the storage for another path or URL. A URL of the same protocol is opened with the options of ``storage``.
+
+    Args:
+        storage: the storage of a table.
+    """
+    protocol, separator, _ = path.partition("://")
+    if isinstance(storage, RemoteStorage) and separator and protocol == storage.protocol:
+        return replace(storage, url=path)
+    return open_storage(path, sync=getattr(storage, "sync", False))
 
 
 def _local_path(url: str) -> str:

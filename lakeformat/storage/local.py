@@ -21,7 +21,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import pyarrow as pa
@@ -184,6 +184,10 @@ class LocalStorage:
     def location(self) -> str:
         """Return the path of the table's folder."""
         return self.root
+
+    def subfolder(self, path: str) -> LocalStorage:
+        """Return the storage of a folder inside this one."""
+        return replace(self, root=self._resolve(path))
 
     def _resolve(self, path: str) -> str:
         return os.path.join(self.root, check_path(path)) if path else self.root

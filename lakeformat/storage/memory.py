@@ -43,11 +43,17 @@ class MemoryStorage:
         self._table_lock = threading.Lock()
         self._clock = clock or SystemClock()
         self._number = next(_NUMBERS)
+        self._subfolders: dict[str, MemoryStorage] = {}
 
     @property
     def location(self) -> str:
         """Return a name that is unique in this process."""
         return f"memory:{self._number}"
+
+    def subfolder(self, path: str) -> MemoryStorage:
+        """Return a storage of its own, the same for each call with this path. `list` does not show its files."""
+        with self._guard:
+            return self._subfolders.setdefault(check_path(path), MemoryStorage(self._clock))
 
     def create(self, path: str, data: bytes) -> None:
         """Create a file. Raise ``FileExistsError`` if it exists."""

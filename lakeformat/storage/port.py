@@ -181,6 +181,9 @@ class Storage(Locks, Protocol):
     def location(self) -> str:
         """Return the folder's path or URL, for messages and cache keys. It never contains a secret."""
 
+    def subfolder(self, path: str) -> Storage:
+        """Return the storage of a folder inside this one. It has its own locks, and paths relative to that folder."""
+
     @property
     def has_folders(self) -> bool:
         """Tell whether a folder stays when its last file is deleted. On object stores folders are parts of names."""

@@ -15,8 +15,8 @@ import hashlib
 import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
-from typing import Any, Final
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
 
 from lakeformat.concurrency import run_all
 from lakeformat.errors import LakeformatError, StorageError
@@ -35,6 +35,9 @@ from lakeformat.storage.port import (
     check_path,
     check_version,
 )
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 __all__ = ["ExplainedFile", "Failure", "Kind", "RemoteStorage", "remove_user"]
 
@@ -111,6 +114,10 @@ class RemoteStorage(NoLocks):
     def location(self) -> str:
         """Return the URL without user and password."""
         return remove_user(self.url)
+
+    def subfolder(self, path: str) -> Self:
+        """Return the storage of a folder inside this one, opened with the same options."""
+        return replace(self, url=f"{self.url.rstrip('/')}/{check_path(path)}")
 
     # --- what an adapter implements ------------------------------------------------------------------------
 

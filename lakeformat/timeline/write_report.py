@@ -86,7 +86,7 @@ class Report:
 
 def format_summary(instant_time: str, operation: str, report: Mapping[str, Any]) -> str:
     """Format a report as one line: the rows by kind, the files and the seconds."""
-    rows = ", ".join(f"{count:,} {what}" for what, count in report["rows"].items() if count) or "none"
+    rows = ", ".join(f"{count:,} {what.replace('_', ' ')}" for what, count in report["rows"].items() if count) or "none"
     files = ", ".join(f"{count:,} {what}" for what, count in report["files"].items() if count) or "none"
     return f"{operation} {instant_time}: rows {rows}; files {files}; {report['seconds']:.2f} s"
 

@@ -1,8 +1,8 @@
 """Listeners of a commit: deltacommits of the metadata table, update of the file index, and callbacks.
 
-A listener is called three times: before the commit is visible, when it is visible, and after the lock is released. An
-error in the first call stops the commit. In the later calls a listener must raise no error: the caller would assume
-that the write failed, repeat the write, and so store its rows twice.
+A listener is called four times: for its counts, before the commit is visible, when it is visible, and after the lock is
+released. An error in the first two calls stops the commit. In the later calls a listener must raise no error: the
+caller would assume that the write failed, repeat the write, and so store its rows twice.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.model.commit import CommitMetadata
 from lakeformat.model.files import FileGroupId
 from lakeformat.model.instant import Instant
+from lakeformat.timeline.write_report import Report
 from lakeformat.transaction.commit import OpenCommit
 from lakeformat.transaction.hooks import Callback, CommitMessage, notify
 from lakeformat.transaction.metadata_changes import changes_of_commit
@@ -68,6 +69,9 @@ class PublishedCommit:
 
 class CommitListener:
     """Base class of commit listeners. By default each method does nothing."""
+
+    def add_counts(self, report: Report) -> None:
+        """Add counts to the report of the write, before validators look at it. An error stops the commit."""
 
     def before_publish(self, commit: OpenCommit, metadata: CommitMetadata, outcome: Outcome) -> None:
         """Run under the lock, directly before the completed file is created. An error stops the commit."""

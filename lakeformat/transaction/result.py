@@ -23,10 +23,12 @@ class RowCounts:
 
     Attributes:
         incoming: number of input rows.
+        set_aside: number of input rows that were bad and are in the table of bad rows.
         rewritten: number of rows that a clustering or compaction copied unchanged into new files.
     """
 
     incoming: int = 0
+    set_aside: int = 0
     inserted: int = 0
     updated: int = 0
     deleted: int = 0

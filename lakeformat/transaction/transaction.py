@@ -380,9 +380,9 @@ class Transaction:
 
     def undo(self, commit: OpenCommit, *, keeps_stage: bool = True) -> None:
         """Roll back this writer's failed write, but no completed one, under the lock. Keep staged files if asked."""
-        config, clock = self.settings.config, self.context.clock
         with self.hold_lock():
-            if not roll_back(self.store, config, clock, commit.instant, keeps_stage=keeps_stage):
+            clock = self.context.clock
+            if not roll_back(self.store, self.settings.config, clock, commit.instant, keeps_stage=keeps_stage):
                 current = self.store.load().find(commit.time)
                 if current is not None and current.state is State.COMPLETED:
                     self._tidy(commit)
@@ -401,12 +401,14 @@ class Transaction:
             self._publish(commit, outcome)
 
     def _publish(self, commit: OpenCommit, outcome: Outcome) -> None:
+        for listener in self.listeners:
+            listener.add_counts(self.report)
         stats, replaced = outcome.stats, outcome.replaced_ids
         opened = [stat for stat in stats if stat.prev_commit in {None, commit.time}]
         count_rows(self.settings.operation, self.report, stats, len(opened), replaced)
         validate_write(self.context, self.settings, self.hooks, self.report, commit, outcome.schema, stats, replaced)
-        merged = {s.group for s in stats} if not self.settings.operation.allows_appends else set()
-        merged -= {s.group for s in opened}
+        changed = [] if self.settings.operation.allows_appends else stats
+        merged = {s.group for s in changed} - {s.group for s in opened}
         hidden = {FileGroupId(partition, id_) for partition, ids in replaced.items() for id_ in ids}
         metadata = make_commit_metadata(self.settings, self.hooks, self.report, outcome, commit.time, stats, replaced)
         check_new_keys = make_publish_check(outcome, frozenset(stat.partition_path for stat in opened))
@@ -450,7 +452,6 @@ class Transaction:
         Args:
             touched: file groups that the write changes or hides.
         """
-
         bases = (stat.prev_commit or "" for stat in metadata.all_stats() if stat.is_base)
         newest = max((time for time in bases if time.isdigit()), default="")
         batches: dict[str, str] = {}

@@ -21,6 +21,7 @@ from lakeformat.transaction.result import WriteResult
 from lakeformat.transaction.written_file import WrittenFile, stage_folder
 from lakeformat.write.handles.direct import DirectSettings, DirectWriter, read_written, write_rows
 from lakeformat.write.intake import prepare_input
+from lakeformat.write.rows.bad_rows import BadRows
 from lakeformat.write.session import WriteSession, find_closed_partitions
 from lakeformat.write.workload.buckets import tail_bytes
 
@@ -31,6 +32,7 @@ def write_direct(
     session: WriteSession,
     rows: Iterable[pa.RecordBatch],
     read_again: Callable[[], Iterable[pa.RecordBatch]] | None = None,
+    bad_rows: BadRows | None = None,
 ) -> WriteResult:
     """Stream rows into base files, and publish them.
 
@@ -40,6 +42,7 @@ def write_direct(
     Args:
         rows: the rows of the first attempt.
         read_again: returns the rows for another attempt after a conflict; None if they can be read only once.
+        bad_rows: collects the rows that cannot be written; None refuses them. ``read_again`` clears it.
 
     Raises:
         SchemaMismatchError, InvalidInputError: if the rows cannot be written. Nothing was published.
@@ -47,14 +50,14 @@ def write_direct(
     """
     transaction = session.transaction
     if read_again is None:
-        return _write_stream(session, rows)
+        return _write_stream(session, rows, bad_rows)
     left = [rows]
     return transaction.retry(
-        lambda: _write_direct(session, left.pop() if left else read_again(), lambda begin: begin())
+        lambda: _write_direct(session, left.pop() if left else read_again(), lambda begin: begin(), bad_rows)
     )
 
 
-def _write_stream(session: WriteSession, rows: Iterable[pa.RecordBatch]) -> WriteResult:
+def _write_stream(session: WriteSession, rows: Iterable[pa.RecordBatch], bad_rows: BadRows | None) -> WriteResult:
     """Write rows that can be read only once. After a conflict, only what comes before the rows is repeated."""
     has_begun = False
 
@@ -65,7 +68,7 @@ def _write_stream(session: WriteSession, rows: Iterable[pa.RecordBatch]) -> Writ
         return begun
 
     try:
-        return _write_direct(session, rows, run_begin)
+        return _write_direct(session, rows, run_begin, bad_rows)
     except WriteConflictError as error:
         if has_begun:
             error.args = (f"{error}; its rows came as a stream, which has been read: give them anew",)
@@ -79,6 +82,7 @@ def _write_direct(
     session: WriteSession,
     rows: Iterable[pa.RecordBatch],
     run_begin: Callable[[Callable[[], _Begun]], _Begun],
+    bad_rows: BadRows | None,
 ) -> WriteResult:
     """Make one attempt of `write_direct`. ``run_begin`` runs the begin of the transaction, once or with retries."""
     context, job, transaction = session.context, session.job, session.transaction
@@ -109,7 +113,7 @@ def _write_direct(
             finds_repeated_keys=job.needs_combining,
             closed_partitions=closed,
         )
-        writer = DirectWriter(context.storage, job.prepare, job.files(schema), settings, pool)
+        writer = DirectWriter(context.storage, job.prepare, job.files(schema), settings, pool, bad_rows)
         try:
             with transaction.report.step("encode") as counted:
                 write_rows(writer, rows, job.layout)

@@ -20,6 +20,7 @@ from lakeformat.arrow.gather import combine_table
 from lakeformat.codec import properties
 from lakeformat.concurrency import run_both
 from lakeformat.config.resolve import Options
+from lakeformat.config.write_options import BAD_ROWS
 from lakeformat.errors import (
     InvalidOptionError,
     LakeformatError,
@@ -65,6 +66,7 @@ from lakeformat.write.plan.job import (
 )
 from lakeformat.write.plan.merging import merge_rule
 from lakeformat.write.plan.table_settings import NEW_ENCODING, check_options, key_settings, new_table_values
+from lakeformat.write.rows.bad_rows import BadRows
 from lakeformat.write.rows.bulk_insert_order import plan_layout
 from lakeformat.write.rows.prepare import PrepareSettings, delete_marker, prepare
 from lakeformat.write.rows.schema import check_ordering
@@ -93,7 +95,7 @@ _NO_ROWS: Final = PrepareSettings(pa.schema([]), KeySettings(KeyGeneratorKind.NO
 
 @contextmanager
 def prepare_input(
-    storage: Storage, job: WriteJob, rows: pa.RecordBatchReader
+    storage: Storage, job: WriteJob, rows: pa.RecordBatchReader, bad_rows: BadRows | None = None
 ) -> Iterator[tuple[Mapping[str, pa.Table], int]]:
     """Prepare the whole input. Yield a mapping of partition path to prepared rows, and the number of input rows.
 
@@ -104,6 +106,9 @@ def prepare_input(
     a Spark task. The stage file is then memory-mapped.
 
     Memory: `_BUFFERS` times ``lakeformat.write.buffer.bytes``, and the same again while a small input is prepared.
+
+    Args:
+        bad_rows: collects the rows that cannot be written; None refuses them.
 
     Raises:
         SchemaMismatchError, InvalidInputError: if rows cannot be written.
@@ -123,7 +128,7 @@ def prepare_input(
             table = combine_table(table)
         waiting.clear()
         count = table.num_rows
-        prepared = prepare(table, job.prepare)
+        prepared = prepare(table, job.prepare, bad_rows=bad_rows)
         del table
         yield prepared, count
         return
@@ -132,7 +137,9 @@ def prepare_input(
         folder = stage_folder(job.write_id)
         stack.callback(_delete_folder, disk, folder)
         path = f"{folder}/input.arrow"
-        with StageWriter(disk, path, job.prepare, combined=job.needs_combining, buffer_bytes=buffer) as stage:
+        with StageWriter(
+            disk, path, job.prepare, combined=job.needs_combining, buffer_bytes=buffer, bad_rows=bad_rows
+        ) as stage:
             for batch in chain(_drain(waiting), batches):
                 stage.append(batch)
             staged = stage.finish()
@@ -363,7 +370,7 @@ def plan_job(
         operation,
         config,
         options,
-        PrepareSettings(schema, keys, rule, searches_all_partitions=search_all, marker=marker, is_global=is_global),
+        PrepareSettings(schema, keys, rule, search_all, marker, is_global, not options.is_set(BAD_ROWS)),
         combine,
         ids.token(),
         plan_layout(options, schema, combine=combine) if operation is Operation.BULK_INSERT else None,

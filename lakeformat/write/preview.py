@@ -24,6 +24,7 @@ from lakeformat.write.handles.base_file_handles import HandleSettings, preview_c
 from lakeformat.write.intake import plan_job
 from lakeformat.write.rows.arrow_input import Rows, arrow_reader, fit_to_table
 from lakeformat.write.rows.arrow_pool import reuse_memory
+from lakeformat.write.rows.bad_rows import BadRows
 from lakeformat.write.rows.prepare import prepare
 from lakeformat.write.tagging.steps import plan_buckets
 from lakeformat.write.workload.buckets import Bucket
@@ -176,7 +177,8 @@ def plan_write(context: TableContext, snapshot: Snapshot, options: Options, rows
     report = Report(context.clock, f"plan_{job.operation.value}", context.storage.location)
     table = rows.read_all()
     with report.step("prepare") as counted:
-        prepared = prepare(table, job.prepare)
+        bad_rows = BadRows(context.storage) if job.puts_bad_rows_aside else None
+        prepared = prepare(table, job.prepare, bad_rows=bad_rows)
         counted["rows"] = table.num_rows
     schema = job.final_schema(snapshot)
     plan = plan_buckets(context.storage, job, prepared, snapshot, schema, report)

@@ -43,6 +43,7 @@ from lakeformat.write.handles.direct import (
 )
 from lakeformat.write.kept_files import keep_small_files
 from lakeformat.write.plan.job import WriteJob
+from lakeformat.write.rows.bad_rows import BadRows
 from lakeformat.write.tagging.key_checks import (
     join_checks,
     list_appended_groups,
@@ -70,7 +71,12 @@ _MOVE_THREADS: Final = 8
 
 
 class WriteSession:
-    """The execution of one `WriteJob`: it writes the files and publishes the commit."""
+    """The execution of one `WriteJob`: it writes the files and publishes the commit.
+
+    Attributes:
+        duplicates: collects the rows that the duplicate policy refuses; None if they refuse the write.
+        count_bad_rows: returns the number of input rows that were found to be bad.
+    """
 
     def __init__(self, context: TableContext, job: WriteJob, hooks: Hooks | None = None) -> None:
         self.context, self.job = context, job
@@ -82,6 +88,8 @@ class WriteSession:
         self._marker_numbers = count()
         self._markers: Sequence[str] = ()
         self._made_ms = context.clock.now_ms()
+        self.duplicates = BadRows(context.storage) if job.collects_duplicates else None
+        self.count_bad_rows: Callable[[], int] = lambda: 0
 
     def run_staged(
         self,
@@ -174,7 +182,9 @@ class WriteSession:
         with self.transaction.run_unlocked(known, snapshot.timeline) as begun:
             self.transaction.report.rows["incoming"] = input_rows
             storage = keep_small_files(self.storage)
-            plan = plan_buckets(storage, self.job, rows, snapshot, schema, self.transaction.report)
+            plan = plan_buckets(
+                storage, self.job, rows, snapshot, schema, self.transaction.report, duplicates=self.duplicates
+            )
             overwritten = self.transaction.list_overwritten(plan.rows, snapshot)
             profile = workload_profile(self.job.operation, plan.buckets, ())
             commit = self.transaction.move_to_inflight(begun, profile, snapshot, overwritten)

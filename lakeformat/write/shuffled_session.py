@@ -281,7 +281,8 @@ class ShuffledSession:
                 counted["tasks"] = len(set(tasks))
             counted.update(buckets=len(plan.buckets), **count_false_positives(job, added), **count_copies(added))
         if merge is not None:
-            merge.check_changed(session.transaction.report.rows["incoming"], [file.stat for file in added])
+            good = session.transaction.report.rows["incoming"] - session.count_bad_rows()
+            merge.check_changed(good, [file.stat for file in added])
         touched += [file.stat.partition_path for file in added]
         appended = list_appended_groups(job, plan.buckets)
         check = join_checks(self._make_checks(job, plan, added, appended, commit.time))

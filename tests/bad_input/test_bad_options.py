@@ -201,7 +201,7 @@ def test_bad_value_is_refused_with_advice(name: str, value: str, advice: str) ->
         ("hoodie.write.record.merge.custom.implementation.classes", "org.example.Merger"),
         ("hoodie.merge.allow.duplicate.on.inserts", False),
         ("hoodie.parquet.encryption.footer.key", "k"),
-        ("hoodie.errortable.enable", True),
+        ("hoodie.errortable.write.class", "org.example.ErrorTable"),
         ("hoodie.bootstrap.base.path", "/old"),
         ("hoodie.table.ro.file.format", "ORC"),
         ("hoodie.datasource.read.incr.filters", "id > 1"),

@@ -128,6 +128,9 @@ class FaultyStorage:
     def location(self) -> str:
         return self.inner.location
 
+    def subfolder(self, path: str) -> FaultyStorage:
+        return _FaultySubfolder(self, path)
+
     @property
     def has_lock(self) -> bool:
         return self.inner.has_lock
@@ -278,6 +281,26 @@ class FaultyStorage:
             if mode is not None:
                 self._strike("lock", "")
             yield lease
+
+
+class _FaultySubfolder(FaultyStorage):
+    """A folder inside a `FaultyStorage`. Its calls are recorded there, and fail there."""
+
+    def __init__(self, parent: FaultyStorage, path: str) -> None:
+        super().__init__(parent.inner.subfolder(path))
+        self._parent, self._path = parent, path
+
+    def _enter(self, name: str, path: str, changes: bool) -> Mode | None:
+        try:
+            return self._parent._enter(name, f"{self._path}/{path}".rstrip("/"), changes)
+        finally:
+            self.fault, self.dead = self._parent.fault, self._parent.dead
+
+    def _strike(self, name: str, path: str) -> None:
+        try:
+            self._parent._strike(name, f"{self._path}/{path}".rstrip("/"))
+        finally:
+            self.dead = self._parent.dead
 
 
 class UnlockedStorage(NoLocks, LocalStorage):

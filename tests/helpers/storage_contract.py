@@ -37,6 +37,7 @@ CALLS: dict[str, Callable[[Storage, str], Any]] = {
     "move from": lambda s, p: s.move(p, "target"),
     "move to": lambda s, p: s.move("present", p),
     "touch": lambda s, p: s.touch(p),
+    "subfolder": lambda s, p: s.subfolder(p),
     "delete": lambda s, p: s.delete(p),
     "delete_folder": lambda s, p: s.delete_folder(f".hoodie/{p}"),
     "remove_empty": lambda s, p: s.remove_empty(p),
@@ -269,6 +270,16 @@ class StorageContract:
             fail()
         assert storage.info("p/data") is None
         assert names(storage, "p") == []
+
+    def test_subfolder_is_a_storage_of_its_own(self, storage: Storage) -> None:
+        storage.subfolder("a/b").create("c", b"1")
+        inner = storage.subfolder("a/b")
+        assert inner.read("c") == b"1"
+        assert "c" in [entry.path for entry in inner.list("")]
+        assert inner.location != storage.location
+        assert storage.info("c") is None
+        with storage.lock(0), inner.lock(0):
+            pass
 
     def test_move(self, storage: Storage) -> None:
         stream(storage, ".hoodie/stage/x", b"data")

@@ -48,7 +48,8 @@ def choose_merge_place(
 ) -> MergePlace:
     """Decide where the staged rows are merged.
 
-    The option `lakeformat.write.merge` decides; ``auto`` takes the executors if the staged rows and the files that may
+    If rows that the duplicate policy refuses are put aside, this process merges. Otherwise the option
+    `lakeformat.write.merge` decides; ``auto`` takes the executors if the staged rows and the files that may
     hold their keys exceed a bound: by default a quarter of this machine's memory, and at most 1 GB if the session is
     not local.
 
@@ -57,6 +58,8 @@ def choose_merge_place(
         snapshot: the table when the write was planned.
     """
     option = job.options.write.merge
+    if job.collects_duplicates:
+        return MergePlace(False, option, "only one process can find the duplicates that are put aside")
     if option != "auto":
         return MergePlace(option == "executors", option, f"{MERGE}={option}")
     remote = has_executors(spark)

@@ -26,6 +26,7 @@ from lakeformat.errors import CommitStateUnknownError, InvalidOptionError, Unsup
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.public import spark_public
 from lakeformat.services.after_write import Executors, run_services_after_write
+from lakeformat.services.bad_rows import put_aside
 from lakeformat.spark.host import QUERY_ID, plain_errors
 from lakeformat.spark.jobs import Batches, context_of, describe_jobs, has_executors, task_errors
 from lakeformat.spark.register import use_this_python
@@ -294,6 +295,7 @@ def _merge(
     services = place.option != "driver" and (place.is_executors or has_executors(spark))
     if place.is_executors and isinstance(writer, StagedWriter):
         session = ShuffledSession(writer.context, writer.job, SparkShuffle(spark, writer.context, writer.job))
+        put_aside(session.session, lambda: writer.bad_rows(messages))
         return session.run(staged, sum(task.rows for task in staged), writer.known), services
     if place.is_executors and staged and isinstance(writer, DirectSparkWriter):
         return _publish_by_executors(spark, writer, messages), services
@@ -305,6 +307,7 @@ def _publish_by_executors(spark: SparkSession, writer: DirectSparkWriter, messag
     context, job, commit = writer.context, writer.job, writer.open_commit
     shuffle = SparkShuffle(spark, context, job)
     session = ShuffledSession(context, job, shuffle)
+    put_aside(session.session, lambda: writer.bad_rows(messages))
     transaction = session.session.transaction
     written, staged, arrived = writer.written(messages)
     with reuse_memory(), transaction.resume(commit):

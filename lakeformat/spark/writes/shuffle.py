@@ -40,6 +40,7 @@ from lakeformat.write.handles.bucket_tasks import BUCKET, read_buckets, route_ro
 from lakeformat.write.handles.direct import write_runs
 from lakeformat.write.plan.job import WriteJob
 from lakeformat.write.rows.arrow_pool import reuse_memory
+from lakeformat.write.rows.bad_rows import StagedBadRows
 from lakeformat.write.rows.bulk_insert_order import Layout
 from lakeformat.write.rows.stage import TASK, Run, StagedTask, rows_by_partition
 from lakeformat.write.shuffled_session import TASK_BYTES, RouteTasks
@@ -72,10 +73,15 @@ _SORTED_ROWS: Final = 1_000_000
 
 
 class SparkShuffle:
-    """The runner of one write's steps as Spark jobs; see `lakeformat.write.shuffled_session.TaskRunner`."""
+    """The runner of one write's steps as Spark jobs; see `lakeformat.write.shuffled_session.TaskRunner`.
+
+    Attributes:
+        bad_rows: the bad rows of the tasks that have read the input, ordered by the number of the task.
+    """
 
     def __init__(self, spark: SparkSession, context: TableContext, job: WriteJob) -> None:
         self._spark, self._context, self._job = spark, context, job
+        self.bad_rows: list[StagedBadRows] = []
 
     @property
     def least_tasks(self) -> int:
@@ -91,9 +97,10 @@ class SparkShuffle:
 
         def stage(batches: Batches) -> Any:
             message = writer.write(batches)
-            return [{"task": message.task, **asdict(message.staged)}]
+            return [{"task": message.task, "bad_rows": _describe(message.bad_rows), **asdict(message.staged)}]
 
         found = sorted(self._input(rows, stage, "stage"), key=lambda answer: answer["task"])
+        self.bad_rows = [StagedBadRows(**answer["bad_rows"]) for answer in found if answer["bad_rows"]]
         return [_staged(answer) for answer in found]
 
     def write_direct(
@@ -116,9 +123,11 @@ class SparkShuffle:
             message = writer.write(batches)
             staged = None if message.staged is None else asdict(message.staged)
             files = [asdict(file) for file in message.written]
-            return [{"task": message.task, "rows": message.rows, "files": files, "staged": staged}]
+            bad = _describe(message.bad_rows)
+            return [{"task": message.task, "rows": message.rows, "files": files, "staged": staged, "bad_rows": bad}]
 
         found = sorted(self._input(rows, write, "encode"), key=lambda answer: answer["task"])
+        self.bad_rows = [StagedBadRows(**answer["bad_rows"]) for answer in found if answer["bad_rows"]]
         files = [parse_written_file(file) for answer in found for file in answer["files"]]
         staged = [_staged(answer["staged"]) for answer in found if answer["staged"] is not None]
         return files, staged, sum(answer["rows"] for answer in found)
@@ -310,6 +319,11 @@ def _groups(tasks: Sequence[int]) -> list[list[int]]:
     for at, task in enumerate(tasks):
         groups[task].append(at)
     return groups
+
+
+def _describe(bad_rows: StagedBadRows | None) -> dict[str, Any] | None:
+    """Return what the driver must know of the bad rows of a task, which are in a file; None if there are none."""
+    return {"path": bad_rows.path, "counts": dict(bad_rows.counts)} if bad_rows is not None and bad_rows.rows else None
 
 
 def _staged(answer: dict[str, Any]) -> StagedTask:

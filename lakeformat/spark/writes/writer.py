@@ -26,6 +26,7 @@ from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.keys.partition_paths import distinct_partitions
 from lakeformat.model.operation import Operation
 from lakeformat.services.after_write import check_services, run_services_after_write
+from lakeformat.services.bad_rows import put_aside
 from lakeformat.spark.host import plain_errors, requested_context
 from lakeformat.spark.types import arrow_schema
 from lakeformat.timeline.path_probe import check_free
@@ -41,6 +42,7 @@ from lakeformat.write.handles.direct import DirectSettings, DirectWriter, stage_
 from lakeformat.write.intake import create_table, open_existing, open_or_create, plan_job
 from lakeformat.write.plan.job import WriteJob
 from lakeformat.write.rows.arrow_pool import reuse_memory
+from lakeformat.write.rows.bad_rows import BadRows, StagedBadRows
 from lakeformat.write.rows.bulk_insert_order import Layout
 from lakeformat.write.rows.schema import incoming_schema
 from lakeformat.write.rows.stage import StagedTask, StageReader, StageWriter
@@ -146,6 +148,17 @@ class TableWriter(DataSourceArrowWriter):
     context: TableContext
     job: WriteJob
 
+    def bad_rows(self, messages: Sequence[WriterCommitMessage | None]) -> list[StagedBadRows]:
+        """Return the bad rows of the tasks, ordered by the number of the task."""
+        done = sorted((m for m in messages if isinstance(m, _TaskMessage)), key=lambda m: m.task)
+        return [m.bad_rows for m in done if m.bad_rows is not None]
+
+    def open_session(self, messages: Sequence[WriterCommitMessage | None]) -> WriteSession:
+        """Return a session that publishes the rows of the tasks, the bad ones included."""
+        session = WriteSession(self.context, self.job)
+        put_aside(session, lambda: self.bad_rows(messages))
+        return session
+
     @abstractmethod
     def finish(self, messages: Sequence[WriterCommitMessage | None]) -> WriteResult:
         """Complete the files of the tasks and publish the commit in this process. Return the result of the write."""
@@ -167,8 +180,31 @@ def _name_faster_save() -> None:
 
 
 @dataclass
-class _StagedMessage(WriterCommitMessage):
+class _TaskMessage(WriterCommitMessage):
+    """The result of one task.
+
+    Attributes:
+        task: number of the task.
+        bad_rows: its bad rows; None if bad rows are refused.
+    """
+
     task: int
+    bad_rows: StagedBadRows | None
+
+
+def _collector(context: TableContext, job: WriteJob, task: int, attempt: int) -> BadRows | None:
+    """Return a collector for the bad rows of a task; None if bad rows are refused."""
+    if not job.puts_bad_rows_aside:
+        return None
+    return BadRows(context.storage, f"{stage_folder(job.write_id)}/bad-{task}-{attempt}.arrow", task)
+
+
+def _finish(bad_rows: BadRows | None) -> StagedBadRows | None:
+    return None if bad_rows is None else bad_rows.finish(in_file=True)
+
+
+@dataclass
+class _StagedMessage(_TaskMessage):
     staged: StagedTask
 
 
@@ -212,10 +248,14 @@ class StagedWriter(TableWriter):
             path = f"{stage_folder(self.job.write_id)}/{task}-{attempt}.arrow"
             buffer = self.job.options.write.buffer_bytes
             settings, combined = self.job.prepare, self.job.needs_combining
-            with StageWriter(self.context.storage, path, settings, combined=combined, buffer_bytes=buffer) as stage:
+            bad_rows = _collector(self.context, self.job, task, attempt)
+            with StageWriter(
+                self.context.storage, path, settings, combined=combined, buffer_bytes=buffer, bad_rows=bad_rows
+            ) as stage:
                 for batch in iterator:
                     stage.append(batch)
-                return _StagedMessage(task, stage.finish())
+                staged = stage.finish()
+            return _StagedMessage(task, _finish(bad_rows), staged)
 
     def staged(self, messages: Sequence[WriterCommitMessage | None]) -> list[StagedTask]:
         """Return the tasks' stage files, ordered by the number of the task."""
@@ -230,7 +270,7 @@ class StagedWriter(TableWriter):
             if arrived > _LARGE_STAGE_ROWS:
                 verb = self.job.operation.value
                 _LOG.warning("%d rows are merged by one driver; LakehouseTable.%s spreads the work", arrived, verb)
-            session = WriteSession(self.context, self.job)
+            session = self.open_session(messages)
             with StageReader(self.context.storage, tasks, self.job.prepare) as reader:
                 result = session.run_staged(reader.read_partitions(), arrived, self.known)
             session.transaction.delete_stage()
@@ -242,8 +282,7 @@ class StagedWriter(TableWriter):
 
 
 @dataclass
-class _DirectMessage(WriterCommitMessage):
-    task: int
+class _DirectMessage(_TaskMessage):
     rows: int
     written: tuple[WrittenFile, ...]
     staged: StagedTask | None
@@ -281,11 +320,12 @@ class DirectSparkWriter(TableWriter):
             job, storage = self.job, self.context.storage
             folder = f"{stage_folder(job.write_id)}/{task}-{attempt}"
             settings = self.settings(folder, task, f"{task}-{stage}-{attempt}")
+            bad_rows = _collector(self.context, job, task, attempt)
             if job.layout is not None and job.layout.across_tasks:
                 path = f"{folder}/runs.arrow"
-                runs = stage_runs(storage, path, job.prepare, settings, iterator, job.layout)
-                return _DirectMessage(task, runs.rows, (), runs)
-            writer = self.writer(settings, pool)
+                runs = stage_runs(storage, path, job.prepare, settings, iterator, job.layout, bad_rows)
+                return _DirectMessage(task, _finish(bad_rows), runs.rows, (), runs)
+            writer = self.writer(settings, pool, bad_rows)
             try:
                 write_rows(writer, iterator, job.layout)
                 written, tails = writer.finish()
@@ -298,7 +338,7 @@ class DirectSparkWriter(TableWriter):
                 with StageWriter(storage, path, job.prepare, combined=False, buffer_bytes=0) as stage_writer:
                     stage_writer.append_prepared(tails)
                     staged = stage_writer.finish()
-            return _DirectMessage(task, writer.rows, written, staged)
+            return _DirectMessage(task, _finish(bad_rows), writer.rows, written, staged)
 
     def settings(self, folder: str, task: int, write_token: str) -> DirectSettings:
         """Return the settings with which one task writes its base files.
@@ -320,9 +360,14 @@ class DirectSparkWriter(TableWriter):
             closed_partitions=self._closed,
         )
 
-    def writer(self, settings: DirectSettings, pool: Executor) -> DirectWriter:
-        """Return a writer of base files for one task, which uses threads of ``pool``."""
-        return DirectWriter(self.context.storage, self.job.prepare, self.job.files(self.schema), settings, pool)
+    def writer(self, settings: DirectSettings, pool: Executor, bad_rows: BadRows | None = None) -> DirectWriter:
+        """Return a writer of base files for one task, which uses threads of ``pool``.
+
+        Args:
+            bad_rows: collects the rows that cannot be written; None refuses them.
+        """
+        files = self.job.files(self.schema)
+        return DirectWriter(self.context.storage, self.job.prepare, files, settings, pool, bad_rows)
 
     def _merge_runs(self, runs: Sequence[StagedTask], layout: Layout) -> tuple[WrittenFile, ...]:
         """Merge the sorted runs of all tasks into base files. Memory: a block of rows of each run, and a row group."""
@@ -352,7 +397,7 @@ class DirectSparkWriter(TableWriter):
         with reuse_memory():
             written, staged, arrived = self.written(messages)
             claims.renew_heartbeat(self.context.storage, self.open_commit.time)
-            session = WriteSession(self.context, self.job)
+            session = self.open_session(messages)
             layout = self.job.layout
             with session.transaction.resume(self.open_commit):
                 if layout is not None and layout.across_tasks:
@@ -369,8 +414,7 @@ class DirectSparkWriter(TableWriter):
 
 
 @dataclass
-class _AppendedMessage(WriterCommitMessage):
-    task: int
+class _AppendedMessage(_TaskMessage):
     rows: int
     written: tuple[WrittenFile, ...]
 
@@ -412,14 +456,15 @@ class AppendingWriter(TableWriter):
             handles = HandleSettings.of(self.job, self.open_commit.time, self._schema)
             handles = replace(handles, folder=task_folder(self.job))
             storage = self.context.storage
-            done = append_in_task(storage, self.job, handles, self._places, iterator, task, attempt)
-            return _AppendedMessage(task, *done)
+            bad_rows = _collector(self.context, self.job, task, attempt)
+            done = append_in_task(storage, self.job, handles, self._places, iterator, task, attempt, bad_rows)
+            return _AppendedMessage(task, _finish(bad_rows), *done)
 
     def finish(self, messages: Sequence[WriterCommitMessage | None]) -> WriteResult:
         """Move the log files to their partitions, and publish the commit."""
         done = sorted((m for m in messages if isinstance(m, _AppendedMessage)), key=lambda m: m.task)
         claims.renew_heartbeat(self.context.storage, self.open_commit.time)
-        session = WriteSession(self.context, self.job)
+        session = self.open_session(messages)
         written = [file for m in done for file in m.written]
         arrived = sum(m.rows for m in done)
         with session.transaction.resume(self.open_commit):

@@ -37,6 +37,7 @@ from lakeformat.transaction.written_file import WrittenFile, stage_folder
 from lakeformat.write.handles.append_handle import append
 from lakeformat.write.handles.base_file_handles import HandleSettings, create, merge
 from lakeformat.write.plan.job import WriteJob
+from lakeformat.write.rows.bad_rows import BadRows
 from lakeformat.write.rows.prepare import PrepareSettings, combine, prepare
 from lakeformat.write.rows.stage import (
     ARRIVAL,
@@ -449,6 +450,7 @@ def append_in_task(
     batches: Iterable[pa.RecordBatch],
     task: int,
     attempt: int,
+    bad_rows: BadRows | None = None,
 ) -> tuple[int, tuple[WrittenFile, ...]]:
     """Write a task's input rows to log files in ``handles.folder``. Return the number of input rows, and the files.
 
@@ -456,12 +458,13 @@ def append_in_task(
         task: the task's number. If two tasks write the same key, readers treat the row of the task with the higher
             number as the later row.
         attempt: a number that no other task attempt has; it is part of the files' names.
+        bad_rows: collects the rows that cannot be written; None refuses them.
     """
     taken_rows, written = 0, list[WrittenFile]()
     for round_number, rows in enumerate(_group_into_buffers(batches, job.options.write.buffer_bytes)):
         taken_rows += rows.num_rows
         named = replace(handles, write_token=f"{task:010d}-{round_number:06d}-{attempt}")
-        for path, part in prepare(rows, job.prepare).items():
+        for path, part in prepare(rows, job.prepare, bad_rows=bad_rows).items():
             combined_rows = combine(part, job.rule) if job.needs_combining else part
             for bucket, place in _split_by_bucket(path, combined_rows, places, job):
                 log_file = append(storage, bucket, place, combined_rows, task, named)

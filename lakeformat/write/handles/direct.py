@@ -41,6 +41,7 @@ from lakeformat.model.files import BaseFileName, join_path
 from lakeformat.model.record import RECORD_KEY
 from lakeformat.storage.port import Storage
 from lakeformat.transaction.written_file import WrittenFile
+from lakeformat.write.rows.bad_rows import BadRows
 from lakeformat.write.rows.bulk_insert_order import Layout, sort_order
 from lakeformat.write.rows.prepare import PrepareSettings, deleted_rows_of, prepare
 from lakeformat.write.rows.stage import Run, StagedTask, StageWriter
@@ -129,6 +130,9 @@ class DirectWriter:
     """A writer that splits rows by partition and streams them into base files of at most the target size.
 
     Memory: the buffer, one row group per open file, and the keys of open files (for their filters).
+
+    Attributes:
+        bad_rows: collects the rows that cannot be written; None refuses them.
     """
 
     def __init__(
@@ -138,7 +142,9 @@ class DirectWriter:
         files: FileSettings,
         settings: DirectSettings,
         pool: Executor,
+        bad_rows: BadRows | None = None,
     ) -> None:
+        self.bad_rows = bad_rows
         self.storage, self.prepare_settings, self.files, self.settings = (
             storage,
             prepare_settings,
@@ -176,9 +182,8 @@ class DirectWriter:
             return
         rows = pa.Table.from_batches(self._incoming)
         self._incoming, self._incoming_bytes, self._incoming_rows = [], 0, 0
-        for path, part in prepare(
-            rows, self.prepare_settings, self._new_keys.take(rows.num_rows) if self._new_keys else None
-        ).items():
+        keys = self._new_keys.take(rows.num_rows) if self._new_keys else None
+        for path, part in prepare(rows, self.prepare_settings, keys, self.bad_rows).items():
             if path in self.settings.closed_partitions:
                 raise WriteConflictError(self.settings.closed_partitions[path])
             partition = self._partitions.setdefault(path, _Partition())
@@ -357,7 +362,9 @@ def write_rows(writer: DirectWriter, batches: Iterable[pa.RecordBatch], layout: 
             writer.append(batch)
         return
     path = f"{writer.settings.folder}/runs.arrow"
-    staged = stage_runs(writer.storage, path, writer.prepare_settings, writer.settings, batches, layout)
+    staged = stage_runs(
+        writer.storage, path, writer.prepare_settings, writer.settings, batches, layout, writer.bad_rows
+    )
     write_runs(writer, [staged], layout)
     if staged.path:
         writer.storage.delete(staged.path)
@@ -370,11 +377,25 @@ def stage_runs(
     settings: DirectSettings,
     batches: Iterable[pa.RecordBatch],
     layout: Layout,
+    bad_rows: BadRows | None = None,
 ) -> StagedTask:
-    """Write a stream of rows as sorted runs into one stage file. Memory: ``settings.buffer_bytes``."""
+    """Write a stream of rows as sorted runs into one stage file. Memory: ``settings.buffer_bytes``.
+
+    Args:
+        bad_rows: collects the rows that cannot be written; None refuses them.
+    """
     keys = GeneratedKeys(settings.instant_time, settings.task) if prepared.keys.generates_keys else None
     half = settings.buffer_bytes // 2  # Only half, because a run and its sorted copy are in memory together.
-    with StageWriter(storage, path, prepared, combined=False, buffer_bytes=half, layout=layout, new_keys=keys) as stage:
+    with StageWriter(
+        storage,
+        path,
+        prepared,
+        combined=False,
+        buffer_bytes=half,
+        layout=layout,
+        new_keys=keys,
+        bad_rows=bad_rows,
+    ) as stage:
         for batch in batches:
             stage.append(batch)
         return stage.finish()

@@ -134,6 +134,16 @@ class WriteJob:
         return self.options.write.dup_policy if self.operation is Operation.INSERT else "none"
 
     @property
+    def puts_bad_rows_aside(self) -> bool:
+        """Tell whether rows that cannot be written go to the table of bad rows. If not, they are refused."""
+        return self.options.write.bad_rows == "aside" and self.operation is not Operation.DELETE_PARTITION
+
+    @property
+    def collects_duplicates(self) -> bool:
+        """Tell whether rows that the duplicate policy refuses are put aside. Only one process can find them."""
+        return self.puts_bad_rows_aside and self.dup_policy == "fail"
+
+    @property
     def needs_tagging(self) -> bool:
         """Tell whether the keys of the rows are looked up in the table."""
         return self.operation.needs_tagging or self.dup_policy != "none"

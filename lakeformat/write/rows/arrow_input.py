@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, Protocol, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 
 from lakeformat.arrow.conform import VIEWS, conform, is_any_list
 from lakeformat.errors import InvalidInputError, SchemaMismatchError
 from lakeformat.public import public
 from lakeformat.timeline.store import TimelineStore
+from lakeformat.write.rows.bad_rows import BadRows, json_text
+from lakeformat.write.rows.faults import ASIDE_HINT, Fault, Reason, halve, join_faults
 
 __all__ = [
     "ArrowDataset",
@@ -29,6 +33,7 @@ __all__ = [
     "is_schema",
     "python_table",
     "schema_of",
+    "take_out_unreadable",
     "warn_of_ignored_rows",
 ]
 
@@ -44,12 +49,15 @@ def _is_dict(row: Any) -> bool:
     return isinstance(row, Mapping)
 
 
-def python_table(rows: Mapping[str, Any] | Sequence[Mapping[str, Any]], like: pa.Schema | None) -> pa.Table:
+def python_table(
+    rows: Mapping[str, Any] | Sequence[Mapping[str, Any]], like: pa.Schema | None, bad_rows: BadRows | None = None
+) -> pa.Table:
     """Return the rows as an Arrow table. A key that a dict lacks is null in its row. Memory: the rows twice.
 
     Args:
         like: the table's columns; None if there is no table. Values of these columns are converted to the columns'
             types; Arrow infers the types of other columns.
+        bad_rows: collects the rows with values that do not fit these columns; None refuses them.
 
     Raises:
         SchemaMismatchError: if a value does not fit the column's type; the message names the column.
@@ -65,12 +73,69 @@ def python_table(rows: Mapping[str, Any] | Sequence[Mapping[str, Any]], like: pa
     if not all(isinstance(name, str) for name in columns):
         raise InvalidInputError("a column's name is not text; give dict keys that are str")
     known = {} if like is None else {field.name: field.type for field in like}
-    arrays = {name: _column(name, values, known.get(name)) for name, values in columns.items()}
+    try:
+        arrays = {name: _column(name, values, known.get(name)) for name, values in columns.items()}
+    except SchemaMismatchError:
+        if bad_rows is None:
+            raise
+        columns = take_out_unreadable(columns, known, pa.array, bad_rows)
+        arrays = {name: _column(name, values, known.get(name)) for name, values in columns.items()}
     lengths = {name: len(array) for name, array in arrays.items()}
     if len(set(lengths.values())) > 1:
         counts = ", ".join(f"{name} {length}" for name, length in lengths.items())
         raise InvalidInputError(f"columns are of different lengths ({counts}); give all the same number of values")
     return pa.table(arrays)
+
+
+def take_out_unreadable(
+    columns: Mapping[str, Any],
+    known: Mapping[str, pa.DataType],
+    convert: Callable[[Any, pa.DataType], object],
+    bad_rows: BadRows,
+) -> dict[str, Any]:
+    """Collect the rows with values that cannot be converted to the types of their columns. Return the other rows.
+
+    Args:
+        columns: the values of each column.
+        known: the types of the columns whose types are known; other columns are not looked at.
+        convert: converts values to a type, or raises an error of Arrow, ``TypeError``, ``ValueError`` or
+            ``ArithmeticError``.
+    """
+    plain: dict[str, Any] = {name: values if _is_arrow(values) else list(values) for name, values in columns.items()}
+    count = max(map(len, plain.values()), default=0)
+    if any(len(values) != count for values in plain.values()):
+        return plain  # The caller refuses columns of different lengths.
+    faults: list[Fault] = []
+    for name, values in plain.items():
+        if name in known and not _is_arrow(values):
+            kind = known[name]
+            found = halve(count, partial(_convert_range, convert, values, kind))
+            at, texts = np.array([*found], np.int64), [f"column {name!r}: {text}" for text in found.values()]
+            faults.append(Fault(Reason.UNFIT_VALUE, name, at, pa.array(texts, pa.string())))
+    if not (faults := join_faults(faults, count)):
+        return plain
+    bad = np.sort(np.concatenate([fault.rows for fault in faults]))
+    rows = ({name: _value(values[at]) for name, values in plain.items()} for at in bad.tolist())
+    bad_rows.take_out_unread(faults, [json_text(row) for row in rows])
+    kept = np.delete(np.arange(count), bad)
+    return {
+        name: values.take(pa.array(kept)) if _is_arrow(values) else [values[at] for at in kept.tolist()]
+        for name, values in plain.items()
+    }
+
+
+def _convert_range(
+    convert: Callable[[Any, pa.DataType], object], values: Any, kind: pa.DataType, start: int, end: int
+) -> object:
+    return convert(values[start:end], kind)
+
+
+def _is_arrow(values: Any) -> bool:
+    return isinstance(values, pa.Array | pa.ChunkedArray)
+
+
+def _value(value: Any) -> Any:
+    return value.as_py() if isinstance(value, pa.Scalar) else value
 
 
 def _column(name: str, values: Any, kind: pa.DataType | None) -> pa.Array | pa.ChunkedArray:
@@ -81,8 +146,8 @@ def _column(name: str, values: Any, kind: pa.DataType | None) -> pa.Array | pa.C
     try:
         return pa.array(values, kind)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        wanted = "of one type" if kind is None else f"as {kind}"
-        raise SchemaMismatchError(f"column {name!r} cannot be read {wanted}: {error}; convert it first") from None
+        wanted, hint = ("of one type", "") if kind is None else (f"as {kind}", ASIDE_HINT)
+        raise SchemaMismatchError(f"column {name!r} cannot be read {wanted}: {error}; convert it first{hint}") from None
 
 
 _LOG: Final = logging.getLogger("lakeformat.write")
@@ -119,20 +184,21 @@ Rows: TypeAlias = (
 )
 
 
-def arrow_reader(rows: Rows, like: pa.Schema | None = None) -> pa.RecordBatchReader:
+def arrow_reader(rows: Rows, like: pa.Schema | None = None, bad_rows: BadRows | None = None) -> pa.RecordBatchReader:
     """Return the rows as a stream of batches.
 
     Memory: one batch; lists and dicts are converted whole, and lazy frames of polars without ``collect_batches``.
 
     Args:
         like: the table's columns. Values in lists and dicts are converted to their types; None infers the types.
+        bad_rows: collects the rows with values that cannot be converted; None refuses them.
 
     Raises:
         InvalidInputError: if the rows are not Arrow data.
         SchemaMismatchError: if a frame's column has values of several types; while reading, if a batch has other
             columns than the first.
     """
-    reader = _reader(rows, like)
+    reader = _reader(rows, like, bad_rows)
     schema = pa.schema([_plain_field(field) for field in reader.schema], reader.schema.metadata)
     if schema.equals(reader.schema):
         return reader
@@ -286,9 +352,12 @@ def _plain_field(field: pa.Field) -> pa.Field:
     return field if plain is None else field.with_type(plain)
 
 
-def _reader(rows: Any, like: pa.Schema | None) -> pa.RecordBatchReader:
+def _reader(rows: Any, like: pa.Schema | None, bad_rows: BadRows | None) -> pa.RecordBatchReader:
     if isinstance(rows, pa.RecordBatchReader):
         return rows
+    if hasattr(rows, "read_checked"):
+        reader: pa.RecordBatchReader = rows.read_checked(bad_rows)
+        return reader
     if getattr(rows, "is_repeatable", False):
         return rows.to_reader()
     if isinstance(rows, (pa.Table, pa.RecordBatch)):
@@ -301,7 +370,7 @@ def _reader(rows: Any, like: pa.Schema | None) -> pa.RecordBatchReader:
     if type(rows).__module__.startswith("pyarrow._dataset"):
         return (rows.scanner() if hasattr(rows, "scanner") else rows).to_reader()
     if is_python_data(rows):
-        return python_table(rows, like).to_reader()
+        return python_table(rows, like, bad_rows).to_reader()
     if isinstance(rows, Iterator) or (isinstance(rows, Sequence) and rows):
         batches = iter(rows)
         first = next(batches, None)

@@ -21,6 +21,8 @@ from lakeformat.merge import MergeRule, flag_deleted_rows, fold_rows, latest_row
 from lakeformat.model.keys import KeyGeneratorKind, KeySettings
 from lakeformat.model.merge_settings import MergeSettings
 from lakeformat.model.record import IS_DELETED, PARTITION_PATH, RECORD_KEY
+from lakeformat.write.rows.bad_rows import BadRows
+from lakeformat.write.rows.faults import ASIDE_HINT, find_faults
 
 __all__ = [
     "ANY_PARTITION",
@@ -126,6 +128,7 @@ class PrepareSettings:
         searches_all_partitions: whether the rows are looked up in all partitions, because they are deletes without
             partition columns.
         marker: a column value that marks a row as a delete; marked rows are flagged in ``_hoodie_is_deleted``.
+        names_aside: whether the error about a bad row names the option that puts such rows aside.
         is_global: whether the key alone identifies a row (global indexes). If so, the rows of all partitions stay in
             one table under `ANY_PARTITION`, in order of arrival, with their partition path as a column.
     """
@@ -136,6 +139,7 @@ class PrepareSettings:
     searches_all_partitions: bool = False
     marker: DeleteMarker | None = None
     is_global: bool = False
+    names_aside: bool = True
 
     @property
     def prepared_schema(self) -> pa.Schema:
@@ -149,7 +153,9 @@ class PrepareSettings:
         return pa.schema([pa.field(RECORD_KEY, pa.string()), *path, *self.schema, *flag])
 
 
-def prepare(rows: pa.Table, settings: PrepareSettings, generated: pa.Array | None = None) -> Mapping[str, pa.Table]:
+def prepare(
+    rows: pa.Table, settings: PrepareSettings, generated: pa.Array | None = None, bad_rows: BadRows | None = None
+) -> Mapping[str, pa.Table]:
     """Add record keys to input rows and divide them by partition. Return a mapping of partition path to its rows.
 
     The rows keep their order, and the record key is their first column. If the rows are looked up in all partitions,
@@ -157,12 +163,29 @@ def prepare(rows: pa.Table, settings: PrepareSettings, generated: pa.Array | Non
 
     Args:
         generated: the record keys of the rows, if the table has no record key fields; else None.
+        bad_rows: collects the rows that cannot be written, which are then left out; None refuses them.
 
     Raises:
         SchemaMismatchError: if a key, partition or ordering column is missing, or a value does not fit its type.
         InvalidInputError: if a key is null, or a partition value cannot be a folder name.
     """
     _check_columns(rows.schema, settings)
+    try:
+        prepared = _prepare(rows, settings, generated)
+    except InvalidInputError as error:
+        _prepare(rows.schema.empty_table(), settings, None if generated is None else generated.slice(0, 0))
+        if bad_rows is None:
+            raise type(error)(f"{error}{ASIDE_HINT * settings.names_aside}") from None
+        has_partitions = not settings.searches_all_partitions
+        faults = find_faults(rows, settings.schema, settings.keys, has_partitions=has_partitions)
+        good = pa.array(bad_rows.take_out(rows, faults))
+        prepared = _prepare(rows.take(good), settings, None if generated is None else generated.take(good))
+    if bad_rows is not None:
+        bad_rows.advance(rows.num_rows)
+    return prepared
+
+
+def _prepare(rows: pa.Table, settings: PrepareSettings, generated: pa.Array | None) -> Mapping[str, pa.Table]:
     _check_values(rows)
     keys = record_keys(rows, settings.keys) if generated is None else generated
     keys = keys if isinstance(keys, pa.ChunkedArray) else pa.chunked_array([keys])

@@ -20,6 +20,7 @@ from lakeformat.arrow.gather import combine_table
 from lakeformat.arrow.row_bytes import decoded_bytes, split_rows
 from lakeformat.keys.record_keys import GeneratedKeys
 from lakeformat.storage.port import Storage
+from lakeformat.write.rows.bad_rows import BadRows
 from lakeformat.write.rows.bulk_insert_order import Layout
 from lakeformat.write.rows.prepare import PrepareSettings, combine, prepare
 
@@ -111,6 +112,7 @@ class StageWriter:
     Args:
         layout: the order of the rows of a run, and their division over output files; None keeps the input order.
         new_keys: generator of record keys, for a table without record key fields; else None.
+        bad_rows: collects the rows that cannot be written; None refuses them.
 
     Memory: ``buffer_bytes`` of input rows, twice that while a run is written.
     """
@@ -125,8 +127,9 @@ class StageWriter:
         buffer_bytes: int,
         layout: Layout | None = None,
         new_keys: GeneratedKeys | None = None,
+        bad_rows: BadRows | None = None,
     ) -> None:
-        self._layout, self._new_keys = layout, new_keys
+        self._layout, self._new_keys, self._bad_rows = layout, new_keys, bad_rows
         self.path, self._settings, self._limit = path, settings, buffer_bytes
         self._combined = combined and settings.rule.combines_parts
         self._buffer: list[pa.RecordBatch] = []
@@ -165,7 +168,7 @@ class StageWriter:
         table = pa.Table.from_batches(self._buffer)
         self._buffer, self._bytes = [], 0
         keys = self._new_keys.take(table.num_rows) if self._new_keys else None
-        for partition, rows in prepare(table, self._settings, keys).items():
+        for partition, rows in prepare(table, self._settings, keys, self._bad_rows).items():
             if self._layout is not None:
                 for number, part in self._layout.arrange(rows):
                     self._write(partition, part, number)

@@ -22,12 +22,14 @@ import pyarrow.compute as pc
 
 from lakeformat.arrow.conform import conform, reader_schema
 from lakeformat.config.resolve import Options
+from lakeformat.config.write_options import BAD_ROWS
 from lakeformat.errors import InvalidInputError, SchemaMismatchError, UnsupportedTableError, WriteConflictError
 from lakeformat.file_system_view.context import TableContext
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.files.base_file import ROW_GROUP_ROWS, stamp_rows
 from lakeformat.keys.record_keys import make_seqnos
 from lakeformat.merge import MergeRule
+from lakeformat.merge.order import key_codes
 from lakeformat.model.commit import WriteStat
 from lakeformat.model.operation import Operation
 from lakeformat.model.record import COMMIT_SEQNO, PARTITION_PATH, RECORD_KEY
@@ -43,6 +45,8 @@ from lakeformat.write.handles.base_file_handles import HandleSettings, KeyFinder
 from lakeformat.write.intake import probe_keys, with_bucket_index
 from lakeformat.write.plan.job import WriteJob, check_unpartitioned, columns_stored_as_text
 from lakeformat.write.plan.table_settings import key_settings
+from lakeformat.write.rows.bad_rows import BadRows
+from lakeformat.write.rows.faults import Reason
 from lakeformat.write.rows.prepare import PrepareSettings, deleted_rows_of
 from lakeformat.write.rows.schema import check_key_types, evolve, incoming_schema
 from lakeformat.write.session import WriteSession
@@ -63,6 +67,7 @@ __all__ = [
     "merge_into",
     "plan_merge",
     "repeated_keys_error",
+    "take_out_repeats",
 ]
 
 #: Name of a source column with the stored record key of each row, for tables whose record keys are generated.
@@ -119,7 +124,11 @@ class MergePlan:
         return replace(handles, make_merger=partial(_ClauseMerger, self))
 
     def check_changed(self, input_rows: int, stats: Sequence[WriteStat]) -> None:
-        """Refuse a merge in which a source row has changed no row, or more than one, if each must change one."""
+        """Refuse a merge in which a source row has changed no row, or more than one, if each must change one.
+
+        Args:
+            input_rows: number of source rows, without those that are put aside.
+        """
         changed = sum(stat.num_inserts + stat.num_updates + stat.num_deletes for stat in stats)
         if self.requires_one_match and changed != input_rows:
             raise InvalidInputError(
@@ -198,7 +207,7 @@ def plan_merge(
     names_partitions = {field.name.partition(".")[0] for field in keys.partition_fields}.issubset(source.names)
     anywhere = options.write.index.startswith("GLOBAL_")
     search_all = not (names_partitions or unmatched)
-    prepare = PrepareSettings(columns, keys, MergeRule(), searches_all_partitions=search_all, is_global=anywhere)
+    prepare = PrepareSettings(columns, keys, MergeRule(), search_all, None, anywhere, not options.is_set(BAD_ROWS))
     job = WriteJob(
         Operation.UPSERT,
         config,
@@ -254,6 +263,25 @@ def check_distinct(
         repeated = find_repeated_keys(keys)
         if len(repeated):
             raise repeated_keys_error(len(repeated), repeated[0].as_py(), context, source_snapshot)
+
+
+def take_out_repeats(rows: Mapping[str, pa.Table], bad_rows: BadRows, key: str) -> Mapping[str, pa.Table]:
+    """Collect all source rows whose keys come more than once. Return the other rows.
+
+    Args:
+        rows: for each partition path, its prepared rows.
+        key: names of the key columns.
+    """
+    kept = dict(rows)
+    for path, table in rows.items():
+        codes = key_codes(table.column(RECORD_KEY))
+        if codes is not None:
+            is_repeated = np.bincount(codes)[codes] > 1
+            repeats = table.filter(pa.array(is_repeated))
+            message = "the record key comes more than once in the source, so it is undefined which row applies"
+            bad_rows.add_duplicates(repeats, Reason.REPEATED_KEY, key, message)
+            kept[path] = table.filter(pa.array(~is_repeated))
+    return {path: table for path, table in kept.items() if table.num_rows}
 
 
 def repeated_keys_error(
@@ -343,7 +371,7 @@ def _attempt(
             written = session.write_buckets(plan_of_buckets, handles)
             counts = {**count_false_positives(job, written), **count_copies(written)}
             counted.update(buckets=len(plan_of_buckets.buckets), **counts)
-        plan.check_changed(input_rows, [each.stat for each in written])
+        plan.check_changed(input_rows - session.count_bad_rows(), [each.stat for each in written])
         check = make_commit_check(session.storage, job, plan_of_buckets)
         outcome = Outcome(schema=plan.schema, written=written, snapshot=snapshot, check_new_keys=check)
         session.transaction.publish(commit, outcome)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -13,8 +14,9 @@ from lakeformat.timeline.write_report import Report
 from lakeformat.transaction.nested_partitions import check_new_folders
 from lakeformat.transaction.written_file import WrittenFile
 from lakeformat.write.plan.job import WriteJob
+from lakeformat.write.rows.bad_rows import BadRows
 from lakeformat.write.tagging.global_index import GlobalTagger
-from lakeformat.write.tagging.tagger import InsertFilter, PartitionTagger, Tagger
+from lakeformat.write.tagging.tagger import InsertFilter, PartitionTagger
 from lakeformat.write.workload.buckets import Bucket
 from lakeformat.write.workload.profile import BucketPlan, assign_buckets, make_append_rules
 from lakeformat.write.workload.shuffle_plan import RoutedBucket
@@ -24,7 +26,7 @@ __all__ = ["check_new_partitions", "make_tagger", "plan_buckets"]
 
 def make_tagger(
     storage: Storage, job: WriteJob, snapshot: Snapshot, schema: pa.Schema, insert_filter: InsertFilter | None
-) -> Tagger:
+) -> PartitionTagger:
     """Return the tagger for the job's index, which finds the file groups of the rows' keys.
 
     Args:
@@ -46,6 +48,7 @@ def plan_buckets(
     report: Report,
     *,
     insert_filter: InsertFilter | None = None,
+    duplicates: BadRows | None = None,
 ) -> BucketPlan:
     """Look up the keys of the rows, and decide which file group each row goes to.
 
@@ -55,12 +58,14 @@ def plan_buckets(
         schema: the table's columns after this write.
         report: the report to which the counts and seconds of each step are added.
         insert_filter: function that returns a mask of the rows that may be inserted; None allows all rows.
+        duplicates: collects the rows that the job's duplicate policy refuses; None refuses the write.
 
     Raises:
         DuplicateKeyError: if the job's duplicate policy refuses a key.
         InvalidInputError: if the folder of a new partition lies in another partition's folder.
     """
-    found = make_tagger(storage, job, snapshot, schema, insert_filter).tag(rows, report)
+    tagger = make_tagger(storage, job, snapshot, schema, insert_filter)
+    found = replace(tagger, duplicates=duplicates).tag(rows, report)
     store = TimelineStore(storage)
     plan = assign_buckets(
         job,

@@ -8,7 +8,7 @@ of the input.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
@@ -16,15 +16,18 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeformat.arrow.gather import gather
+from lakeformat.arrow.gather import combine_table, gather
 from lakeformat.errors import DuplicateKeyError
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.index.factory import make_index
 from lakeformat.index.port import Ints, TagCounts, Tagged
+from lakeformat.merge.order import key_codes
 from lakeformat.model.record import RECORD_KEY
 from lakeformat.storage.port import Storage
 from lakeformat.timeline.write_report import Report
 from lakeformat.write.plan.job import WriteJob
+from lakeformat.write.rows.bad_rows import BadRows
+from lakeformat.write.rows.faults import Reason
 from lakeformat.write.rows.prepare import ANY_PARTITION, combine, winning_rows
 
 __all__ = [
@@ -155,12 +158,17 @@ class Tagger(Protocol):
 
 @dataclass(frozen=True)
 class PartitionTagger:
-    """The tagger of indexes that look for a key in its own partition only."""
+    """The tagger of indexes that look for a key in its own partition only.
+
+    Attributes:
+        duplicates: collects the rows that the duplicate policy refuses; None refuses the write.
+    """
 
     storage: Storage
     job: WriteJob
     snapshot: Snapshot
     insert_filter: InsertFilter | None
+    duplicates: BadRows | None = field(default=None, kw_only=True)
 
     def tag(self, rows: Mapping[str, pa.Table], report: Report) -> TaggedRows:
         """Look up each partition's rows in that partition, and rows without partition (deletes) in every partition."""
@@ -184,7 +192,10 @@ def locate_rows(
         winners: for each partition path, the positions of the rows that remain after combining; None for all rows.
         counted: the mapping to which the counts of the step are added.
     """
-    job = tagger.job
+    job, duplicates = tagger.job, tagger.duplicates
+    if duplicates is not None:
+        duplicates.clear()  # An earlier attempt may have collected rows.
+        winners = {path: _take_out_repeats(job, table, winners[path], duplicates) for path, table in rows.items()}
     keyed = {path: _key_column(table, winners[path]) for path, table in rows.items()}
     if job.dup_policy == "fail":
         refuse_repeated_keys(keyed)
@@ -201,8 +212,33 @@ def locate_rows(
     counted.update(TagCounts.total(found.counts for found in tagged.values()))
     if job.dup_policy != "none":
         counted["dropped"] = sum(len(find_stored_keys(found)) for found in tagged.values())
-        tagged = drop_stored_rows(rows, tagged, fail=job.dup_policy == "fail")
+        if duplicates is not None:
+            key = ",".join(job.prepare.keys.record_fields)
+            for path, found in tagged.items():
+                stored = gather(rows[path], find_stored_keys(found))
+                duplicates.add_duplicates(stored, Reason.STORED_KEY, key, "the record key is in the table already")
+        tagged = drop_stored_rows(rows, tagged, fail=job.dup_policy == "fail" and duplicates is None)
     return tagged
+
+
+def _take_out_repeats(job: WriteJob, rows: pa.Table, winners: Ints | None, duplicates: BadRows) -> Ints:
+    """Collect each row whose key an earlier row has. Return the positions of the other rows, in order.
+
+    Args:
+        rows: the rows of one partition.
+        winners: the positions of the rows that remain after combining; None for all rows.
+    """
+    own = np.arange(rows.num_rows) if winners is None else winners
+    codes = key_codes(_key_column(rows, winners).column(RECORD_KEY))
+    if codes is None:
+        return own
+    first = np.sort(np.unique(codes, return_index=True)[1])
+    later = np.delete(own, first)
+    if len(later):
+        message = "the record key comes more than once in the input, and an earlier row was written"
+        key = ",".join(job.prepare.keys.record_fields)
+        duplicates.add_duplicates(gather(combine_table(rows), later), Reason.REPEATED_KEY, key, message)
+    return own[first]
 
 
 def combine_rows(
