@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 from lakeformat.config.resolve import Options
 from lakeformat.errors import InvalidInputError, UnsupportedTableError, WriteConflictError
 from lakeformat.file_system_view.context import TableContext
+from lakeformat.file_system_view.hashing_rings import uses_consistent_hashing
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.merge.order import key_codes, last_of_each, ordering_ranks
 from lakeformat.merge.versions import field_values
@@ -180,7 +181,8 @@ class DedupeSession:
                 if len(lost):
                     slices.append(piece)
                     surplus[piece.group] = lost
-        if slices and index_binds_rows(self.options, snapshot):
+        storage = self.context.storage
+        if slices and (index_binds_rows(storage, self.options, snapshot) or uses_consistent_hashing(storage)):
             raise UnsupportedTableError(
                 f"{location} is a table of buckets, whose file groups cannot be replaced; delete() the keys and "
                 f"upsert() the rows that are right: {_key_text(pa.concat_tables(tables))}"

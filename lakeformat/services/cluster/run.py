@@ -29,9 +29,11 @@ from lakeformat.errors import (
     WriteConflictError,
 )
 from lakeformat.file_system_view.context import TableContext
+from lakeformat.file_system_view.hashing_rings import uses_consistent_hashing
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.files.base_file import FileSettings
 from lakeformat.index.bucket import has_bucket_files
+from lakeformat.index.port import CONSISTENT
 from lakeformat.layout import CurveStrategy
 from lakeformat.model.instant import REPLACE_ACTIONS, Instant
 from lakeformat.model.operation import Operation
@@ -217,9 +219,11 @@ def make_cluster_request(
     return ClusterRequest(ordering, choice, limits)
 
 
-def index_binds_rows(options: Options, snapshot: Snapshot) -> bool:
-    """Tell whether the table has a bucket index, which finds rows by their file groups: clustering would break it."""
-    return options.write.index == "BUCKET" or has_bucket_files(snapshot.each_slice())
+def index_binds_rows(storage: Storage, options: Options, snapshot: Snapshot) -> bool:
+    """Tell whether the table has a bucket index whose buckets, its file groups, never change."""
+    write_options = options.write
+    is_new = write_options.index == "BUCKET" and write_options.bucket_engine != CONSISTENT
+    return (is_new or has_bucket_files(snapshot.each_slice())) and not uses_consistent_hashing(storage)
 
 
 class ClusterSession:
@@ -266,7 +270,7 @@ class ClusterSession:
         )
 
     def _check_index(self, snapshot: Snapshot) -> None:
-        if index_binds_rows(self.options, snapshot):
+        if index_binds_rows(self.context.storage, self.options, snapshot):
             raise InvalidOptionError(
                 f"{_INDEX}=BUCKET finds rows by the names of their files, which clustering changes; such a table "
                 "cannot be clustered; cancel a planned clustering with cancel_clustering()"
