@@ -8,7 +8,7 @@ partition path and the number of buckets.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -118,13 +118,25 @@ class ConsistentIndex(HashIndex):
 
         If the keys are not known, the rings of all partitions are read.
         """
-        settings = self.settings
         if keys is None:
-            rings = load_rings(storage, snapshot, {*snapshot.slices, *list_ring_folders(storage)}, settings.replaced_by)
-        else:
-            known = next(iter(snapshot.slices), None)  # Its keys check the settings if all other partitions are new.
-            paths = {*keys, *([] if known is None else [known])}
-            rings = load_rings(storage, snapshot, paths, settings.replaced_by)
+            return self.hash_partitions(storage, snapshot, {*snapshot.slices, *list_ring_folders(storage)})
+        known = next(iter(snapshot.slices), None)  # Its keys check the settings if all other partitions are new.
+        return self.hash_partitions(storage, snapshot, {*keys, *([] if known is None else [known])}, keys)
+
+    def hash_partitions(
+        self,
+        storage: Storage,
+        snapshot: Snapshot,
+        paths: Iterable[str],
+        keys: Mapping[str, pa.ChunkedArray] | None = None,
+    ) -> RingHash:
+        """Return the rings by which the keys of some partitions belong to buckets. Raise the errors of `locate`.
+
+        Args:
+            keys: the keys whose buckets are needed, by partition path; None if they are not known yet.
+        """
+        settings = self.settings
+        rings = load_rings(storage, snapshot, paths, settings.replaced_by)
         hashing = RingHash(tuple(settings.hash_fields), FieldRule.HUDI_1, settings.buckets, rings)
         pieces = (
             piece

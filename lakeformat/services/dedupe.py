@@ -31,9 +31,10 @@ from lakeformat.model.record import COMMIT_TIME, RECORD_KEY
 from lakeformat.model.service_plans import ClusteringPlan
 from lakeformat.model.table_config import MergeMode
 from lakeformat.public import OneLine, public
+from lakeformat.services.cluster.group_source import GroupSource, SliceToCluster, open_group
 from lakeformat.services.cluster.local_rewriter import Group
 from lakeformat.services.cluster.plan import EXECUTION_CLASS, clustering_group
-from lakeformat.services.cluster.rewrite import FileMaker, GroupSource, SliceToCluster, open_group
+from lakeformat.services.cluster.rewrite import FileMaker
 from lakeformat.services.cluster.run import ClusterRequest, ClusterSession, index_binds_rows, make_cluster_request
 from lakeformat.services.cluster.settings import RewriteSettings
 from lakeformat.services.scheduled_service import list_planned_groups
