@@ -1,8 +1,8 @@
 """What commits do to the hashing metadata of a table with consistent hashing (Hudi: ``ConsistentBucketIndexUtils``).
 
 A commit writes its rings before it is visible: readers of rings pass over those of instants that have not completed.
-The marker that a ring is committed follows the commit. It matters only after the commit is archived, so whoever finds
-a ring without its marker may add it. The undo of a commit removes its rings.
+The marker that a ring is committed follows the commit. It matters only after the commit is archived, so a later write
+may add a missing marker. The undo of a commit removes its rings.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The undo of what commits have written to the hashing metadata (`lakeformat.transaction.hashing_commits`)."""
+"""The undo of rings that commits have written (`lakeformat.transaction.hashing_commits`)."""
 
 from __future__ import annotations
 

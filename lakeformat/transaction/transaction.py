@@ -489,12 +489,7 @@ class Transaction:
                 listener.before_publish(commit, metadata, outcome)
 
         instant = put_completed(
-            self.store,
-            self.context.clock,
-            commit,
-            check=check,
-            before_put=call_before_publish,
-            lease=self._lease,
+            self.store, self.context.clock, commit, check=check, before_put=call_before_publish, lease=self._lease
         )
         return instant, batches
 

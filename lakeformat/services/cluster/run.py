@@ -114,7 +114,7 @@ def find_stale_reason(plan: ClusteringPlan, snapshot: Snapshot, store: TimelineS
 
     A log file that no commit names is not a change: it comes from a rollback, or from a writer that died or still runs.
     Under consistent hashing, Hudi writes rows of a bucket that is to be resized also to its new buckets, where they
-    count once the plan was run (Hudi: ``SparkConsistentBucketDuplicateUpdateStrategy``). Such a write is no change.
+    count once the plan was run (Hudi: ``SparkConsistentBucketDuplicateUpdateStrategy``). Such a write does not count.
     """
     live = {piece.group: piece for piece in snapshot.each_slice()}
     new_groups = new_groups_of(plan, "to run") if is_resizing(plan) else {}
@@ -318,7 +318,7 @@ class ClusterSession:
         if self.options.clustering.is_consistent != is_consistent and self.options.is_set(PLAN_CLASS):
             what = "has" if is_consistent else "does not have"
             raise InvalidOptionError(
-                f"{PLAN_CLASS}=Spark{self.options[PLAN_CLASS]}, but {self.context.storage.location} {what} consistent "
+                f"{PLAN_CLASS} names a strategy that does not fit: {self.context.storage.location} {what} consistent "
                 "hashing; leave the option out"
             )
         if not is_consistent and index_binds_rows(self.context.storage, self.options, snapshot):
