@@ -24,6 +24,7 @@ __all__ = [
     "MARKER_SUFFIX",
     "RING_SUFFIX",
     "StoredRings",
+    "find_first_buckets",
     "list_ring_folders",
     "list_stored_rings",
     "load_ring",
@@ -156,6 +157,19 @@ def load_rings(
     paths = sorted({*partitions})
     rings = run_all(load, paths, threads=_THREADS)
     return {path: ring for path, ring in zip(paths, rings, strict=True) if ring is not None}
+
+
+def find_first_buckets(storage: Storage) -> int | None:
+    """Return the number of buckets with which a partition of the table began; None if no partition has a ring."""
+    paths = [""]
+    while paths:
+        path = paths.pop()
+        infos = storage.list(ring_folder(path))
+        times = _times((info.name for info in infos if not info.is_folder), RING_SUFFIX)
+        if times:
+            return StoredRings(path, times, frozenset()).read(storage, times[0]).first_buckets
+        paths += (join_path(path, info.name) for info in reversed(infos) if info.is_folder)
+    return None
 
 
 def list_ring_folders(storage: Storage) -> list[str]:

@@ -26,7 +26,7 @@ from lakeformat.errors import (
     TableNotFoundError,
     UnsupportedTableError,
 )
-from lakeformat.file_system_view.hashing_rings import uses_consistent_hashing
+from lakeformat.file_system_view.hashing_rings import find_first_buckets, uses_consistent_hashing
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.files.footers import open_base, open_parquet, row_batches
 from lakeformat.index.bucket import find_bucket_count, has_bucket_files
@@ -316,7 +316,10 @@ def _with_consistent_hashing(storage: Storage, options: Options) -> Options:
             f"{BUCKET_ENGINE}={write_options.bucket_engine}, but {storage.location} was written with {CONSISTENT}; "
             "leave the option out"
         )
-    return options.with_values(**{INDEX_TYPE: "BUCKET", BUCKET_ENGINE: CONSISTENT})
+    # A new partition begins like the others, if the options do not say otherwise.
+    known = None if options.is_set(BUCKETS) else find_first_buckets(storage)
+    given = {} if known is None else {BUCKETS: known}
+    return options.with_values(**{INDEX_TYPE: "BUCKET", BUCKET_ENGINE: CONSISTENT, **given})
 
 
 def _table_keys(store: TimelineStore, snapshot: Snapshot, options: Options) -> KeySettings:

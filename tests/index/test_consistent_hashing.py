@@ -183,6 +183,8 @@ def test_writer_that_names_no_index_goes_on(version: str, tmp_path: Path) -> Non
         assert {row["id"]: row["v"] for row in hudi_rs.assert_same_rows(table)} == model
     check_homes(table)
     assert str(table.check()) == "nothing is wrong"
+    table.upsert(a_batch(id=range(100, 160), p="new", v=9))
+    assert len(table.snapshot().slices["new"]) == 3
 
 
 def test_replaced_partition_gets_new_buckets(tmp_path: Path) -> None:

@@ -211,7 +211,8 @@ def test_hudi_writes_beside_our_plan(shared: SharedTable) -> None:
 def test_partition_that_we_replace_takes_rows_of_hudi(shared: SharedTable) -> None:
     """Apache Hudi keeps the buckets of a partition that it replaces, and loses later rows. Ours become new ones."""
     create(shared)
-    shared.write("hudi", "upsert", range(60), **INDEX)
+    shared.write("ours", "upsert", range(30), **INDEX)
+    shared.write("hudi", "upsert", range(60))
     rows = rows_of(range(0, 30, 3), 50)
     shared.ours().insert_overwrite(rows)
     shared.model = {key: value for key, value in shared.model.items() if value[0] != "eu"}
