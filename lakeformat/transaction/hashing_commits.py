@@ -108,10 +108,13 @@ class _RingWriter:
         self._check_visible(opened)
 
     def _ring_in_force(self, path: str, first_buckets: int) -> HashRing:
-        storage = self.context.storage
+        storage, before = self.context.storage, self.outcome.snapshot
         stored = list_stored_rings(storage, path)
-        slices = self.outcome.snapshot.slices.get(path, ())
-        ring = load_ring(storage, self.timeline, stored, [piece.group.file_id for piece in slices])
+        newest = next(iter(stored.valid_times(self.timeline)), FIRST_INSTANT)
+        # If the ring is newer than the slices that the write has read, it need not have buckets for them.
+        is_new = newest in self.timeline.commit_times.difference(before.timeline.commit_times)
+        live_ids = () if is_new else [piece.group.file_id for piece in before.slices.get(path, ())]
+        ring = load_ring(storage, self.timeline, stored, live_ids)
         if ring is None:
             ring = make_first_ring(path, first_buckets)
             try:

@@ -118,11 +118,14 @@ def _is_being_rolled_back(store: TimelineStore, timeline: Timeline, instant_time
 
 def _make_requests(store: TimelineStore, victim: Instant) -> tuple[RollbackRequest, ...]:
     """Return the rollback requests that undo an instant."""
-    # Log files whose names contain a compaction's time were written by other commits, so they stay.
+    # Log files whose names contain a compaction's time were written by other commits, so they stay. Those with the time
+    # of a plan that resizes buckets were, too, but only to new buckets, which will not be.
     is_delta = victim.action is Action.DELTA_COMMIT
     deletes = (
         RollbackRequest(partition, files_to_delete=tuple(f"{store.storage.location}/{path}" for path in paths))
-        for partition, paths in list_files_of(store, victim.time, logs=is_delta).items()
+        for partition, paths in list_files_of(
+            store, victim.time, logs=is_delta or victim.action in REPLACE_ACTIONS
+        ).items()
     )
     if not is_delta or store.layout.has_completion_times:
         return tuple(deletes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import random
+import threading
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,7 +22,10 @@ from lakeformat.index.consistent_hashing import ConsistentIndex
 from lakeformat.index.port import IndexSettings
 from lakeformat.index.stored_keys import read_slice_keys
 from lakeformat.model.hashing_metadata import MOST_HASH, HashNode, HashRing, NodeTag, make_first_ring
+from lakeformat.services.doctor.findings import Kind
+from lakeformat.storage import LocalStorage
 from tests.helpers import hudi_rs
+from tests.helpers.faulty import Call, FaultyStorage
 from tests.helpers.fixture_tables import unpack
 from tests.helpers.tables import a_batch, a_table
 
@@ -252,6 +256,8 @@ def test_file_group_outside_the_ring_is_refused(tmp_path: Path) -> None:
     table = bucket_table(tmp_path / "t")
     ring = ring_files(tmp_path / "t")[0]
     ring.write_bytes(encode_ring(make_first_ring(ring.parent.name, 5)))
+    (finding,) = table.check().of(Kind.BUCKETS)
+    assert "insert_overwrite" in finding.cure
     with pytest.raises(CorruptTableError, match=r"belongs to no bucket .* insert_overwrite"):
         table.upsert(a_batch(id=[0, 2], p=ring.parent.name, v=1))
     table.insert_overwrite(a_batch(id=[0, 2], p=ring.parent.name, v=1))
@@ -261,6 +267,33 @@ def test_file_group_outside_the_ring_is_refused(tmp_path: Path) -> None:
         2: 1,
         4: 2,
     }
+
+
+@pytest.mark.parametrize("change", ["cluster", "insert_overwrite", "delete_partitions"])
+def test_write_beside_a_change_of_its_buckets_is_done_again(change: str, tmp_path: Path) -> None:
+    """Also a bucket that the write opens may be in another file group since."""
+    resizes = {"hoodie.bucket.index.max.num.buckets": 9, "hoodie.parquet.max.file.size": 100}
+    bucket_table(tmp_path / "t", **{"hoodie.bucket.index.num.buckets": 16})
+    other = lakeformat.open(tmp_path / "t", **INDEX, **resizes)
+    kept = {1, 3, 5} if change == "insert_overwrite" else set(range(1, 60, 2)) if change == "cluster" else set[int]()
+    acts = {
+        "cluster": lambda: other.cluster("v"),
+        "insert_overwrite": lambda: other.insert_overwrite(a_batch(id=[1, 3, 5], p="y", v=1)),
+        "delete_partitions": lambda: other.delete_partitions("y"),
+    }
+    done, once = list[object](), threading.Lock()
+
+    def interfere(call: Call) -> None:
+        if call.name == "open_output" and ".log." in call.path and once.acquire(blocking=False):
+            done.append(acts[change]())
+
+    table = lakeformat.Table(FaultyStorage(LocalStorage(str(tmp_path / "t")), meanwhile=interfere))
+    table.upsert(a_batch(id=range(61, 161, 2), p="y", v=2))
+    assert len(done) == 1
+    found = {row["id"] for row in hudi_rs.assert_same_rows(other) if row["p"] == "y"}
+    assert found == kept | {*range(61, 161, 2)}
+    check_homes(table)
+    assert str(table.check()) == "nothing is wrong"
 
 
 @pytest.mark.parametrize("retries", [0, 1])

@@ -208,6 +208,31 @@ def test_hudi_writes_beside_our_plan(shared: SharedTable) -> None:
     assert not shared.ours().check().findings
 
 
+def test_cancelled_plan_leaves_no_rows_in_new_buckets(shared: SharedTable) -> None:
+    """Else the log files that Hudi wrote for them would be read, once the plan's instant is older than the timeline."""
+    create(shared)
+    shared.write("ours", "upsert", range(90), **INDEX)
+    planned = shared.ours(**INDEX, **SMALL).schedule_clustering()
+    shared.write("hudi", "upsert", range(0, 100, 3))
+    before = shared.ours().history()[0].instant_time
+    assert [*shared.path.rglob(f".*_{planned}.log.*")]
+    shared.ours().cancel_clustering(str(planned))
+    assert not [path for path in shared.path.rglob(f".*_{planned}.log.*") if not path.name.endswith(".crc")]
+    shared.check()
+    shared.write("hudi", "upsert", range(0, 100, 4))
+    planned = shared.ours(**INDEX, **SMALL).schedule_clustering()
+    shared.write("hudi", "upsert", range(0, 100, 5))
+    shared.ours().run_clustering()
+    shared.check()
+    model = {**shared.model}
+    shared.ours().restore(before)
+    shared.model = {row["id"]: (row["p"], row["v"]) for row in shared.hudi.read(shared.path).to_pylist()}
+    assert shared.model != model
+    shared.check()
+    assert not [path for path in shared.path.rglob(f".*_{planned}.log.*") if not path.name.endswith(".crc")]
+    shared.write("hudi", "upsert", range(100))
+
+
 def test_partition_that_we_replace_takes_rows_of_hudi(shared: SharedTable) -> None:
     """Apache Hudi keeps the buckets of a partition that it replaces, and loses later rows. Ours become new ones."""
     create(shared)

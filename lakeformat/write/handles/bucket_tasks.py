@@ -417,20 +417,20 @@ class BucketPlaces:
     @classmethod
     def of(cls, snapshot: Snapshot, append_rules: AppendRules, hashing: TableBuckets) -> BucketPlaces:
         """Return the log files to write for the buckets that have a file slice in the snapshot."""
-        groups = {
-            (path, buckets.bucket_of(piece.group.file_id) or 0): (
-                piece.group.file_id,
-                replace(append_rules.place(piece), merging=None, deleting_logs=()),
-            )
-            for path, pieces in snapshot.slices.items()
-            if (buckets := hashing.of(path))
-            for piece in pieces
-        }
+        groups: dict[tuple[str, int], tuple[str, LogPlace]] = {}
+        for path, pieces in snapshot.slices.items():
+            buckets = hashing.of(path)
+            for piece in pieces:
+                number = buckets.bucket_of(piece.group.file_id)
+                if number is not None:  # Else the file group is of a bucket that was split or merged since.
+                    place = replace(append_rules.place(piece), merging=None, deleting_logs=())
+                    groups[path, number] = piece.group.file_id, place
         return cls(groups, hashing)
 
     def key_of(self, stat: WriteStat) -> tuple[str, int]:
-        """Return the partition path and the bucket number of a written file."""
-        return stat.partition_path, self.hashing.of(stat.partition_path).bucket_of(stat.file_id) or 0
+        """Return the partition path and the bucket number of a written file; -1 if it belongs to no bucket."""
+        number = self.hashing.of(stat.partition_path).bucket_of(stat.file_id)
+        return stat.partition_path, -1 if number is None else number
 
 
 def may_append_in_tasks(job: WriteJob, snapshot: Snapshot, append_rules: AppendRules) -> bool:
