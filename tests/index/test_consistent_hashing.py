@@ -6,6 +6,7 @@ import itertools
 import json
 import random
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 
 import lakeformat
 from lakeformat.codec.hashing_metadata import decode_nodes, decode_ring, encode_nodes, encode_ring
-from lakeformat.errors import CorruptTableError, InvalidOptionError, WriteConflictError
+from lakeformat.errors import CorruptTableError, InvalidOptionError, UnsupportedTableError, WriteConflictError
 from lakeformat.file_system_view.hashing_rings import load_rings
 from lakeformat.index.consistent_hashing import ConsistentIndex
 from lakeformat.index.port import IndexSettings
@@ -317,3 +318,41 @@ def test_writer_of_other_buckets_does_not_commit(retries: int, tmp_path: Path) -
     with pytest.raises(WriteConflictError, match="were changed by another writer"):
         table.upsert(rows, validators=[interfere])
     assert table.count() == 1
+
+
+def test_clustering_class_that_does_not_fit_is_refused(tmp_path: Path) -> None:
+    key = "hoodie.clustering.plan.strategy.class"
+    bucket_table(tmp_path / "t")
+    other = lakeformat.open(tmp_path / "t", **{key: "SparkSizeBasedClusteringPlanStrategy"})
+    with pytest.raises(InvalidOptionError, match=r"t has consistent hashing; leave the option out"):
+        other.cluster()
+    a_table(tmp_path / "plain", rows=a_batch(id=1, p="x", v=0))
+    plain = lakeformat.open(tmp_path / "plain", **{key: "SparkConsistentBucketClusteringPlanStrategy"})
+    with pytest.raises(InvalidOptionError, match=r"plain does not have consistent hashing; leave the option out"):
+        plain.cluster("id")
+
+
+def test_inline_clustering_splits_buckets(tmp_path: Path) -> None:
+    inline = {"hoodie.clustering.inline": True, "hoodie.clustering.inline.max.commits": 1}
+    limits = {"hoodie.bucket.index.max.num.buckets": 6, "hoodie.parquet.max.file.size": 100}
+    table = bucket_table(tmp_path / "t", **inline, **limits)
+    assert [commit.operation for commit in table.history()] == ["cluster", "insert"]
+    assert {len(pieces) for pieces in table.snapshot().slices.values()} == {6}
+    check_homes(table)
+    first = table.history()[1].instant_time
+    assert table.to_arrow(as_of=first).num_rows == table.count() == 60
+
+
+def test_plan_for_other_buckets_is_refused(tmp_path: Path) -> None:
+    """Another program has changed the ring although a plan was pending."""
+    limits = {"hoodie.bucket.index.max.num.buckets": 6, "hoodie.parquet.max.file.size": 100}
+    table = bucket_table(tmp_path / "t", **limits)
+    planned = table.schedule_clustering()
+    for file in ring_files(tmp_path / "t"):
+        ring = decode_ring(file.read_bytes(), name=file.name)
+        file.write_bytes(encode_ring(replace(ring, sequence=7)))
+    with pytest.raises(UnsupportedTableError, match=rf"clustering {planned} was planned for other buckets"):
+        table.run_clustering()
+    table.cancel_clustering(str(planned))
+    assert not table.cluster().skipped
+    check_homes(table)
