@@ -135,7 +135,7 @@ def _open_session(
 ) -> WriteSession:
     hooks = hooks_of(job.options, **arguments).with_verb(verb)
     check_validators(hooks.validators, schema)
-    check_services(job.options, snapshot, schema)
+    check_services(context.storage, job.options, snapshot, schema)
     return WriteSession(context, job, hooks)
 
 

@@ -288,7 +288,7 @@ class Table(ArrowReadVerbs, WriteVerbs[Rows], Clustering, Compaction, Indexing, 
         job = plan_job(self.context.store, snapshot, resolved, reader.schema, self.context.ids)
         parsed = hooks_of(resolved, **hooks)
         check_validators(parsed.validators, job.final_schema(snapshot))
-        check_services(resolved, snapshot, job.final_schema(snapshot))
+        check_services(self.context.storage, resolved, snapshot, job.final_schema(snapshot))
         session = WriteSession(self.context, job, parsed)
         with reuse_memory(), put_aside_rows(session, bad_rows):
             if operation is Operation.DELETE_PARTITION:

@@ -29,12 +29,15 @@ import pyarrow.compute as pc
 from lakeformat.errors import InvalidInputError, InvalidOptionError
 
 __all__ = [
+    "BLOCK_KEYS",
     "END_MILLI",
     "FIRST_MILLI",
     "FieldRule",
     "JavaPattern",
     "arrow_zone",
+    "bounds_and_data",
     "field_list_hashes",
+    "find_field_values",
     "format_millis",
     "java_text",
     "parse_millis",
@@ -173,7 +176,8 @@ def _write_two_digits_for_smallest(
     )
 
 
-_BLOCK_KEYS: Final = 16_384
+#: Number of keys that are hashed at a time.
+BLOCK_KEYS: Final = 16_384
 _BASE: Final = 31
 _INVERSE: Final = pow(_BASE, -1, 1 << 32)
 _COMMA, _COLON = b",:"
@@ -218,21 +222,21 @@ def field_list_hashes(keys: pa.ChunkedArray, fields: Sequence[str], rule: FieldR
         texts = chunk.cast(pa.large_string())
         if texts.null_count:
             raise InvalidInputError("null record key; every row needs a key")
-        starts = range(0, len(texts), _BLOCK_KEYS)
-        hashes += [_hash_block(texts.slice(start, _BLOCK_KEYS), fields, rule) for start in starts]
+        starts = range(0, len(texts), BLOCK_KEYS)
+        hashes += [_hash_block(texts.slice(start, BLOCK_KEYS), fields, rule) for start in starts]
     return np.concatenate(hashes)
 
 
 def string_hashes(texts: pa.Array) -> UInt32s:
     """Return the ``String.hashCode`` of each text, as unsigned numbers. No text may be null."""
     hashes = [np.empty(0, np.uint32)]
-    for start in range(0, len(texts), _BLOCK_KEYS):
-        offsets, data = _bounds_and_data(texts.slice(start, _BLOCK_KEYS).cast(pa.large_string()))
+    for start in range(0, len(texts), BLOCK_KEYS):
+        offsets, data = bounds_and_data(texts.slice(start, BLOCK_KEYS).cast(pa.large_string()))
         hashes.append(_Texts(data).hashes(offsets[:-1], offsets[1:]))
     return np.concatenate(hashes)
 
 
-def _bounds_and_data(texts: pa.LargeStringArray) -> tuple[Ints, UInt8s]:
+def bounds_and_data(texts: pa.LargeStringArray) -> tuple[Ints, UInt8s]:
     """Return the bytes of all texts, and where each of them starts and the last one ends."""
     _, buffer, content = texts.buffers()
     offsets = np.frombuffer(buffer, np.int64, len(texts) + 1, texts.offset * 8)
@@ -241,8 +245,8 @@ def _bounds_and_data(texts: pa.LargeStringArray) -> tuple[Ints, UInt8s]:
 
 
 def _hash_block(keys: pa.LargeStringArray, fields: Sequence[str], rule: FieldRule) -> UInt32s:
-    bounds, data = _bounds_and_data(keys)
-    owners, starts, ends = _find_values(data, bounds, [field.encode() for field in fields], rule)
+    bounds, data = bounds_and_data(keys)
+    owners, starts, ends = find_field_values(data, bounds, [field.encode() for field in fields], rule)
     hashes = _Texts(data).hashes(starts, ends)
     firsts = np.searchsorted(owners, np.arange(len(keys) + 1))
     return (
@@ -292,7 +296,7 @@ def _powers(base: int, count: int) -> UInt32s:
     return np.cumprod(factors, dtype=np.uint32)
 
 
-def _find_values(data: UInt8s, bounds: Ints, fields: Sequence[bytes], rule: FieldRule) -> tuple[Ints, Ints, Ints]:
+def find_field_values(data: UInt8s, bounds: Ints, fields: Sequence[bytes], rule: FieldRule) -> tuple[Ints, Ints, Ints]:
     """Find the values of ``fields`` in all keys.
 
     The whole key is used as the only value in two cases: the key is not split, or `FieldRule.HUDI_1` finds none of the

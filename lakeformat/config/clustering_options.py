@@ -12,6 +12,7 @@ from lakeformat.config.option import (
     make_choice_parser,
     parse_count,
     parse_execution_strategy,
+    parse_factor,
     parse_flag,
     parse_layout_strategy,
     parse_names,
@@ -24,6 +25,7 @@ from lakeformat.errors import InvalidOptionError
 __all__ = [
     "BUILD_METHOD",
     "CLUSTERING_OPTIONS",
+    "CONSISTENT_PLAN",
     "EXECUTION_CLASS",
     "FILTER_MODE",
     "INLINE",
@@ -54,6 +56,9 @@ LAYOUT_STRATEGY: Final = "hoodie.layout.optimize.strategy"
 BUILD_METHOD: Final = "hoodie.layout.optimize.curve.build.method"
 SAMPLE_SIZE: Final = "hoodie.layout.optimize.build.curve.sample.size"
 SORT_BUFFER: Final = "lakeformat.clustering.buffer.bytes"
+_BUCKETS: Final = "hoodie.bucket.index."
+#: Short name of Hudi's plan strategy for tables with consistent hashing.
+CONSISTENT_PLAN: Final = "ConsistentBucketClusteringPlanStrategy"
 
 CLUSTERING_OPTIONS: Final[tuple[Option, ...]] = (
     Option(
@@ -141,7 +146,8 @@ CLUSTERING_OPTIONS: Final[tuple[Option, ...]] = (
         PLAN_CLASS,
         "Hudi's classes by name: SparkSizeBasedClusteringPlanStrategy; SparkRecentDaysClusteringPlanStrategy and "
         "SparkSelectedPartitionsClusteringPlanStrategy, which choose partitions as the filter mode below does; "
-        "SparkSingleFileSortPlanStrategy, which sorts each file by itself.",
+        "SparkSingleFileSortPlanStrategy, which sorts each file by itself. A table with consistent hashing is always "
+        "planned as by SparkConsistentBucketClusteringPlanStrategy.",
         Effect.WRITE,
         parse_plan_strategy,
         "SizeBasedClusteringPlanStrategy",
@@ -149,7 +155,8 @@ CLUSTERING_OPTIONS: Final[tuple[Option, ...]] = (
     Option(
         EXECUTION_CLASS,
         "SparkSortAndSizeExecutionStrategy; or SparkSingleFileSortExecutionStrategy, which makes one file of each file "
-        "and needs SparkSingleFileSortPlanStrategy.",
+        "and needs SparkSingleFileSortPlanStrategy. A table with consistent hashing is always rewritten as by "
+        "SparkConsistentBucketClusteringExecutionStrategy or SingleSparkJobConsistentHashingExecutionStrategy.",
         Effect.WRITE,
         parse_execution_strategy,
         "SortAndSizeExecutionStrategy",
@@ -178,6 +185,36 @@ CLUSTERING_OPTIONS: Final[tuple[Option, ...]] = (
     Option(STRATEGY + "cluster.begin.partition", "SELECTED_PARTITIONS: the least path.", Effect.WRITE),
     Option(STRATEGY + "cluster.end.partition", "SELECTED_PARTITIONS: the greatest path.", Effect.WRITE),
     Option(
+        _BUCKETS + "split.threshold",
+        "Consistent hashing: clustering splits a bucket whose file slice has more bytes than this factor times "
+        "hoodie.parquet.max.file.size.",
+        Effect.WRITE,
+        parse_factor,
+        2.0,
+    ),
+    Option(
+        _BUCKETS + "merge.threshold",
+        "Consistent hashing: clustering merges neighbours whose file slices have at most this factor times "
+        "hoodie.parquet.max.file.size bytes.",
+        Effect.WRITE,
+        parse_factor,
+        0.2,
+    ),
+    Option(
+        _BUCKETS + "max.num.buckets",
+        "Consistent hashing: most buckets of a partition; by default hoodie.bucket.index.num.buckets, so that none is "
+        "split.",
+        Effect.WRITE,
+        parse_positive,
+    ),
+    Option(
+        _BUCKETS + "min.num.buckets",
+        "Consistent hashing: least buckets of a partition; by default hoodie.bucket.index.num.buckets, so that none "
+        "are merged.",
+        Effect.WRITE,
+        parse_positive,
+    ),
+    Option(
         SORT_BUFFER,
         "Memory in bytes for sorting, shared by all groups that run at once; larger groups are sorted on storage.",
         Effect.WRITE,
@@ -196,6 +233,10 @@ _MODE_OF_CLASS: Final[Mapping[str, str]] = {
 }
 _SINGLE_FILES: Final = "SingleFileSortPlanStrategy"
 _ONE_FILE_EACH: Final = "SingleFileSortExecutionStrategy"
+_CONSISTENT_EXECUTIONS: Final = (
+    "ConsistentBucketClusteringExecutionStrategy",
+    "SingleSparkJobConsistentHashingExecutionStrategy",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +256,11 @@ class ClusteringOptions:
         last_partition: With SELECTED_PARTITIONS, the last partition path to cluster.
         skipped_partitions: With RECENT_DAYS, the number of newest partitions that are not clustered.
         taken_partitions: With RECENT_DAYS, the number of partitions to cluster, the newest after the skipped ones.
+        is_consistent: Whether the plan or execution class is named that only tables with consistent hashing use.
+        split_threshold: A bucket is split if its slice has more bytes than this times the size of a base file.
+        merge_threshold: Buckets are merged if their slices have at most this times the size of a base file.
+        most_buckets: Maximum number of buckets of a partition.
+        least_buckets: Minimum number of buckets of a partition.
     """
 
     target_file_bytes: int
@@ -229,6 +275,11 @@ class ClusteringOptions:
     last_partition: str | None
     skipped_partitions: int
     taken_partitions: int
+    is_consistent: bool
+    split_threshold: float
+    merge_threshold: float
+    most_buckets: int
+    least_buckets: int
 
     @classmethod
     def of(cls, value: Callable[[str], Any], given: Callable[[str], bool]) -> ClusteringOptions:
@@ -253,7 +304,19 @@ class ClusteringOptions:
                 f"{EXECUTION_CLASS}=Spark{execution} makes one file of each file, so {PLAN_CLASS} must be "
                 f"Spark{_SINGLE_FILES}; set it, or leave both out"
             )
+        is_consistent = plan == CONSISTENT_PLAN or execution in _CONSISTENT_EXECUTIONS
+        if is_consistent and given(PLAN_CLASS) and plan != CONSISTENT_PLAN:
+            raise InvalidOptionError(
+                f"{EXECUTION_CLASS}={execution} is for tables with consistent hashing, so {PLAN_CLASS} must be "
+                f"Spark{CONSISTENT_PLAN}; set it, or leave both out"
+            )
+        if is_consistent and given(EXECUTION_CLASS) and execution not in _CONSISTENT_EXECUTIONS:
+            raise InvalidOptionError(
+                f"{PLAN_CLASS}=Spark{plan} is for tables with consistent hashing, so {EXECUTION_CLASS} must be "
+                f"Spark{_CONSISTENT_EXECUTIONS[0]}; set it, or leave both out"
+            )
         alone = plan == _SINGLE_FILES
+        buckets = value(_BUCKETS + "num.buckets")
         return cls(
             target_file_bytes=UNLIMITED_BYTES if execution == _ONE_FILE_EACH else value(TARGET_FILE_BYTES),
             group_bytes=0 if alone else value(STRATEGY + "max.bytes.per.group"),
@@ -267,4 +330,10 @@ class ClusteringOptions:
             last_partition=value(STRATEGY + "cluster.end.partition"),
             skipped_partitions=value(STRATEGY + "daybased.skipfromlatest.partitions"),
             taken_partitions=value(STRATEGY + "daybased.lookback.partitions"),
+            is_consistent=is_consistent,
+            split_threshold=value(_BUCKETS + "split.threshold"),
+            merge_threshold=value(_BUCKETS + "merge.threshold"),
+            # Hudi also replaces a maximum below, and a minimum above the number of buckets, by that number.
+            most_buckets=max(value(_BUCKETS + "max.num.buckets") or buckets, buckets),
+            least_buckets=min(value(_BUCKETS + "min.num.buckets") or buckets, buckets),
         )

@@ -134,10 +134,7 @@ IGNORED: Final[Mapping[str, str]] = {
         hoodie.bulkinsert.sort.suffix.record_key hoodie.bucket.index.remote.partitioner.enable
         hoodie.bucket.index.query.pruning
     """,
-    "it matters only with an index that hoodie.index.type or hoodie.index.bucket.engine refuses": """
-        hoodie.hbase.index.* hoodie.index.hbase.* hoodie.bucket.index.max.num.buckets
-        hoodie.bucket.index.min.num.buckets hoodie.bucket.index.merge.threshold hoodie.bucket.index.split.threshold
-    """,
+    "it matters only with an index that hoodie.index.type refuses": "hoodie.hbase.index.* hoodie.index.hbase.*",
     "it matters only with hoodie.bucket.index.partition.expressions, which is refused": (
         "hoodie.bucket.index.partition.rule.type"
     ),

@@ -30,6 +30,7 @@ __all__ = [
     "parse_count",
     "parse_dup_policy",
     "parse_execution_strategy",
+    "parse_factor",
     "parse_flag",
     "parse_function_name",
     "parse_growth",
@@ -54,8 +55,14 @@ _PLAN_STRATEGIES: Final = (
     "RecentDaysClusteringPlanStrategy",
     "SelectedPartitionsClusteringPlanStrategy",
     "SingleFileSortPlanStrategy",
+    "ConsistentBucketClusteringPlanStrategy",
 )
-_EXECUTION_STRATEGIES: Final = ("SortAndSizeExecutionStrategy", "SingleFileSortExecutionStrategy")
+_EXECUTION_STRATEGIES: Final = (
+    "SortAndSizeExecutionStrategy",
+    "SingleFileSortExecutionStrategy",
+    "ConsistentBucketClusteringExecutionStrategy",
+    "SingleSparkJobConsistentHashingExecutionStrategy",
+)
 #: Values of ``hoodie.index.type`` that lakeformat supports.
 INDEX_TYPES: Final = (
     "AUTO",
@@ -129,6 +136,15 @@ def parse_growth(text: str) -> float:
         if 1 <= value < 1e6:
             return value
     raise ValueError("write a number from 1 up")
+
+
+def parse_factor(text: str) -> float:
+    """Parse a number greater than 0."""
+    with suppress(ValueError):
+        value = float(text)
+        if 0 < value < 1e6:
+            return value
+    raise ValueError("write a number greater than 0")
 
 
 def parse_zone(text: str) -> str:
@@ -255,7 +271,7 @@ def _parse_strategy(text: str, built: tuple[str, ...], what: str) -> str:
     """Return the class name without package and engine (``Spark``, ``Java``, ``Flink``). Refuse unsupported classes."""
     short = re.sub(r"^(org\.apache\.hudi\.[\w.]*\.)?(Spark|Java|Flink)", "", text.strip())
     if short not in built:
-        names = ", ".join(f"Spark{name}" for name in built)
+        names = ", ".join(name if name.startswith("SingleSpark") else f"Spark{name}" for name in built)
         raise ValueError(f"that {what} strategy is not built; leave it out or write one of {names}")
     return short
 

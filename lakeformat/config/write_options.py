@@ -234,14 +234,16 @@ WRITE_OPTIONS: Final[tuple[Option, ...]] = (
     ),
     Option(
         "hoodie.index.bucket.engine",
-        "Only SIMPLE: a partition has a fixed number of buckets.",
+        "SIMPLE: a partition has a fixed number of buckets. CONSISTENT_HASHING, for merge-on-read tables: clustering "
+        "splits and merges buckets. An existing table keeps its engine.",
         Effect.WRITE,
-        make_choice_parser("SIMPLE"),
+        make_choice_parser("SIMPLE", "CONSISTENT_HASHING"),
         "SIMPLE",
     ),
     Option(
         "hoodie.bucket.index.num.buckets",
-        "Buckets, each one file group, of every partition under the index BUCKET.",
+        "Buckets, each one file group, of every partition under the index BUCKET; with consistent hashing, of a new "
+        "partition.",
         Effect.WRITE,
         parse_positive,
         256,
@@ -502,6 +504,7 @@ class WriteOptions:
         by_ranges: Whether the Bloom index skips files whose key range does not include a key.
         by_tree: Whether the Bloom index searches the key ranges in a tree.
         update_partition: Whether a global index moves a record to another partition if its new row belongs there.
+        bucket_engine: How buckets are managed, with the index BUCKET: ``SIMPLE`` or ``CONSISTENT_HASHING``.
         buckets: Number of buckets of each partition, with the index BUCKET.
         hash_fields: Record key fields whose values determine the bucket; empty for the whole key.
         use_metadata_table: Whether keys may be looked up in the record index of the metadata table.
@@ -534,6 +537,7 @@ class WriteOptions:
     by_ranges: bool
     by_tree: bool
     update_partition: bool
+    bucket_engine: str
     buckets: int
     hash_fields: tuple[str, ...]
     use_metadata_table: bool
@@ -569,6 +573,7 @@ class WriteOptions:
             by_ranges=value("hoodie.bloom.index.prune.by.ranges"),
             by_tree=value("hoodie.bloom.index.use.treebased.filter"),
             update_partition=value(_UPDATE.get(index, _UPDATE["GLOBAL_SIMPLE"])),
+            bucket_engine=value("hoodie.index.bucket.engine"),
             buckets=value("hoodie.bucket.index.num.buckets"),
             hash_fields=value("hoodie.bucket.index.hash.field"),
             use_metadata_table=value(METADATA_TABLE) is not False,

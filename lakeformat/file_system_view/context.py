@@ -1,43 +1,21 @@
-"""The context of a table: the ports (storage, clock, ids) that every read and write uses.
-
-`TableContext.writable_snapshot` refuses tables with Hudi's consistent hashing, in which buckets grow and split. No
-table property shows consistent hashing; the folder of its metadata does.
-"""
+"""The context of a table: the ports (storage, clock, ids) that every read and write uses."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final
+from typing import Any
 
 from lakeformat.config.resolve import Options
-from lakeformat.errors import UnsupportedTableError
 from lakeformat.file_system_view.file_index.load import load_snapshot
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.model.table_config import TableConfig
 from lakeformat.storage import RandomIds, SystemClock, open_storage
-from lakeformat.storage.port import HOODIE, Clock, Ids, Storage
+from lakeformat.storage.port import Clock, Ids, Storage
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 
-__all__ = ["TableContext", "check_bucket_layout", "open_context"]
-
-#: Folder in which Hudi stores the hash range of each file group. It exists only with consistent hashing.
-_HASHING_METADATA: Final = f"{HOODIE}/.bucket_index/consistent_hashing_metadata"
-
-
-def check_bucket_layout(storage: Storage) -> None:
-    """Refuse to write or cluster a table whose rows Hudi finds by consistent hashing.
-
-    Raises:
-        UnsupportedTableError: the table uses consistent hashing; rows would go to file groups in which Hudi does not
-            look for their keys.
-    """
-    if storage.list(_HASHING_METADATA):
-        raise UnsupportedTableError(
-            f"{storage.location}: writing to a table of the bucket index with consistent hashing ({_HASHING_METADATA}, "
-            "hoodie.index.bucket.engine=CONSISTENT_HASHING) is not supported, only reading; use Apache Hudi to write it"
-        )
+__all__ = ["TableContext", "open_context"]
 
 
 @dataclass(frozen=True)
@@ -105,7 +83,6 @@ class TableContext:
         """Load the table as it is now. Raise `UnsupportedTableError` if it cannot be written to."""
         config = self.store.config()
         config.check_writable(self.storage.location)
-        check_bucket_layout(self.storage)
         snapshot = self.snapshot(config=config)
         snapshot.check_writable(self.storage.location)
         return snapshot

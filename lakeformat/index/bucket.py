@@ -9,18 +9,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
-from lakeformat.arrow.text_order import sort_texts
 from lakeformat.codec.java import FieldRule, field_list_hashes
 from lakeformat.errors import CorruptTableError, InvalidOptionError, UnsupportedTableError
 from lakeformat.file_system_view.snapshot import Snapshot
-from lakeformat.index.port import IndexSettings, Ints, TagCounts, Tagged
-from lakeformat.index.stored_keys import KeyColumn, mark_deleted_rows, match_keys, read_slice_keys
+from lakeformat.index.hash_index import BUCKETS, HashIndex, find_field_rule, read_first_keys, slice_path
+from lakeformat.index.port import Ints
 from lakeformat.model.files import FileSlice
 from lakeformat.storage.port import Storage
 
@@ -40,8 +39,6 @@ __all__ = [
 FIXED_FILE_ID: Final = "00000000-0000-0000-0000-000000000000-0"
 
 _DIGITS: Final = 8
-_BUCKETS: Final = "hoodie.bucket.index.num.buckets"
-_FIELDS: Final = "hoodie.bucket.index.hash.field"
 #: Maximum number of random file ids that may begin with eight digits by chance. More of them are buckets.
 _BY_CHANCE: Final = 4
 #: If all eight-digit numbers in file ids are below this, the files are buckets, however few.
@@ -81,7 +78,7 @@ def bucket_file_id(bucket: int, file_id: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class BucketHash:
-    """The hash that gives each record key the number of its bucket. The value can be pickled.
+    """The hash that gives each record key the number of its bucket, in every partition alike. The value can be pickled.
 
     Attributes:
         fields: the hashed fields of the record key.
@@ -93,164 +90,64 @@ class BucketHash:
     buckets: int
     rule: FieldRule
 
+    def of(self, partition_path: str) -> BucketHash:
+        """Return this hash."""
+        return self
+
     def numbers(self, keys: pa.ChunkedArray) -> Ints:
         """Return the bucket number of each key."""
         return bucket_ids(keys, self.fields, self.buckets, self.rule)
 
+    def bucket_of(self, file_id: str) -> int | None:
+        """Return the bucket number with which a file id begins."""
+        return bucket_of(file_id)
+
+    def new_file_id(self, bucket: int, file_id: str) -> str:
+        """Return ``file_id`` with the bucket's number as its first eight characters."""
+        return bucket_file_id(bucket, file_id)
+
 
 @dataclass(frozen=True, slots=True)
-class BucketIndex:
+class BucketIndex(HashIndex):
     """The index BUCKET with the engine SIMPLE: a key's hash gives its file. One file is read to check the settings."""
 
-    settings: IndexSettings
-
-    def locate(self, storage: Storage, snapshot: Snapshot, keys: Mapping[str, pa.ChunkedArray]) -> Mapping[str, Tagged]:
-        """Find for each key the file slice of its bucket. If the bucket has no slice, the key is new.
-
-        If the settings are exact, the keys of the slices are read, and a key that its slice does not contain is new
-        too. Otherwise a slice in the result may lack the key; the merge of that slice then inserts the row.
-
-        Raises:
-            InvalidOptionError: a stored key is in another bucket than the one computed by the settings.
-            UnsupportedTableError: a file has no bucket.
-            CorruptTableError: a bucket has two files.
-        """
-        files = _files_of_buckets(snapshot, self.settings.buckets)
-        rule = self._rule(storage, snapshot, keys.values())
-        found = {path: self._locate(column, files.get(path, {}), rule) for path, column in keys.items()}
-        if not self.settings.exact:
-            return found
-        exact = {path: _confirm_pairs(storage, snapshot, at, keys[path]) for path, at in found.items()}
-        return {path: mark_deleted_rows(storage, snapshot, keys[path], at) for path, at in exact.items()}
-
-    def _locate(self, keys: pa.ChunkedArray, files: Mapping[int, FileSlice], rule: FieldRule) -> Tagged:
-        buckets = self._buckets(keys, rule)
-        file_of = np.full(self.settings.buckets, -1)
-        file_of[[*files]] = np.arange(len(files))
-        at = file_of[buckets]
-        located, new = np.flatnonzero(at >= 0), np.flatnonzero(at < 0)
-        new = new[sort_texts(keys.take(pa.array(new)))]
-        counts = TagCounts(len(keys), len(files), len(located), len(located))
-        return Tagged(located, at[located], new, counts, tuple(files.values()), buckets[new])
-
-    def place(self, storage: Storage, snapshot: Snapshot, keys: Mapping[str, pa.ChunkedArray]) -> Mapping[str, Tagged]:
-        """Tag all keys as new, each with its bucket, without a look-up. Raise the errors of `locate`."""
-        _files_of_buckets(snapshot, self.settings.buckets)
-        rule = self._rule(storage, snapshot, keys.values())
-        nothing = np.empty(0, np.int64)
-        placed = {}
-        for path, column in keys.items():
-            order = sort_texts(column)
-            buckets = self._buckets(column, rule)[order]
-            placed[path] = Tagged(nothing, nothing, order, TagCounts(keys=len(column)), (), buckets)
-        return placed
-
-    def rule(self, storage: Storage, snapshot: Snapshot) -> FieldRule:
-        """Return the hashing rule that fits the table's stored keys. Raise the errors of `locate`.
-
-        If no stored key distinguishes the rules, return that of Hudi 1.
-        """
-        _files_of_buckets(snapshot, self.settings.buckets)
-        for piece in snapshot.each_slice():
-            rules = self._rules_of(storage, snapshot, piece)
-            if rules is not None and len(rules) == 1:
-                return rules[0]
-        return FieldRule.HUDI_1
-
-    def hash(self, storage: Storage, snapshot: Snapshot) -> BucketHash:
-        """Return the hash by which the table's keys belong to buckets. Raise the errors of `locate`."""
-        return BucketHash(tuple(self.settings.hash_fields), self.settings.buckets, self.rule(storage, snapshot))
-
-    def _buckets(self, keys: pa.ChunkedArray, rule: FieldRule) -> Ints:
-        return bucket_ids(keys, self.settings.hash_fields, self.settings.buckets, rule)
-
-    def _rule(self, storage: Storage, snapshot: Snapshot, keys: Iterable[pa.ChunkedArray]) -> FieldRule:
-        """Return the hashing rule by which the stored keys belong to their buckets.
+    def hash(
+        self, storage: Storage, snapshot: Snapshot, keys: Mapping[str, pa.ChunkedArray] | None = None
+    ) -> BucketHash:
+        """Return the hash by which the table's keys belong to buckets.
 
         The keys of one slice are always read, to check the settings. If they fit the rules of Hudi 0 and Hudi 1, and
-        these rules give different buckets for some of ``keys``, more slices are read until only one rule fits. If no
-        stored key distinguishes the rules, return that of Hudi 1.
+        these rules give different buckets for some of ``keys``, more slices are read until only one rule fits.
         """
-        in_doubt = any((self._buckets(c, FieldRule.HUDI_0) != self._buckets(c, FieldRule.HUDI_1)).any() for c in keys)
-        for piece in snapshot.each_slice():
-            rules = self._rules_of(storage, snapshot, piece)
-            if rules is None:
-                continue
-            if len(rules) == 1:
-                return rules[0]
-            if not in_doubt:
-                break
-        return FieldRule.HUDI_1
+        _check_buckets(snapshot, self.settings.buckets)
+        rule = find_field_rule(storage, snapshot, snapshot.each_slice(), self._hash_of, keys)
+        return self._hash_of(FieldRule.HUDI_1 if rule is None else rule)
 
-    def _rules_of(self, storage: Storage, snapshot: Snapshot, piece: FileSlice) -> list[FieldRule] | None:
-        """Return the hashing rules by which the keys of a slice belong to its bucket; None if it has no keys."""
-        keys = _first_keys(storage, snapshot, piece).keys
-        if not len(keys):
-            return None
-        bucket = bucket_of(piece.group.file_id)
-        fits = [rule for rule in FieldRule if (self._buckets(keys, rule) == bucket).all()]
-        if not fits:
-            raise InvalidOptionError(
-                f"{_slice_path(piece)} holds keys of other buckets, by {_BUCKETS}={self.settings.buckets} and "
-                f"{_FIELDS}={','.join(self.settings.hash_fields)}; give the values that the table was written with"
-            )
-        return fits
+    def _hash_of(self, rule: FieldRule) -> BucketHash:
+        return BucketHash(tuple(self.settings.hash_fields), self.settings.buckets, rule)
 
 
-def _first_keys(storage: Storage, snapshot: Snapshot, piece: FileSlice) -> KeyColumn:
-    """Read keys of a slice to find the hashing rule: those of its base file, or of its log files if there is none."""
-    return read_slice_keys(storage, snapshot, piece if piece.base is None else replace(piece, logs=()))
-
-
-def _slice_path(piece: FileSlice) -> str:
-    return (piece.base or piece.logs[0]).path
-
-
-def _confirm_pairs(storage: Storage, snapshot: Snapshot, tagged: Tagged, keys: pa.ChunkedArray) -> Tagged:
-    """Mark as new the keys that their bucket's slice does not contain. Memory: the key column of one slice."""
-    held = np.zeros(len(keys), bool)
-    counts = TagCounts(checked=len(tagged.keys))
-    for at, piece in enumerate(tagged.searched):
-        column = read_slice_keys(storage, snapshot, piece)
-        counts.add(TagCounts(files_read=1, bytes_read=column.size_bytes))
-        of_file = tagged.keys[tagged.files == at]
-        held[of_file[match_keys([column], keys.take(pa.array(of_file)))[0]]] = True
-    counts.add(tagged.counts)
-    confirmed = held[tagged.keys]
-    new = np.concatenate([tagged.new, tagged.keys[~confirmed]])
-    bucket_of_file = np.array([bucket_of(piece.group.file_id) for piece in tagged.searched], np.int64)
-    known = tagged.new_buckets if tagged.new_buckets is not None else tagged.new[:0]
-    buckets = np.concatenate([known, bucket_of_file[tagged.files[~confirmed]]])
-    order = sort_texts(keys.take(pa.array(new)))
-    return Tagged(tagged.keys[confirmed], tagged.files[confirmed], new[order], counts, tagged.searched, buckets[order])
-
-
-def _files_of_buckets(snapshot: Snapshot, buckets: int) -> Mapping[str, Mapping[int, FileSlice]]:
-    """Return a mapping of partition path to a mapping of bucket number to file slice.
-
-    Raise the errors of `BucketIndex.locate` if a slice has no bucket number, one that is too large, or the same number
-    as another slice of its partition.
-    """
-    found: dict[str, dict[int, FileSlice]] = {}
+def _check_buckets(snapshot: Snapshot, buckets: int) -> None:
+    """Raise the errors of `HashIndex.locate` if a slice has no bucket, one that is too large, or that of another."""
+    found: dict[tuple[str, int], FileSlice] = {}
     for piece in snapshot.each_slice():
         bucket = bucket_of(piece.group.file_id)
         if bucket is None:
             raise UnsupportedTableError(
-                f"{_slice_path(piece)} belongs to no bucket: the table was not written with hoodie.index.type=BUCKET; "
+                f"{slice_path(piece)} belongs to no bucket: the table was not written with hoodie.index.type=BUCKET; "
                 "leave the option out"
             )
         if bucket >= buckets:
             raise InvalidOptionError(
-                f"{_slice_path(piece)} belongs to bucket {bucket}, but {_BUCKETS} is {buckets}; give the number that "
+                f"{slice_path(piece)} belongs to bucket {bucket}, but {BUCKETS} is {buckets}; give the number that "
                 "the table was written with"
             )
-        other = found.setdefault(piece.group.partition_path, {}).setdefault(bucket, piece)
+        other = found.setdefault((piece.group.partition_path, bucket), piece)
         if other is not piece:
             raise CorruptTableError(
-                f"{_slice_path(piece)} and {_slice_path(other)} both belong to bucket {bucket}; remove one of them by "
+                f"{slice_path(piece)} and {slice_path(other)} both belong to bucket {bucket}; remove one of them by "
                 "hand"
             )
-    return found
 
 
 def has_bucket_files(slices: Iterable[FileSlice]) -> bool:
@@ -288,7 +185,7 @@ def find_bucket_count(storage: Storage, snapshot: Snapshot, fields: Sequence[str
     common = dict.fromkeys(FieldRule, 0)
     seen = 0
     for piece in slices[:_MOST_FILES] if highest else ():  # If only bucket 0 has files, no number is certain.
-        keys, bucket = _first_keys(storage, snapshot, piece).keys, bucket_of(piece.group.file_id) or 0
+        keys, bucket = read_first_keys(storage, snapshot, piece).keys, bucket_of(piece.group.file_id) or 0
         seen += len(keys)
         for rule in FieldRule:
             beyond = bucket_ids(keys, fields, 1 << 31, rule) - bucket

@@ -7,11 +7,14 @@ from typing import Final
 
 from lakeformat.index.bloom import GlobalIndex, PartitionIndex
 from lakeformat.index.bucket import BucketIndex
+from lakeformat.index.consistent_hashing import ConsistentIndex
+from lakeformat.index.hash_index import HashIndex
 from lakeformat.index.memory import MemoryIndex
 from lakeformat.index.port import RECORD_INDEX, Index, IndexSettings
 from lakeformat.index.record_index import AutoIndex, RecordIndex
 
-__all__ = ["INDEXES", "make_index"]
+__all__ = ["INDEXES", "make_hash_index", "make_index"]
+
 
 INDEXES: Final[Mapping[str, Callable[[IndexSettings], Index]]] = {
     "AUTO": AutoIndex,
@@ -27,4 +30,9 @@ INDEXES: Final[Mapping[str, Callable[[IndexSettings], Index]]] = {
 
 def make_index(settings: IndexSettings) -> Index:
     """Return the index of the kind in the settings."""
-    return INDEXES[settings.kind](settings)
+    return make_hash_index(settings) if settings.has_buckets else INDEXES[settings.kind](settings)
+
+
+def make_hash_index(settings: IndexSettings) -> HashIndex:
+    """Return the bucket index with the engine in the settings."""
+    return ConsistentIndex(settings) if settings.is_consistent else BucketIndex(settings)

@@ -18,11 +18,25 @@ from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.model.files import FileSlice
 from lakeformat.storage.port import Storage
 
-__all__ = ["RECORD_INDEX", "Index", "IndexSettings", "Ints", "TagCounts", "Tagged", "sort_texts", "tag_as_new"]
+__all__ = [
+    "CONSISTENT",
+    "RECORD_INDEX",
+    "Index",
+    "IndexSettings",
+    "Ints",
+    "PartitionBuckets",
+    "TableBuckets",
+    "TagCounts",
+    "Tagged",
+    "sort_texts",
+    "tag_as_new",
+]
 
 Ints = npt.NDArray[np.int64]
 #: The kind of the index that asks the record index of the metadata table. ``RECORD_INDEX`` is its older name.
 RECORD_INDEX: Final = "GLOBAL_RECORD_LEVEL_INDEX"
+#: The engine of the bucket index whose buckets are split and merged.
+CONSISTENT: Final = "CONSISTENT_HASHING"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +52,13 @@ class IndexSettings:
         finds_deleted: whether to find out which rows log files have deleted; global indexes always do.
         update_partition: whether a global index moves a row whose partition changes. If False, the row stays in its
             old partition.
-        buckets: number of buckets of a partition, for the bucket index.
+        engine: a value of ``hoodie.index.bucket.engine``, for the bucket index.
+        buckets: number of buckets of a partition, for the bucket index; under consistent hashing, of a new partition.
         hash_fields: fields of the record key that the bucket index hashes.
         use_metadata_table: whether the record index of the metadata table may be used.
         finds_copies: whether AUTO must find every copy of a key that plain inserts may have stored.
+        replaced_by: id of the write if it replaces partitions, else "". Under consistent hashing the buckets of these
+            partitions become new file groups, whose ids are derived from it.
     """
 
     kind: str = "AUTO"
@@ -50,10 +67,12 @@ class IndexSettings:
     exact: bool = False
     finds_deleted: bool = False
     update_partition: bool = True
+    engine: str = "SIMPLE"
     buckets: int = 256
     hash_fields: tuple[str, ...] = ()
     use_metadata_table: bool = True
     finds_copies: bool = False
+    replaced_by: str = ""
 
     @property
     def is_global(self) -> bool:
@@ -66,6 +85,11 @@ class IndexSettings:
         return self.kind == "BUCKET"
 
     @property
+    def is_consistent(self) -> bool:
+        """Tell whether the index is the bucket index with consistent hashing."""
+        return self.has_buckets and self.engine == CONSISTENT
+
+    @property
     def file_search(self) -> str:
         """Return how files are searched for keys: ``BLOOM``, ``SIMPLE``, or ``AUTO`` for the cheaper one per file."""
         kind = self.kind.removeprefix("GLOBAL_")
@@ -76,6 +100,34 @@ class IndexSettings:
     def trusts_record_index(self) -> bool:
         """Tell whether a place may be false, because nothing but the record index names it."""
         return self.kind == RECORD_INDEX and not self.exact
+
+
+class PartitionBuckets(Protocol):
+    """The buckets of one partition under the bucket index. A picklable value."""
+
+    @property
+    def buckets(self) -> int:
+        """Return the number of buckets. They are numbered from 0."""
+
+    def numbers(self, keys: pa.ChunkedArray) -> Ints:
+        """Return the bucket number of each record key."""
+
+    def bucket_of(self, file_id: str) -> int | None:
+        """Return the number of the bucket whose file group has this file id; None if it belongs to no bucket."""
+
+    def new_file_id(self, bucket: int, file_id: str) -> str:
+        """Return the file id of a bucket's first file group.
+
+        Args:
+            file_id: a file id from which the result may be made.
+        """
+
+
+class TableBuckets(Protocol):
+    """The buckets of a table under the bucket index. A picklable value."""
+
+    def of(self, partition_path: str) -> PartitionBuckets:
+        """Return the buckets of a partition, which may be new."""
 
 
 @dataclass(slots=True)
@@ -137,6 +189,7 @@ class Tagged:
         counts: counts of the steps of the look-up.
         searched: the slices that were searched.
         new_buckets: for each new key its bucket; None if the index has no buckets.
+        buckets: the buckets of the partition; None if the index has none.
         is_leaving: for each entry whether the row moves to another partition, so that it is removed from this slice;
             None if no row moves.
         is_deleted: for each entry whether log files have deleted the row in the base file; None if no row is deleted.
@@ -150,6 +203,7 @@ class Tagged:
     counts: TagCounts = field(default_factory=TagCounts)
     searched: tuple[FileSlice, ...] = ()
     new_buckets: Ints | None = None
+    buckets: PartitionBuckets | None = None
     is_leaving: npt.NDArray[np.bool_] | None = None
     is_deleted: npt.NDArray[np.bool_] | None = None
     base_rows: Ints | None = None

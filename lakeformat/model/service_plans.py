@@ -50,11 +50,13 @@ class ClusteringGroup:
     Attributes:
         metrics: Sizes in megabytes under Hudi's names, for display only.
         output_file_groups: Number of new file groups that the planner expects.
+        extra: The ``extraMetadata`` map of the group. Under consistent hashing it has the nodes of the new buckets.
     """
 
     slices: tuple[SliceInfo, ...]
     metrics: Mapping[str, float] = field(default_factory=dict)
     output_file_groups: int = 1
+    extra: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,7 @@ from lakeformat.services.compact.plan import are_all_marked, may_run, may_show_o
 from lakeformat.services.compact.rewrite import Compactor
 from lakeformat.services.compact.run import CompactSession, list_pending_compactions
 from lakeformat.services.ttl import ExpireSession
+from lakeformat.storage.port import Storage
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.timeline.write_report import REPORT_KEY
@@ -123,7 +124,7 @@ def _wants_compaction(options: Options) -> bool:
     return bool(options[compaction.INLINE] or options[compaction.SCHEDULE_INLINE])
 
 
-def check_services(options: Options, snapshot: Snapshot, schema: pa.Schema) -> None:
+def check_services(storage: Storage, options: Options, snapshot: Snapshot, schema: pa.Schema) -> None:
     """Check the options of the services that run after a write. Called before the write starts.
 
     Args:
@@ -131,7 +132,8 @@ def check_services(options: Options, snapshot: Snapshot, schema: pa.Schema) -> N
         schema: the table's columns after the write.
 
     Raises:
-        InvalidOptionError: two options exclude each other, or clustering is requested for a table with a bucket index.
+        InvalidOptionError: two options exclude each other, or clustering is requested for a table with a bucket index
+            whose buckets are fixed.
         InvalidInputError, SchemaMismatchError: a sort column is missing, or its type cannot be sorted.
     """
     for inline, apart in ((INLINE, SCHEDULE_INLINE), (compaction.INLINE, compaction.SCHEDULE_INLINE)):
@@ -141,7 +143,7 @@ def check_services(options: Options, snapshot: Snapshot, schema: pa.Schema) -> N
     check_catalogs(options, schema)
     if not _wants_clustering(options):
         return
-    if index_binds_rows(options, snapshot):
+    if index_binds_rows(storage, options, snapshot):
         raise InvalidOptionError(
             f"hoodie.index.type=BUCKET finds rows by the names of their files, which clustering changes; leave out "
             f"{INLINE if options[INLINE] else SCHEDULE_INLINE}"

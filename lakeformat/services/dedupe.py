@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 from lakeformat.config.resolve import Options
 from lakeformat.errors import InvalidInputError, UnsupportedTableError, WriteConflictError
 from lakeformat.file_system_view.context import TableContext
+from lakeformat.file_system_view.hashing_rings import uses_consistent_hashing
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.merge.order import key_codes, last_of_each, ordering_ranks
 from lakeformat.merge.versions import field_values
@@ -30,9 +31,10 @@ from lakeformat.model.record import COMMIT_TIME, RECORD_KEY
 from lakeformat.model.service_plans import ClusteringPlan
 from lakeformat.model.table_config import MergeMode
 from lakeformat.public import OneLine, public
+from lakeformat.services.cluster.group_source import GroupSource, SliceToCluster, open_group
 from lakeformat.services.cluster.local_rewriter import Group
 from lakeformat.services.cluster.plan import EXECUTION_CLASS, clustering_group
-from lakeformat.services.cluster.rewrite import FileMaker, GroupSource, SliceToCluster, open_group
+from lakeformat.services.cluster.rewrite import FileMaker
 from lakeformat.services.cluster.run import ClusterRequest, ClusterSession, index_binds_rows, make_cluster_request
 from lakeformat.services.cluster.settings import RewriteSettings
 from lakeformat.services.scheduled_service import list_planned_groups
@@ -180,7 +182,8 @@ class DedupeSession:
                 if len(lost):
                     slices.append(piece)
                     surplus[piece.group] = lost
-        if slices and index_binds_rows(self.options, snapshot):
+        storage = self.context.storage
+        if slices and (index_binds_rows(storage, self.options, snapshot) or uses_consistent_hashing(storage)):
             raise UnsupportedTableError(
                 f"{location} is a table of buckets, whose file groups cannot be replaced; delete() the keys and "
                 f"upsert() the rows that are right: {_key_text(pa.concat_tables(tables))}"

@@ -27,14 +27,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lakeformat.file_system_view.context import TableContext
 from lakeformat.services.clean.run import Deleter, delete_in_process
+from lakeformat.services.cluster.group_source import SliceToCluster, open_group
 from lakeformat.services.cluster.local_rewriter import Group, GroupRewriter, rewrite_in_process
 from lakeformat.services.cluster.rewrite import (
     CurveRanges,
-    SliceToCluster,
     SpillFile,
     fit_ranges,
     merge_range,
-    open_group,
     write_spill_file,
 )
 from lakeformat.services.cluster.run import Rewriter
@@ -224,7 +223,7 @@ class SparkRewriter:
 
         def ranged(at: int) -> Iterator[dict[str, Any]]:
             group = groups[order[at]]
-            found = fit_ranges(open_group(storage, group.partition_path, group.slices, schema), settings)
+            found = fit_ranges(open_group(storage, group.partition_path, group.slices, schema, group.target), settings)
             yield {"group": order[at], "ranges": base64.b85encode(pickle.dumps(found)).decode()}
 
         found = _run_tasks(self._spark, storage, "cluster: sample ranges", [[at] for at in range(len(order))], ranged)
@@ -240,7 +239,7 @@ class SparkRewriter:
 
         def spilled(at: int) -> Iterator[dict[str, Any]]:
             group = groups[spills[at].group]
-            source = open_group(storage, group.partition_path, spills[at].slices, schema)
+            source = open_group(storage, group.partition_path, spills[at].slices, schema, group.target)
             path = f"{settings.folder}/spill-{at}-{attempt_id()}.arrow"
             runs = write_spill_file(source, spills[at].slices, ranges[spills[at].group], settings, path)
             yield {"group": spills[at].group, **asdict(runs)}

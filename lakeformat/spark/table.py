@@ -280,7 +280,7 @@ class LakehouseTable(
         job, plan = plan_merge(context.store, snapshot, options, schema, clauses, context.ids, requires_one_match=exact)
         hooks = hooks_of(job.options, **arguments).with_verb(verb)
         check_validators(hooks.validators, plan.schema)
-        check_services(job.options, snapshot, plan.schema)
+        check_services(self.context.storage, job.options, snapshot, plan.schema)
         session = WriteSession(context, job, hooks)
         shuffle = SparkShuffle(self._spark, context, job)
         put_aside(session, lambda: shuffle.bad_rows)
@@ -326,7 +326,7 @@ class LakehouseTable(
         job = plan_job(context.store, snapshot, resolved, schema, context.ids)
         parsed = hooks_of(resolved, **hooks)
         check_validators(parsed.validators, job.final_schema(snapshot))
-        check_services(resolved, snapshot, job.final_schema(snapshot))
+        check_services(context.storage, resolved, snapshot, job.final_schema(snapshot))
         return self._run_services(self._write_rows(rows, job, snapshot, parsed))
 
     def _write_rows(self, rows: DataFrame, job: WriteJob, snapshot: Snapshot, hooks: Hooks) -> WriteResult:

@@ -23,9 +23,11 @@ from lakeformat.file_system_view.schema_history import delete_old_schemas, write
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.model.commit import CommitMetadata
 from lakeformat.model.files import FileGroupId
+from lakeformat.model.hashing_metadata import HashRing
 from lakeformat.model.instant import Instant
 from lakeformat.timeline.write_report import Report
 from lakeformat.transaction.commit import OpenCommit
+from lakeformat.transaction.hashing_commits import mark_rings, put_rings
 from lakeformat.transaction.hooks import Callback, CommitMessage, notify
 from lakeformat.transaction.metadata_changes import changes_of_commit
 from lakeformat.transaction.metadata_commits import add_changes
@@ -37,6 +39,7 @@ __all__ = [
     "Callbacks",
     "CommitListener",
     "FileIndexUpdater",
+    "HashingMetadataWriter",
     "MetadataTableWriter",
     "PublishedCommit",
     "SchemaHistoryWriter",
@@ -107,6 +110,27 @@ class MetadataTableWriter(CommitListener):
         )
         clock, most = self.context.clock, self.compact_commits
         add_changes(store, clock, commit.time, make_changes, compact_commits=most)
+
+
+class HashingMetadataWriter(CommitListener):
+    """A listener that writes the hashing metadata of a table with consistent hashing.
+
+    Args:
+        first_buckets: number of buckets of a new partition, if the write has a bucket index with consistent hashing;
+            else None.
+    """
+
+    def __init__(self, context: TableContext, first_buckets: int | None) -> None:
+        self._context, self._first_buckets = context, first_buckets
+        self._rings: tuple[HashRing, ...] = ()
+
+    def before_publish(self, commit: OpenCommit, metadata: CommitMetadata, outcome: Outcome) -> None:
+        """Write the rings that the commit changes. Without the commit, readers pass over them."""
+        self._rings = put_rings(self._context, commit, metadata, outcome, self._first_buckets)
+
+    def after_publish(self, published: PublishedCommit) -> None:
+        """Write the markers of the rings."""
+        mark_rings(self._context.storage, self._rings)
 
 
 @dataclass(frozen=True)

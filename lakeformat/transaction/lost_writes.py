@@ -99,13 +99,21 @@ def find_lost_writes(
         sources: the slices that completed plans have read.
         by_name: True if the instant in a log file's name is that of its file slice (timeline layout 1).
     """
-    for group, history in sorted(_collect_histories(commits).items()):
+    histories = _collect_histories(commits)
+    copies = {
+        (instant.time, group.partition_path, name.instant_time)
+        for group, history in histories.items()
+        for instant, _, name in history.logs
+    }
+    for group, history in sorted(histories.items()):
         plans = [(time, read_slice[group]) for time, read_slice in sources.items() if group in read_slice]
         found = [*_find_forks(history), *_find_replaced_files(history, plans, by_name=by_name)]
         found += _find_hidden_logs(history, plans) if by_name else _find_unread_logs(history, plans)
         kept: dict[tuple[str, str], tuple[str, WriteStat]] = {}
         for lost, by, stat in found:
-            kept.setdefault((lost, stat.path), (by, stat))
+            # Beside a plan that resizes buckets, Hudi writes rows also to the new buckets, in log files of its instant.
+            if stat.is_base or (lost, group.partition_path, by) not in copies:
+                kept.setdefault((lost, stat.path), (by, stat))
         yield from (LostWrite(group, lost, by, stat) for (lost, _), (by, stat) in sorted(kept.items()))
 
 

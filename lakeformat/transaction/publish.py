@@ -19,6 +19,7 @@ from lakeformat.file_system_view.log_file_stats import earlier_log_facts
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.model.commit import FILES_SCHEMA, CommitMetadata, WriteStat
 from lakeformat.model.files import FileGroupId
+from lakeformat.model.hashing_metadata import HashRing
 from lakeformat.model.instant import Instant
 from lakeformat.model.internal_schema import InternalSchema
 from lakeformat.model.operation import Operation
@@ -66,6 +67,7 @@ class Outcome:
         schema_text: the schema text to store in the commit, copied from an earlier commit; if "", ``schema`` is stored.
         files_schema: the columns of the files; None if they are those of ``schema``.
         altered: all schemas with column ids after a change of the columns, oldest first; None if the write makes none.
+        rings: the rings of consistent hashing after a resizing.
     """
 
     schema: pa.Schema
@@ -78,6 +80,7 @@ class Outcome:
     schema_text: str = ""
     files_schema: pa.Schema | None = None
     altered: tuple[InternalSchema, ...] | None = None
+    rings: tuple[HashRing, ...] = ()
 
     def schemas_after(self, instant_time: str) -> tuple[InternalSchema, ...]:
         """Return the table's schemas with column ids after the write, oldest first; empty if the table has none.

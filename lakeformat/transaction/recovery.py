@@ -35,6 +35,7 @@ from lakeformat.transaction.decisions import (
     settle,
 )
 from lakeformat.transaction.foreign_writes import is_left_alone
+from lakeformat.transaction.hashing_undo import take_back_rings
 from lakeformat.transaction.markers import remove_markers
 from lakeformat.transaction.metadata_commits import drop_metadata_table, take_back, take_back_late
 from lakeformat.transaction.rollback import (
@@ -251,6 +252,7 @@ def _void_overtaken_commit(store: TimelineStore, clock: Clock) -> None:
         return
     _LOG.warning("undoing commit %s in %s, which was decided but never completed", last.instant_time, last.path)
     take_back(store, last.instant_time)
+    take_back_rings(store, last.instant_time)
     try:
         put_once(store.storage, last.path, encode_void_commit(store, last.path, last.data))
     except FileExistsError:

@@ -23,7 +23,7 @@ from lakeformat.codec.timeline_files.recovery import (
 from lakeformat.errors import CorruptTableError, WriteConflictError
 from lakeformat.file_system_view.file_groups import list_files
 from lakeformat.model.files import join_path
-from lakeformat.model.instant import Action, Instant, State
+from lakeformat.model.instant import REPLACE_ACTIONS, Action, Instant, State
 from lakeformat.model.table_config import TableConfig
 from lakeformat.storage.port import Clock, check_path
 from lakeformat.timeline.store import TimelineStore
@@ -36,6 +36,7 @@ from lakeformat.transaction.decisions import (
     decide,
     prepare_removal,
 )
+from lakeformat.transaction.hashing_undo import take_back_rings
 from lakeformat.transaction.log_rollback import cancel_blocks, log_rollback_requests, logs_that_stay
 from lakeformat.transaction.markers import remove_markers
 from lakeformat.transaction.metadata_commits import add_files, take_back
@@ -117,11 +118,14 @@ def _is_being_rolled_back(store: TimelineStore, timeline: Timeline, instant_time
 
 def _make_requests(store: TimelineStore, victim: Instant) -> tuple[RollbackRequest, ...]:
     """Return the rollback requests that undo an instant."""
-    # Log files whose names contain a compaction's time were written by other commits, so they stay.
+    # Log files whose names contain a compaction's time were written by other commits, so they stay. Those with the time
+    # of a plan that resizes buckets were, too, but only to new buckets, which will not be.
     is_delta = victim.action is Action.DELTA_COMMIT
     deletes = (
         RollbackRequest(partition, files_to_delete=tuple(f"{store.storage.location}/{path}" for path in paths))
-        for partition, paths in list_files_of(store, victim.time, logs=is_delta).items()
+        for partition, paths in list_files_of(
+            store, victim.time, logs=is_delta or victim.action in REPLACE_ACTIONS
+        ).items()
     )
     if not is_delta or store.layout.has_completion_times:
         return tuple(deletes)
@@ -150,6 +154,7 @@ def revert_run(store: TimelineStore, instant: Instant) -> None:
         if not _decide_end_of_run(store, time, claim):
             return
         take_back(store, time)
+        take_back_rings(store, time)
         store.revert(instant)
     delete_stage(store, claim)  # A dead or completed run needs no staged files.
     files = list_files_of(store, time) if runs else {}
@@ -248,6 +253,8 @@ def finish_rollback(store: TimelineStore, rollback: Instant, clock: Clock, *, de
     partitions: tuple[RollbackPartition, ...] = ()
     if victim is None or victim.state is not State.COMPLETED:
         take_back(store, plan.instant_time)
+        if any(plan.action == action.value for action in REPLACE_ACTIONS):
+            take_back_rings(store, plan.instant_time)
         done = (_carry_out(store, request, plan.instant_time, rollback.time) for request in plan.requests)
         partitions = _join_by_partition(done)
         if logs := [entry for part in partitions for entry in logs_that_stay(part)]:

@@ -12,6 +12,7 @@ from lakeformat.config.resolve import Options
 from lakeformat.config.retention_options import MIN_COMMITS
 from lakeformat.config.write_options import INDEX_COLUMNS, INDEX_COLUMNS_LIMIT, INDEX_COMMITS, INDEX_SHARD_FILES
 from lakeformat.files.column_stats import indexed_columns
+from lakeformat.index.port import CONSISTENT
 from lakeformat.model.operation import Operation
 from lakeformat.model.table_config import TableConfig
 from lakeformat.predicate import column_path
@@ -63,6 +64,8 @@ class TransactionSettings:
         keeps_index: whether the commit is added to the file index; never for a merge-on-read table, whose log files the
             file index does not list.
         metadata: options of the metadata table, with the partitions that the write makes if they are missing.
+        first_buckets: number of buckets of a new partition, if the write has a bucket index with consistent hashing;
+            else None.
     """
 
     operation: Operation
@@ -76,6 +79,7 @@ class TransactionSettings:
     keeps_index: bool
     index: FileIndexSettings
     metadata: MetadataOptions
+    first_buckets: int | None = None
 
 
 def make_transaction_settings(
@@ -86,7 +90,8 @@ def make_transaction_settings(
     Raises:
         InvalidOptionError: only one of app and id of the batch is given.
     """
-    wanted = options[INDEX_COLUMNS]
+    wanted, write_options = options[INDEX_COLUMNS], options.write
+    is_consistent = write_options.index == "BUCKET" and write_options.bucket_engine == CONSISTENT
     return TransactionSettings(
         operation=operation,
         config=config,
@@ -105,4 +110,5 @@ def make_transaction_settings(
             shard_files=options[INDEX_SHARD_FILES],
         ),
         metadata=options.metadata,
+        first_buckets=write_options.buckets if is_consistent else None,
     )

@@ -42,6 +42,7 @@ from lakeformat.transaction.commit_listeners import (
     Callbacks,
     CommitListener,
     FileIndexUpdater,
+    HashingMetadataWriter,
     MetadataTableWriter,
     PublishedCommit,
     SchemaHistoryWriter,
@@ -103,6 +104,7 @@ class Transaction:
         self.listeners: tuple[CommitListener, ...] = (
             MetadataTableWriter(context, settings.metadata.compact_commits),
             SchemaHistoryWriter(context),
+            HashingMetadataWriter(context, settings.first_buckets),
             *([FileIndexUpdater(context, settings.index)] if settings.keeps_index else []),
             Callbacks(hooks.callbacks),
         )
@@ -488,12 +490,7 @@ class Transaction:
                 listener.before_publish(commit, metadata, outcome)
 
         instant = put_completed(
-            self.store,
-            self.context.clock,
-            commit,
-            check=check,
-            before_put=call_before_publish,
-            lease=self._lease,
+            self.store, self.context.clock, commit, check=check, before_put=call_before_publish, lease=self._lease
         )
         return instant, batches
 

@@ -43,7 +43,7 @@ from lakeformat.errors import CorruptTableError, UnsupportedTableError, WriteCon
 from lakeformat.file_system_view.file_groups import Listing, list_files
 from lakeformat.model.commit import CommitMetadata
 from lakeformat.model.files import BaseFileName, LogFileName, join_path
-from lakeformat.model.instant import WRITE_ACTIONS, Action, Instant, State
+from lakeformat.model.instant import REPLACE_ACTIONS, WRITE_ACTIONS, Action, Instant, State
 from lakeformat.model.table_config import TableConfig
 from lakeformat.storage.port import Clock, check_path
 from lakeformat.timeline.store import TimelineStore
@@ -60,6 +60,7 @@ from lakeformat.transaction.decisions import (
     encode_void_commit,
     prepare_removal,
 )
+from lakeformat.transaction.hashing_undo import take_back_rings
 from lakeformat.transaction.markers import remove_markers
 from lakeformat.transaction.metadata_commits import take_back
 from lakeformat.transaction.metadata_undo import record_undo
@@ -191,6 +192,8 @@ class CommitUndo:
             if self._is_visible(victim):
                 self._hide(victim, rollback)
         take_back(store, plan.instant_time)
+        if any(victim.action in REPLACE_ACTIONS for victim in victims):
+            take_back_rings(store, plan.instant_time)
         deleted = self._delete(plan)
         remove_markers(store.storage, plan.instant_time)
         metadata = RollbackMetadata(

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from lakeformat.errors import WriteConflictError
 from lakeformat.file_system_view.snapshot import Snapshot
-from lakeformat.index.bucket import BucketIndex, bucket_of
+from lakeformat.index.factory import make_hash_index
 from lakeformat.model.commit import CommitMetadata, WriteStat
 from lakeformat.model.files import FileGroupId, LogFileName, join_path
 from lakeformat.model.instant import State
@@ -58,7 +58,7 @@ def find_bucket_places(storage: Storage, job: WriteJob, snapshot: Snapshot) -> B
     append_rules = make_append_rules(job, snapshot, TimelineStore(storage).read_compaction_groups(snapshot.timeline))
     if not may_append_in_tasks(job, snapshot, append_rules):
         return None
-    return BucketPlaces.of(snapshot, append_rules, BucketIndex(job.index_settings).hash(storage, snapshot))
+    return BucketPlaces.of(snapshot, append_rules, make_hash_index(job.index_settings).hash(storage, snapshot))
 
 
 def publish_appended(
@@ -96,7 +96,7 @@ def publish_appended(
         groups = {FileGroupId(file.stat.partition_path, file.stat.file_id) for file in opened}
         kept = {FileGroupId(file.stat.partition_path, file.stat.file_id) for file in written} - groups
         appended = frozenset(kept) if may_append_beside(job) else frozenset()
-        check = join_checks([make_bucket_check(groups), make_append_check(appended, job, commit.time)])
+        check = join_checks([make_bucket_check(groups, job), make_append_check(appended, job, commit.time)])
         try:
             transaction.publish(
                 commit,
@@ -135,7 +135,7 @@ def _move_to_places(
     moved: list[WrittenFile] = []
     for file in written:
         stat, name = file.stat, LogFileName.match(file.stat.path.rpartition("/")[2])
-        key = stat.partition_path, bucket_of(stat.file_id) or 0
+        key = planned.key_of(stat)
         before, now = planned.groups.get(key), current.groups.get(key)
         if now is None and before is None:
             moved.append(file)

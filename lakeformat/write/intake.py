@@ -27,10 +27,11 @@ from lakeformat.errors import (
     TableNotFoundError,
     UnsupportedTableError,
 )
-from lakeformat.file_system_view.context import check_bucket_layout
+from lakeformat.file_system_view.hashing_rings import find_first_buckets, uses_consistent_hashing
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.files.footers import open_base, open_parquet, row_batches
 from lakeformat.index.bucket import find_bucket_count, has_bucket_files
+from lakeformat.index.port import CONSISTENT
 from lakeformat.keys.record_keys import GENERATED_KEY, record_keys
 from lakeformat.merge import MergeRule
 from lakeformat.model import table_config as names
@@ -51,6 +52,7 @@ from lakeformat.timeline.store import TimelineStore
 from lakeformat.transaction.hooks import check_hooks
 from lakeformat.transaction.written_file import stage_folder
 from lakeformat.write.plan.job import (
+    BUCKET_ENGINE,
     BUCKETS,
     HASH_FIELD,
     INDEX_TYPE,
@@ -269,19 +271,33 @@ def _match_stored_key(file: BaseFile, rows: pa.Table, settings: KeySettings, opt
     )
 
 
-def with_bucket_index(storage: Storage, snapshot: Snapshot, options: Options) -> Options:
-    """Return the options. If the table was written with a bucket index, make them select the bucket index.
+def with_bucket_index(
+    storage: Storage, snapshot: Snapshot, options: Options, *, is_consistent: bool | None = None
+) -> Options:
+    """Return the options. If the table was written with a bucket index, make them select this index.
 
-    Without this, a write could add a file whose name has no bucket number, and every later write with the bucket index
-    would fail. If the index is AUTO and the stored keys determine the number of buckets, AUTO becomes BUCKET.
+    Without this, a write could add a file that belongs to no bucket, and every later write with the bucket index would
+    fail. If the index is AUTO and the stored keys determine the number of buckets, AUTO becomes BUCKET. A table with
+    consistent hashing shows its engine by its hashing metadata.
+
+    Args:
+        is_consistent: whether the table has consistent hashing; None to look.
 
     Raises:
-        InvalidOptionError: if the table has a bucket index, and the options name another index or another number of
-            buckets, or the stored keys do not determine the number of buckets.
+        InvalidOptionError: if the table has a bucket index, and the options name another index, another engine or
+            another number of buckets, or the stored keys do not determine the number of buckets.
     """
     keys = snapshot.config.record_fields
     write_options = options.write
-    if write_options.index == "BUCKET" or not keys or not has_bucket_files(snapshot.each_slice()):
+    if uses_consistent_hashing(storage) if is_consistent is None else is_consistent:
+        return _with_consistent_hashing(storage, options)
+    is_bucket = write_options.index == "BUCKET"
+    if is_bucket and write_options.bucket_engine == CONSISTENT and snapshot.live.count:
+        raise InvalidOptionError(
+            f"{storage.location} was not written with {BUCKET_ENGINE}={CONSISTENT}, and its file groups have no hash "
+            "ranges; leave the option out, or write the rows into a new table"
+        )
+    if is_bucket or not keys or not has_bucket_files(snapshot.each_slice()):
         return options
     is_auto = write_options.index == "AUTO"
     found = find_bucket_count(storage, snapshot, write_options.hash_fields or keys) if is_auto else None
@@ -294,6 +310,25 @@ def with_bucket_index(storage: Storage, snapshot: Snapshot, options: Options) ->
     return options.with_values(**{INDEX_TYPE: "BUCKET", BUCKETS: found})
 
 
+def _with_consistent_hashing(storage: Storage, options: Options) -> Options:
+    """Return the options with the index of a table with consistent hashing. Raise an error if they name another one."""
+    write_options = options.write
+    if write_options.index not in {"AUTO", "BUCKET"}:
+        raise InvalidOptionError(
+            f"{INDEX_TYPE}={write_options.index}, but {storage.location} was written with "
+            f"{BUCKET_ENGINE}={CONSISTENT}, and its rows are found by their hashes; leave the option out"
+        )
+    if options.is_set(BUCKET_ENGINE) and write_options.bucket_engine != CONSISTENT:
+        raise InvalidOptionError(
+            f"{BUCKET_ENGINE}={write_options.bucket_engine}, but {storage.location} was written with {CONSISTENT}; "
+            "leave the option out"
+        )
+    # A new partition begins like the others, if the options do not say otherwise.
+    known = None if options.is_set(BUCKETS) else find_first_buckets(storage)
+    given = {} if known is None else {BUCKETS: known}
+    return options.with_values(**{INDEX_TYPE: "BUCKET", BUCKET_ENGINE: CONSISTENT, **given})
+
+
 def _table_keys(store: TimelineStore, snapshot: Snapshot, options: Options) -> KeySettings:
     """Return the key settings by which the record keys in the table's files were made."""
     if not snapshot.config.partition_fields:
@@ -302,18 +337,17 @@ def _table_keys(store: TimelineStore, snapshot: Snapshot, options: Options) -> K
     return probe_keys(store.storage, snapshot.each_file(), keys, options) if snapshot.live.count else keys
 
 
-def _check_layout_and_find_keys(store: TimelineStore, snapshot: Snapshot, options: Options) -> KeySettings:
-    """Refuse a table with consistent hashing. Return the result of `_table_keys`. Both need a request."""
-    check = partial(check_bucket_layout, store.storage)
-    find = partial(_table_keys, store, snapshot, options)
-    return run_both(check, find, at_once=not store.storage.has_lock)[1]
+def _find_engine_and_keys(store: TimelineStore, snapshot: Snapshot, options: Options) -> tuple[bool, KeySettings]:
+    """Tell whether the table has consistent hashing, and return the result of `_table_keys`. Both need a request."""
+    find_engine = partial(uses_consistent_hashing, store.storage)
+    find_keys = partial(_table_keys, store, snapshot, options)
+    return run_both(find_engine, find_keys, at_once=not store.storage.has_lock)
 
 
 def _plan_without_rows(
     store: TimelineStore, snapshot: Snapshot, operation: Operation, options: Options, ids: Ids
 ) -> WriteJob:
     """Plan a write whose options name the partitions, so that the input's rows and columns do not matter."""
-    check_bucket_layout(store.storage)
     token, versions = ids.token(), snapshot.versions
     return WriteJob(
         operation, snapshot.config, options, _NO_ROWS, needs_combining=False, write_id=token, versions=versions
@@ -347,7 +381,7 @@ def plan_job(
     check_operation(operation, config, options, store.storage.location)
     if operation is Operation.DELETE_PARTITION and write_options.partitions:
         return _plan_without_rows(store, snapshot, operation, options, ids)
-    keys = _check_layout_and_find_keys(store, snapshot, options)
+    is_consistent, keys = _find_engine_and_keys(store, snapshot, options)
     if keys.generates_keys:
         check_keyless(operation, options, store.storage.location)
     removes = operation.has_no_rows
@@ -357,8 +391,8 @@ def plan_job(
     if rule.ordering:
         check_ordering(schema, rule.ordering)
     marker = None if removes else delete_marker(options, config.merge_settings, schema, snapshot.schema)
-    if not removes and operation is not Operation.INSERT_OVERWRITE_TABLE:
-        options = with_bucket_index(store.storage, snapshot, options)
+    if is_consistent or (not removes and operation is not Operation.INSERT_OVERWRITE_TABLE):
+        options = with_bucket_index(store.storage, snapshot, options, is_consistent=is_consistent)
     index = index_settings(config, options)
     check_index(index, config, rule)
     compares_keys = (

@@ -18,8 +18,8 @@ import pyarrow as pa
 from lakeformat.errors import SchemaMismatchError
 from lakeformat.file_system_view.context import TableContext
 from lakeformat.file_system_view.snapshot import Snapshot
-from lakeformat.index.bucket import BucketHash, BucketIndex
-from lakeformat.index.port import RECORD_INDEX, TagCounts
+from lakeformat.index.factory import make_hash_index
+from lakeformat.index.port import RECORD_INDEX, TableBuckets, TagCounts
 from lakeformat.index.record_index import decides_partition, open_for_auto, open_record_index, warn_not_used
 from lakeformat.index.stored_keys import find_deleting_slices, logs_with_keys
 from lakeformat.metadata_table.metadata_table import MetadataTable
@@ -305,7 +305,7 @@ class ShuffledSession:
         checks = [make_append_check(appended, job, instant_time)] if appended else []
         if job.index_settings.has_buckets:
             opened = (FileGroupId(b.partition_path, b.file_id) for b in plan.buckets if b.opened_at is None)
-            checks.append(make_bucket_check(opened))
+            checks.append(make_bucket_check(opened, job))
         elif job.needs_tagging and job.operation is not Operation.DELETE:
             checks.append(make_new_file_check(self.storage, added, is_global=job.prepare.is_global))
         return checks
@@ -323,7 +323,7 @@ class ShuffledSession:
         deleting = partial(find_deleting_slices, self.storage, snapshot)
         keys = KeyUse(
             looks_up=job.needs_tagging,
-            hashing=BucketIndex(job.index_settings).hash(self.storage, snapshot) if has_buckets else None,
+            hashing=make_hash_index(job.index_settings).hash(self.storage, snapshot) if has_buckets else None,
             drops_stored=job.dup_policy != "none",
             drops_new=job.operation is Operation.DELETE,
         )
@@ -423,7 +423,7 @@ class ShuffledSession:
         schema: pa.Schema,
         job: WriteJob,
         sizing: FileSizing | None,
-        hashing: BucketHash | None,
+        hashing: TableBuckets | None,
         counted: dict[str, Any],
     ) -> TaggedStage:
         """Let tasks bring the rows of each key together, and assign them to partitions."""

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import lakeformat
-from lakeformat import InvalidOptionError, LakeformatError, SchemaMismatchError, UnsupportedTableError
+from lakeformat import InvalidOptionError, LakeformatError, SchemaMismatchError
 from lakeformat.config.hudi_support import AnswerKind, find_answer, hudi_names
 from lakeformat.config.resolve import resolve
 from tests.helpers.refusal import ROWS, SCHEMA, check_message, check_refused, new_table
@@ -197,7 +197,7 @@ def test_bad_value_is_refused_with_advice(name: str, value: str, advice: str) ->
         ("hoodie.datasource.write.record.merger.impls", "org.apache.hudi.HoodieSparkRecordMerger,org.example.Mine"),
         ("hoodie.datasource.write.record.merger.impls", "org.example.HoodieSparkRecordMerger"),
         ("hoodie.datasource.write.record.merger.strategy", "1897ef5f-18bc-4557-939c-9d6a8afd1519"),
-        ("hoodie.clustering.plan.strategy.class", "SparkConsistentBucketClusteringPlanStrategy"),
+        ("hoodie.clustering.plan.strategy.class", "SparkStreamCopyClusteringPlanStrategy"),
         ("hoodie.write.record.merge.custom.implementation.classes", "org.example.Merger"),
         ("hoodie.merge.allow.duplicate.on.inserts", False),
         ("hoodie.parquet.encryption.footer.key", "k"),
@@ -274,28 +274,6 @@ def test_merge_strategy_that_contradicts_the_merge_mode_is_refused(tmp_path: Pat
     lakeformat.create(tmp_path / "t", SCHEMA, **settings)
     with pytest.raises(InvalidOptionError, match=r"strategy\.id='COMMIT_TIME_ORDERING' contradicts 'EVENT_TIME"):
         lakeformat.open(tmp_path / "t", **by_commit)
-
-
-def test_consistent_hashing_table_is_read_only(tmp_path: Path) -> None:
-    table = new_table(tmp_path)
-    metadata = tmp_path / "table/.hoodie/.bucket_index/consistent_hashing_metadata/x/00000000000000.hashing_meta"
-    metadata.parent.mkdir(parents=True)
-    metadata.write_text('{"version": 0, "partitionPath": "x", "numBuckets": 2, "nodes": []}')
-    before = table.count()
-    calls = {
-        "upsert": lambda: table.upsert(ROWS),
-        "insert": lambda: table.insert(ROWS),
-        "delete": lambda: table.delete(where="id is not null"),
-        "update": lambda: table.update({"v": None}),
-        "overwrite": lambda: table.overwrite(ROWS),
-        "cluster": lambda: table.cluster(by="id"),
-        "schedule": table.schedule_clustering,
-    }
-    for call in calls.values():
-        with pytest.raises(LakeformatError) as caught:
-            call()
-        check_message(caught, UnsupportedTableError, "consistent hashing", str(tmp_path / "table"), "use Apache Hudi")
-    assert table.count() == before
 
 
 @pytest.mark.parametrize(

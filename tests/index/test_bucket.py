@@ -247,12 +247,10 @@ def test_inferred_number_of_buckets_is_right(buckets: int, ids: list[str]) -> No
     assert find_bucket_count(table.context.storage, table.snapshot(), ["id"]) in {buckets, None}
 
 
-def test_hash_field_outside_the_key_and_other_bucket_engines_are_refused(tmp_path: Path) -> None:
+def test_hash_field_outside_the_key_is_refused(tmp_path: Path) -> None:
     table = bucketed(tmp_path / "t", **{"hoodie.bucket.index.hash.field": "v"})
     with pytest.raises(InvalidOptionError, match="names 'v', which is not a record key field; use id"):
         table.upsert(rows({("p", "a"): 1}))
-    with pytest.raises(InvalidOptionError, match=r"CONSISTENT_HASHING.*SIMPLE"):
-        bucketed(tmp_path / "t", **{"hoodie.index.bucket.engine": "CONSISTENT_HASHING"})
 
 
 def test_a_merge_keeps_every_key_in_its_bucket(tmp_path: Path) -> None:

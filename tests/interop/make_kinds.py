@@ -174,6 +174,35 @@ HISTORIES: Final[dict[str, dict[str, str]]] = {
 }
 
 
+HASHING: Final = {
+    **MOR,
+    **BY_REGION,
+    f"{W}recordkey.field": "id,born",
+    f"{W}keygenerator.class": f"{KEYGEN}ComplexKeyGenerator",
+    "hoodie.index.type": "BUCKET",
+    "hoodie.index.bucket.engine": "CONSISTENT_HASHING",
+    "hoodie.bucket.index.num.buckets": "3",
+    "hoodie.bucket.index.max.num.buckets": "5",
+    "hoodie.bucket.index.min.num.buckets": "2",
+    "hoodie.clustering.plan.strategy.class": (
+        "org.apache.hudi.client.clustering.plan.strategy.SparkConsistentBucketClusteringPlanStrategy"
+    ),
+}
+
+
+def write_hashing(maker: Maker, name: str) -> None:
+    """Write a table with consistent hashing. Split some buckets, write, merge some, and write again."""
+    maker.write(name, maker.rows(range(60), 10, "a"), "upsert", HASHING)
+    for numbers, most in ((range(40, 90), 1_000), (range(20), 2_000_000)):
+        options = {**ALWAYS, **HASHING, "hoodie.parquet.max.file.size": str(most)}
+        for key, value in options.items():
+            maker.spark.conf.set(key, value)
+        maker.spark.sql(f"call run_clustering(path => '{maker.tables / name}', op => 'scheduleAndExecute')").collect()
+        for key in options:
+            maker.spark.conf.unset(key)
+        maker.write(name, maker.rows(numbers, 20, "b"), "upsert", HASHING)
+
+
 EVOLVED: Final = ("evolved_cow", "evolved_mor", "evolved_nested_cow", "altered_cow", "altered_mor")
 
 
@@ -242,7 +271,9 @@ def make(maker: Maker, name: str) -> None:
     if kind.startswith("altered"):
         write_altered(maker, name, kind[-3:], maker.tag.removeprefix("v"))
         return
-    if kind in HISTORIES:
+    if kind == "hashing_mor":
+        write_hashing(maker, name)
+    elif kind in HISTORIES:
         maker.history(name, HISTORIES[kind])
     else:
         write_evolved(maker, name, {**ONE_KEY, **(MOR if "mor" in kind else {})}, nested="nested" in kind)
@@ -257,6 +288,7 @@ def main(bundle: str, tag: str, folder: str, *wanted: str) -> None:
     maker = Maker(spark, tag, scratch)
     for kind in wanted or (
         *HISTORIES,
+        "hashing_mor",
         "evolved_cow",
         "evolved_mor",
         "evolved_nested_cow",

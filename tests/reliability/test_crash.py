@@ -51,6 +51,8 @@ from tests.helpers.flights import (
 CDC: Final = {"hoodie.table.cdc.enabled": "true"}
 TWO_BUCKETS: Final = {"hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": 2}
 
+RINGS: Final = {**TWO_BUCKETS, "hoodie.index.bucket.engine": "CONSISTENT_HASHING"}
+
 
 @dataclass(frozen=True)
 class TableKind:
@@ -83,6 +85,8 @@ class TableKind:
 #: Forty keys, so that a writer that names no index still finds the number of buckets.
 _FORTY: Final = (Write("bulk_insert", tuple(range(40)), "first"), Write("upsert", (0, 4, 8, 41), "second"))
 
+_RINGED: Final = (Write("upsert", tuple(range(40)), "first"), Write("upsert", (0, 4, 8, 41), "second"))
+
 TABLES: Final = {
     "copy-on-write 6": TableKind(),
     "copy-on-write 9": TableKind("9"),
@@ -95,6 +99,8 @@ TABLES: Final = {
         "9", writer={**SMALL_ROW_GROUPS}, past=(Write("bulk_insert", tuple(range(40)), "first"),)
     ),
     "bucket index 6": TableKind(writer=TWO_BUCKETS, past=_FORTY),
+    "consistent hashing 6": TableKind("6", "MERGE_ON_READ", writer=RINGS, past=_RINGED),
+    "consistent hashing 9": TableKind("9", "MERGE_ON_READ", writer=RINGS, past=_RINGED),
 }
 
 OPERATIONS: Final = {
@@ -121,6 +127,9 @@ SCHEDULE: Final = [
     (["row groups 9"], ["copying upsert"], (NIGHT, SLOW, SLOW)),
     # The bucket index: one file group for each bucket.
     (["bucket index 6"], ["upsert to buckets", "insert to buckets"], (NIGHT, SLOW, SLOW)),
+    # Consistent hashing: replaced partitions get new buckets.
+    (["consistent hashing 9"], ["upsert", "insert_overwrite", "delete partitions"], (NIGHT, SLOW, SLOW)),
+    (["consistent hashing 6"], ["upsert", "insert_overwrite"], (NIGHT, NIGHT, NIGHT)),
     # Timeline layout 2: requested, inflight and completed files of other names.
     (["copy-on-write 9"], ["upsert"], (NIGHT, SLOW, EVERY)),
     (["copy-on-write 9"], ["overwrite"], (NIGHT, SLOW, SLOW)),

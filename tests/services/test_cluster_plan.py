@@ -171,7 +171,14 @@ def test_partitions_are_chosen_by_option(options: dict[str, object], chosen: tup
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({PLAN_CLASS: f"{PLANS}SparkConsistentBucketClusteringPlanStrategy"}, "that plan strategy is not built"),
+        ({PLAN_CLASS: f"{PLANS}SparkStreamCopyClusteringPlanStrategy"}, "that plan strategy is not built"),
+        (
+            {
+                PLAN_CLASS: "SparkConsistentBucketClusteringPlanStrategy",
+                EXECUTION_CLASS: "SparkSortAndSizeExecutionStrategy",
+            },
+            f"{EXECUTION_CLASS} must be SparkConsistentBucket",
+        ),
         ({PLAN_CLASS: "org.example.SparkSizeBasedClusteringPlanStrategy"}, "write one of SparkSizeBased"),
         ({PLAN_CLASS: "SparkStreamCopyClusteringPlanStrategy"}, "leave it out"),
         ({EXECUTION_CLASS: "SparkBinaryCopyClusteringExecutionStrategy"}, "that execution strategy is not built"),

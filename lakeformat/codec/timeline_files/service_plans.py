@@ -235,7 +235,7 @@ def _group_record(group: ClusteringGroup) -> dict[str, Any]:
         "slices": slices,
         "metrics": dict(group.metrics),
         "numOutputFileGroups": group.output_file_groups,
-        "extraMetadata": None,
+        "extraMetadata": dict(group.extra) or None,
         "version": 1,
     }
 
@@ -277,4 +277,6 @@ def _group(record: Mapping[str, Any], name: str) -> ClusteringGroup:
             )
         )
     outputs = record["numOutputFileGroups"]
-    return ClusteringGroup(tuple(slices), record["metrics"] or {}, 1 if outputs is None else outputs)
+    return ClusteringGroup(
+        tuple(slices), record["metrics"] or {}, 1 if outputs is None else outputs, record["extraMetadata"] or {}
+    )

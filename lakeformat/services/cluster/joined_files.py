@@ -22,7 +22,8 @@ from lakeformat.files.footers import group_bytes, open_base, open_parquet, read_
 from lakeformat.files.splice.thrift_tree import SpliceError
 from lakeformat.files.spliced_base_file import SplicedBaseFileWriter
 from lakeformat.model.files import BaseFile
-from lakeformat.services.cluster.rewrite import FileMaker, GroupSource, RowGroupCutter, SliceToCluster, rows_per_file
+from lakeformat.services.cluster.group_source import GroupSource, SliceToCluster
+from lakeformat.services.cluster.rewrite import FileMaker, RowGroupCutter, rows_per_file
 from lakeformat.services.cluster.settings import RewriteSettings
 from lakeformat.storage.port import Storage
 from lakeformat.transaction.written_file import WrittenFile
@@ -84,7 +85,7 @@ def join_files(storage: Storage, settings: RewriteSettings, number: str, source:
     """
     pieces: Sequence[_Piece] = ()
     rows_of_file = int(source.rows * settings.files.max_file_bytes / max(source.stored_bytes, 1))
-    if settings.copies_groups and all(one.merging is None for one in source.slices):
+    if settings.copies_groups and source.takes_all and all(one.merging is None for one in source.slices):
         most = source.rows if source.rows <= rows_of_file else int(rows_of_file * _MOST_SHARE)
         pieces = _plan_pieces(storage, [*_describe(storage, source, settings.files)], settings.files, most)
     if not pieces:

@@ -16,17 +16,15 @@ from lakeformat.file_system_view.context import TableContext
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.model.files import FileGroupId, FileSlice
 from lakeformat.model.service_plans import ClusteringPlan
+from lakeformat.services.cluster.group_source import BucketTarget, GroupSource, SliceToCluster, open_group
 from lakeformat.services.cluster.joined_files import join_files
 from lakeformat.services.cluster.rewrite import (
-    GroupSource,
     MemoryRewriter,
-    SliceToCluster,
     SpillFile,
     TooLargeError,
     fit_ranges,
     gather_results,
     merge_range,
-    open_group,
     write_spill_file,
 )
 from lakeformat.services.cluster.settings import RewriteSettings
@@ -39,10 +37,15 @@ __all__ = ["Group", "GroupRewriter", "load_groups", "rewrite_in_process"]
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """File slices of one partition that are rewritten together. Picklable."""
+    """File slices of one partition that are rewritten together. Picklable.
+
+    Attributes:
+        target: the bucket that takes the rows, under consistent hashing; else None.
+    """
 
     partition_path: str
     slices: tuple[SliceToCluster, ...]
+    target: BucketTarget | None = None
 
     @property
     def size_bytes(self) -> int:
@@ -95,7 +98,9 @@ class GroupRewriter:
     def run(self, number: str, group: Group) -> list[WrittenFile]:
         """Write the group's new files to the staging folder. Return them; none if the group has no rows."""
         schema = self.settings.files.schema
-        source = self.pool.submit(open_group, self.storage, group.partition_path, group.slices, schema).result()
+        source = self.pool.submit(
+            open_group, self.storage, group.partition_path, group.slices, schema, group.target
+        ).result()
         ordered = bool(self.settings.ordering.columns)
         if ordered and 2 * source.memory_bytes <= self.settings.buffer_bytes:
             with suppress(TooLargeError):  # If the group does not fit into memory after all, use spill files.

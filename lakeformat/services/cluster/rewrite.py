@@ -24,8 +24,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -35,23 +35,17 @@ import pyarrow as pa
 from lakeformat.arrow.conform import conform
 from lakeformat.arrow.gather import combine_column, combine_table, gather
 from lakeformat.arrow.row_bytes import decoded_bytes, split_positions
-from lakeformat.codec.avro.schema import with_meta
 from lakeformat.files.base_file import (
-    ROW_GROUP_BYTES,
     ROW_GROUP_ROWS,
     BaseFileWriter,
     copied_schema,
-    find_dictionary_texts,
-    read_copied_batches,
     stored_schema,
 )
-from lakeformat.files.footers import open_base, open_parquet, read_metadata, row_batches
-from lakeformat.files.open_slice import SliceMergeRules
-from lakeformat.files.slice_reader import LOGS_IN_MEMORY, open_merged_slice
 from lakeformat.layout import Curve, Positions, cell_ends, cut_places
 from lakeformat.model.commit import WriteStat
-from lakeformat.model.files import BaseFileName, FileSlice, join_path
-from lakeformat.model.record import COMMIT_TIME, RECORD_KEY
+from lakeformat.model.files import BaseFileName, join_path
+from lakeformat.model.record import RECORD_KEY
+from lakeformat.services.cluster.group_source import GroupSource, SliceToCluster
 from lakeformat.services.cluster.settings import RewriteSettings
 from lakeformat.storage.port import Storage
 from lakeformat.transaction.written_file import WrittenFile
@@ -62,188 +56,17 @@ from lakeformat.write.workload.buckets import derive_file_id, measure_row_bytes,
 __all__ = [
     "CurveRanges",
     "FileMaker",
-    "GroupSource",
     "MemoryRewriter",
     "RowGroupCutter",
-    "SliceToCluster",
     "SpillFile",
     "TooLargeError",
     "fit_ranges",
     "gather_results",
     "merge_range",
-    "open_group",
     "rows_per_file",
     "spill_schema",
     "write_spill_file",
 ]
-
-#: Number of rows that are read to estimate the bytes of a row in memory.
-_PROBE_ROWS: Final = 4096
-#: Maximum bytes of a sample in memory.
-_SAMPLE_BYTES: Final = 64 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class SliceToCluster:
-    """A file slice of a plan. Picklable.
-
-    Attributes:
-        merging: rules by which the slice's files become rows; None if its base file alone has the rows.
-    """
-
-    file_slice: FileSlice
-    merging: SliceMergeRules | None = None
-
-
-@dataclass(frozen=True)
-class GroupSource:
-    """The slices of a group and estimates of their size.
-
-    Attributes:
-        slices: slices, all of one partition.
-        base_rows: number of rows in the base files.
-        row_bytes: estimated bytes in memory of a base file's row.
-        encoded: names of the text columns that are read dictionary-encoded.
-        schema: the table's columns.
-    """
-
-    storage: Storage
-    partition_path: str
-    slices: tuple[SliceToCluster, ...]
-    base_rows: int
-    row_bytes: float
-    encoded: frozenset[str]
-    schema: pa.Schema
-
-    @cached_property
-    def rows(self) -> int:
-        """Return the number of rows. If a slice has log files, the keys of all slices are read to count the rows."""
-        if all(one.merging is None for one in self.slices):
-            return self.base_rows
-        return sum(batch.num_rows for one in self.slices for batch in self.keys(one))
-
-    def keys(self, one: SliceToCluster) -> Iterator[pa.RecordBatch]:
-        """Yield the record keys of one slice's rows, as batches of one column."""
-        return self._batches(one, pa.schema([self.batch_schema.field(RECORD_KEY)]), threads=False)
-
-    @property
-    def memory_bytes(self) -> float:
-        """Return an estimate of the bytes of all rows in memory."""
-        logs = sum(log.size_bytes for one in self.slices for log in one.file_slice.logs)
-        return self.base_rows * self.row_bytes + logs * LOGS_IN_MEMORY
-
-    @property
-    def stored_bytes(self) -> int:
-        """Return the size of all files of the group in bytes."""
-        return sum(one.file_slice.size_bytes for one in self.slices)
-
-    @property
-    def batch_schema(self) -> pa.Schema:
-        """Return the schema of the batches that `batches` yields."""
-        return copied_schema(stored_schema(self.schema, self.encoded))
-
-    def batches(
-        self,
-        one: SliceToCluster,
-        *,
-        threads: bool,
-        encoded: frozenset[str] | None = None,
-        rows: int = ROW_GROUP_ROWS,
-        most_bytes: int = ROW_GROUP_BYTES,
-        row_groups: Sequence[int] | None = None,
-    ) -> Iterator[pa.RecordBatch]:
-        """Yield one slice's rows: commit time, sequence number, key and the table's columns.
-
-        Memory: a row group's pages; for a slice with log files, also its merged log records.
-
-        Args:
-            row_groups: for a slice without log files, the row groups of the base file; None for all.
-        """
-        encoded = self.encoded if encoded is None else encoded
-        shape = stored_schema(self.schema, encoded)
-        file = one.file_slice.base
-        if file is None or one.merging is not None:
-            yield from self._batches(one, copied_schema(shape), threads=threads, rows=rows, most_bytes=most_bytes)
-            return
-        where = f"{self.storage.location}/{file.path}"
-        with (
-            open_base(self.storage, file) as stored,
-            open_parquet(stored, where, read_dictionary=[COMMIT_TIME, *encoded]) as parquet,
-        ):
-            most_bytes = max(most_bytes, 1)
-            yield from read_copied_batches(
-                parquet, where, shape, threads=threads, rows=rows, most_bytes=most_bytes, row_groups=row_groups
-            )
-
-    def _batches(
-        self,
-        one: SliceToCluster,
-        wanted: pa.Schema,
-        *,
-        threads: bool,
-        rows: int = ROW_GROUP_ROWS,
-        most_bytes: int = ROW_GROUP_BYTES,
-    ) -> Iterator[pa.RecordBatch]:
-        """Yield a slice's rows in batches with the columns of ``wanted``."""
-        if one.merging is not None:
-            with open_merged_slice(
-                self.storage, one.file_slice, one.merging, with_meta(self.schema), wanted.names
-            ) as merged:
-                for batch in merged.batches(rows, max(most_bytes, 1), threads=threads):
-                    yield conform(batch, wanted)
-        elif (file := one.file_slice.base) is not None:
-            where = f"{self.storage.location}/{file.path}"
-            with open_base(self.storage, file) as stored, open_parquet(stored, where) as parquet:
-                present = set(parquet.schema_arrow.names)
-                columns = [name for name in wanted.names if name in present]
-                for batch in row_batches(parquet, where, rows, columns=columns):
-                    yield conform(batch, wanted)
-
-    def sample(self, columns: Sequence[str], most: int) -> pa.Table:
-        """Return the given columns of about ``most`` random rows of the group; the same rows in every run.
-
-        Memory: about `_SAMPLE_BYTES`. Whenever the sample exceeds that size, every second of its rows is dropped.
-        Therefore the result may have far fewer than ``most`` rows.
-        """
-        wanted = pa.schema([self.schema.field(name) for name in columns])
-        random = np.random.default_rng(self.rows)
-        share = min(1.0, most / max(self.rows, 1))
-        parts, size = [wanted.empty_table()], 0
-        for one in self.slices:
-            for batch in self._batches(one, wanted, threads=False):
-                chosen = np.flatnonzero(random.random(batch.num_rows) < share)
-                parts.append(pa.Table.from_batches([batch.take(pa.array(chosen))]))
-                size += parts[-1].nbytes
-                while size > _SAMPLE_BYTES and share * self.rows > 1:
-                    whole = pa.concat_tables(parts)
-                    parts = [gather(whole, np.arange(0, whole.num_rows, 2))]
-                    size, share = parts[0].nbytes, share / 2
-        return combine_table(pa.concat_tables(parts))
-
-
-def open_group(
-    storage: Storage, partition_path: str, slices: Sequence[SliceToCluster], schema: pa.Schema
-) -> GroupSource:
-    """Open a group: read the footers of its base files, and a few rows, to estimate its size in memory.
-
-    Raises:
-        CorruptTableError: a file is missing or damaged; the message names the file.
-    """
-    bases = [one.file_slice.base for one in slices if one.file_slice.base is not None]
-    footers = [read_metadata(storage, base) for base in bases]
-    texts = {field.name for field in schema if pa.types.is_string(field.type)}
-    encoded = find_dictionary_texts(footers, texts)
-    rows = sum(footer.num_rows for footer in footers)
-    source = GroupSource(storage, partition_path, tuple(slices), rows, 1.0, encoded, schema)
-    filled = next((base for base, footer in zip(bases, footers, strict=True) if footer.num_rows), None)
-    if filled is None:
-        return source
-    first = SliceToCluster(FileSlice(filled.group, filled.name.instant_time, filled))
-    batch: Any = next(source.batches(first, threads=False, encoded=frozenset(), rows=_PROBE_ROWS))
-    stored = sum(footer.row_group(at).total_byte_size for footer in footers for at in range(footer.num_row_groups))
-    row_bytes = max(batch.nbytes / batch.num_rows, stored / rows)  # The first rows may be shorter than the average.
-    return replace(source, row_bytes=row_bytes)
-
 
 Ints = npt.NDArray[np.int64]
 #: If the files of a group together have at most this fraction of the target size, the group is written as one file
@@ -282,7 +105,9 @@ class FileMaker:
     def write_with(self, at: int, make: Callable[..., BaseFileWriter], fill: Callable[[Any], None]) -> WrittenFile:
         """Write one base file: ``make`` returns its writer, and ``fill`` gives it rows and closes it."""
         settings = self.settings
-        file_id = derive_file_id(f"{settings.write_id}/{self.number}", 0, at)
+        file_id = settings.file_ids.get(self.number.partition("-")[0])
+        if file_id is None:
+            file_id = derive_file_id(f"{settings.write_id}/{self.number}", 0, at)
         name = BaseFileName(file_id, settings.write_token, settings.instant_time)
         path = f"{settings.folder}/{name}"
         with (
@@ -499,7 +324,7 @@ def fit_ranges(source: GroupSource, settings: RewriteSettings) -> CurveRanges:
 
 def _rows_per_file(source: GroupSource, settings: RewriteSettings) -> int:
     for one in source.slices:
-        for batch in source.batches(one, threads=True, encoded=frozenset()):
+        for batch in (batch for batch in source.batches(one, threads=True, encoded=frozenset()) if batch.num_rows):
             rows = pa.Table.from_batches([batch])
             row_bytes = measure_row_bytes(rows, np.arange(rows.num_rows), settings.files)
             return max(1, int(settings.files.max_file_bytes / row_bytes))

@@ -15,29 +15,42 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from itertools import count
 from typing import Final, TypeAlias
 
 import pyarrow as pa
 
 from lakeformat.codec.timeline_files.service_plans import encode_clustering
-from lakeformat.config.clustering_options import LAYOUT_STRATEGY, SORT_BUFFER, SORT_COLUMNS
+from lakeformat.config.clustering_options import (
+    LAYOUT_STRATEGY,
+    PLAN_CLASS,
+    SORT_BUFFER,
+    SORT_COLUMNS,
+    TARGET_FILE_BYTES,
+    UNLIMITED_BYTES,
+)
 from lakeformat.config.resolve import Options
 from lakeformat.errors import (
     CorruptTableError,
     InvalidInputError,
     InvalidOptionError,
+    UnsupportedTableError,
     WriteConflictError,
 )
 from lakeformat.file_system_view.context import TableContext
+from lakeformat.file_system_view.hashing_rings import load_rings, uses_consistent_hashing
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.files.base_file import FileSettings
 from lakeformat.index.bucket import has_bucket_files
+from lakeformat.index.port import CONSISTENT
 from lakeformat.layout import CurveStrategy
-from lakeformat.model.instant import REPLACE_ACTIONS, Instant
+from lakeformat.model.instant import REPLACE_ACTIONS, Action, Instant
 from lakeformat.model.operation import Operation
 from lakeformat.model.service_plans import ClusteringPlan
 from lakeformat.services.cluster.local_rewriter import Group, load_groups, rewrite_in_process
 from lakeformat.services.cluster.plan import ClusterLimits, PartitionChoice, plan_clustering
+from lakeformat.services.cluster.resize import Resizing, check_rings, load_resizing, new_groups_of
+from lakeformat.services.cluster.resize_plan import ResizeLimits, is_resizing, plan_resizing
 from lakeformat.services.cluster.settings import (
     Ordering,
     RewriteSettings,
@@ -63,8 +76,9 @@ from lakeformat.transaction.publish import Outcome
 from lakeformat.transaction.result import WriteResult
 from lakeformat.transaction.rollback import roll_back
 from lakeformat.transaction.written_file import WrittenFile, count_copies, stage_folder
-from lakeformat.write.plan.job import rewrite_job
+from lakeformat.write.plan.job import index_settings, rewrite_job
 from lakeformat.write.session import WriteSession
+from lakeformat.write.workload.buckets import derive_file_id
 
 __all__ = [
     "ClusterRequest",
@@ -99,8 +113,11 @@ def find_stale_reason(plan: ClusteringPlan, snapshot: Snapshot, store: TimelineS
     """Return why a plan can no longer be run; None if its slices are unchanged in the table.
 
     A log file that no commit names is not a change: it comes from a rollback, or from a writer that died or still runs.
+    Under consistent hashing, Hudi writes rows of a bucket that is to be resized also to its new buckets, where they
+    count once the plan was run (Hudi: ``SparkConsistentBucketDuplicateUpdateStrategy``). Such a write does not count.
     """
     live = {piece.group: piece for piece in snapshot.each_slice()}
+    new_groups = new_groups_of(plan, "to run") if is_resizing(plan) else {}
     later: set[str] = set()
     for one in (one for group in plan.groups for one in group.slices):
         piece = live.get(one.group)
@@ -113,7 +130,15 @@ def find_stale_reason(plan: ClusteringPlan, snapshot: Snapshot, store: TimelineS
         later.update(path for name, path in path_of.items() if name not in one.log_names)
     commits = (store.read_commit(instant) for instant in snapshot.timeline.commits) if later else ()
     for commit in commits:
-        written = next((stat.path for stat in commit.all_stats() if stat.path in later), None)
+        groups = {stat.group for stat in commit.all_stats()}
+        written = next(
+            (
+                stat.path
+                for stat in commit.all_stats()
+                if stat.path in later and groups.isdisjoint(new_groups.get(stat.group, ()))
+            ),
+            None,
+        )
         if written is not None:
             return f"was planned before {written} was written to its file groups"
     return None
@@ -217,9 +242,11 @@ def make_cluster_request(
     return ClusterRequest(ordering, choice, limits)
 
 
-def index_binds_rows(options: Options, snapshot: Snapshot) -> bool:
-    """Tell whether the table has a bucket index, which finds rows by their file groups: clustering would break it."""
-    return options.write.index == "BUCKET" or has_bucket_files(snapshot.each_slice())
+def index_binds_rows(storage: Storage, options: Options, snapshot: Snapshot) -> bool:
+    """Tell whether the table has a bucket index whose buckets, its file groups, never change."""
+    write_options = options.write
+    is_new = write_options.index == "BUCKET" and write_options.bucket_engine != CONSISTENT
+    return (is_new or has_bucket_files(snapshot.each_slice())) and not uses_consistent_hashing(storage)
 
 
 class ClusterSession:
@@ -246,15 +273,19 @@ class ClusterSession:
         """Plan the requested clustering for the snapshot. Return None if no file group is worth rewriting.
 
         Raises:
-            InvalidOptionError: the table's index finds rows by their file ids, which clustering changes.
+            InvalidOptionError: the table's index finds rows by their file ids, which clustering changes, or the options
+                name a plan strategy that does not fit the table's index.
         """
-        self._check_index(snapshot)
+        is_consistent = uses_consistent_hashing(self.context.storage)
+        self._check_index(snapshot, is_consistent=is_consistent)
         store, location = self.context.store, self.context.storage.location
         ordering = request.ordering
         ordering.check(snapshot.columns(location))
         if not ordering.columns and ordering.strategy is not CurveStrategy.LINEAR:
             strategy = f"{LAYOUT_STRATEGY}={ordering.strategy.value}"
             _LOG.warning("%s sorts nothing without columns; set %s", strategy, SORT_COLUMNS)
+        if is_consistent:
+            return self._plan_resizing(snapshot, request)
         return plan_clustering(
             snapshot.slices,
             list_planned_groups(store, snapshot.timeline),
@@ -265,8 +296,32 @@ class ClusterSession:
             cache(partial(find_clustering_params, store, snapshot.timeline)),
         )
 
-    def _check_index(self, snapshot: Snapshot) -> None:
-        if index_binds_rows(self.options, snapshot):
+    def _plan_resizing(self, snapshot: Snapshot, request: ClusterRequest) -> ClusteringPlan | None:
+        """Plan which buckets are split and merged, in a table with consistent hashing."""
+        store, storage, ordering = self.context.store, self.context.storage, request.ordering
+        sorts, numbers = bool(ordering.columns), count()
+        params = {key: value for key, value in plan_params(ordering, 0).items() if key != TARGET_FILE_BYTES}
+        return plan_resizing(
+            snapshot.slices,
+            load_rings(storage, snapshot, request.choice.choose(snapshot.slices)),
+            list_planned_groups(store, snapshot.timeline),
+            {group.partition_path for group in store.read_clustering_groups(snapshot.timeline)},
+            request.choice,
+            ResizeLimits.of_options(self.options, request.limits, sorts=sorts),
+            params,
+            storage.location,
+            lambda: derive_file_id(f"{self.session.job.write_id}/bucket", 0, next(numbers)).removesuffix("-0"),
+            cache(partial(find_clustering_params, store, snapshot.timeline)),
+        )
+
+    def _check_index(self, snapshot: Snapshot, *, is_consistent: bool) -> None:
+        if self.options.clustering.is_consistent != is_consistent and self.options.is_set(PLAN_CLASS):
+            what = "has" if is_consistent else "does not have"
+            raise InvalidOptionError(
+                f"{PLAN_CLASS} names a strategy that does not fit: {self.context.storage.location} {what} consistent "
+                "hashing; leave the option out"
+            )
+        if not is_consistent and index_binds_rows(self.context.storage, self.options, snapshot):
             raise InvalidOptionError(
                 f"{_INDEX}=BUCKET finds rows by the names of their files, which clustering changes; such a table "
                 "cannot be clustered; cancel a planned clustering with cancel_clustering()"
@@ -280,12 +335,23 @@ class ClusterSession:
         with self.session.transaction.hold_lock():
             snapshot = self.context.snapshot()
             plan = self.plan(snapshot, request)
-            if plan is None:
+            if plan is None or (is_resizing(plan) and self._is_written(snapshot)):
                 return None
             commit = self.service.begin(snapshot.timeline, encode_clustering(plan))
             self.service.release(commit)
         _LOG.info("clustering %s scheduled: %d file groups", commit.time, len(plan.file_groups))
         return commit.time
+
+    def _is_written(self, snapshot: Snapshot) -> bool:
+        """Tell whether a write is running: it may not know of a plan, which Hudi would then run without its rows.
+
+        Source: Hudi's ``BaseConsistentHashingBucketClusteringPlanStrategy.checkPrecondition``.
+        """
+        running = [instant.time for instant in snapshot.timeline.pending if instant.action is Action.DELTA_COMMIT]
+        if running:
+            location = self.context.storage.location
+            _LOG.warning("%s: no buckets are planned to be resized while write %s is running", location, running[0])
+        return bool(running)
 
     # --- running --------------------------------------------------------------------------------------
 
@@ -301,7 +367,8 @@ class ClusterSession:
                 return self.session.transaction.skip(snapshot, "no file groups are worth rewriting")
             commit, plan = begun
             with self.service.undo_on_failure(commit, keeps_plan=False):
-                return self._execute(commit, plan, snapshot, request.ordering, request.limits.target_file_bytes)
+                target = UNLIMITED_BYTES if is_resizing(plan) else request.limits.target_file_bytes
+                return self._execute(commit, plan, snapshot, request.ordering, target)
 
     def _begin(
         self, request: ClusterRequest, life: ExitStack
@@ -360,13 +427,28 @@ class ClusterSession:
         pending = list_pending_clusterings(self.context.store, snapshot.timeline)
 
         def check(instant: Instant, plan: ClusteringPlan) -> tuple[ClusteringPlan, Ordering]:
-            self._check_index(snapshot)
+            self._check_plan(instant, plan, snapshot)
             ordering = ordering_of_plan(plan, self.options, instant.time)
             ordering.check(snapshot.columns(self.context.storage.location))
             self._check_live(instant, plan, snapshot)
             return plan, ordering
 
         return self.service.claim_one(pending, instant_time, snapshot.timeline, check)
+
+    def _check_plan(self, instant: Instant, plan: ClusteringPlan, snapshot: Snapshot) -> None:
+        """Check that the plan fits the table's index.
+
+        Raises:
+            InvalidOptionError, UnsupportedTableError: it does not.
+        """
+        storage = self.context.storage
+        is_consistent = uses_consistent_hashing(storage)
+        self._check_index(snapshot, is_consistent=is_consistent)
+        if is_consistent != is_resizing(plan):
+            why = "would move rows out of their buckets" if is_consistent else "is for a table with consistent hashing"
+            raise UnsupportedTableError(f"clustering {instant.time} of {storage.location} {why}; cancel it")
+        if is_consistent:
+            check_rings(storage, snapshot, plan, instant.time)
 
     def _check_live(self, instant: Instant, plan: ClusteringPlan, snapshot: Snapshot) -> None:
         """Check that the plan's files are still live. If not, roll the plan back and raise the error.
@@ -385,6 +467,7 @@ class ClusterSession:
         session, options = self.session, self.options
         location = self.context.storage.location
         schema = snapshot.columns(location)
+        resizing = self._load_resizing(commit, plan, snapshot)
         settings = RewriteSettings(
             commit.time,
             session.job.write_id,
@@ -393,9 +476,11 @@ class ClusterSession:
             ordering,
             options[SORT_BUFFER],
             copies_groups=options.write.copy_row_groups,
+            file_ids=resizing.file_ids,
         )
+        groups = resizing.groups if is_resizing(plan) else load_groups(plan, snapshot)
         with session.transaction.report.step("rewrite") as counted:
-            written = self._rewriter(self.context, load_groups(plan, snapshot), settings)
+            written = self._rewriter(self.context, groups, settings)
             order = ordering.strategy.value if ordering.columns else "none"
             counted.update(order=order, files=len(written), **count_copies(written))
         with session.transaction.hold_lock():
@@ -416,9 +501,16 @@ class ClusterSession:
                 replaced=replaced,
                 schema_text=text,
                 files_schema=schema,
+                rings=resizing.rings,
             )
             session.transaction.publish(commit, outcome)
             return session.transaction.close(commit)
+
+    def _load_resizing(self, commit: OpenCommit, plan: ClusteringPlan, snapshot: Snapshot) -> Resizing:
+        if not is_resizing(plan):
+            return Resizing()
+        settings = index_settings(snapshot.config, self.options)
+        return load_resizing(self.context.storage, snapshot, plan, commit.time, settings)
 
     def _files(self, schema: pa.Schema, ordering: Ordering, target_bytes: int) -> FileSettings:
         """Return the settings of the new files.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -23,6 +23,7 @@ from lakeformat.errors import CorruptTableError, UnsupportedTableError
 from lakeformat.files.base_file import FileSettings
 from lakeformat.layout import Curve, CurveBuild, CurveStrategy, Positions, fit_curve
 from lakeformat.model.service_plans import ClusteringPlan
+from lakeformat.services.cluster.resize_plan import is_resizing
 from lakeformat.write.rows.bulk_insert_order import sort_order
 
 __all__ = [
@@ -39,7 +40,12 @@ Ints = npt.NDArray[np.int64]
 
 _ONE_FILE_EACH: Final = "SingleFileSortExecutionStrategy"
 #: Name endings of Hudi's execution classes whose plans can be run.
-_EXECUTIONS: Final = ("SortAndSizeExecutionStrategy", _ONE_FILE_EACH)
+_EXECUTIONS: Final = (
+    "SortAndSizeExecutionStrategy",
+    _ONE_FILE_EACH,
+    "ConsistentBucketClusteringExecutionStrategy",
+    "ConsistentHashingExecutionStrategy",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +132,7 @@ class RewriteSettings:
         write_id: the new file ids are derived from it, so that a repeated task produces the same ids.
         buffer_bytes: memory for rows in bytes, sorted and unsorted copies together.
         copies_groups: whether row groups are copied byte for byte if rows keep their order.
+        file_ids: maps the numbers of groups to the file ids of their new files; under consistent hashing only.
     """
 
     instant_time: str
@@ -136,6 +143,7 @@ class RewriteSettings:
     buffer_bytes: int
     write_token: str = "0-0-0"
     copies_groups: bool = False
+    file_ids: Mapping[str, str] = field(default_factory=dict)
 
 
 def ordering_of_options(
@@ -193,8 +201,8 @@ def ordering_of_plan(plan: ClusteringPlan, options: Options, name: str) -> Order
 
 
 def target_of_plan(plan: ClusteringPlan, options: Options) -> int:
-    """Return the target size in bytes of the plan's files."""
-    if plan.strategy_class.endswith(_ONE_FILE_EACH):
+    """Return the target size in bytes of the plan's files. A bucket is one file."""
+    if plan.strategy_class.endswith(_ONE_FILE_EACH) or is_resizing(plan):
         return UNLIMITED_BYTES
     text = plan.params.get(TARGET_FILE_BYTES, "")
     return max(1, int(text)) if text.isdecimal() else int(options[TARGET_FILE_BYTES])

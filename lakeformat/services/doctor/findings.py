@@ -44,6 +44,7 @@ class Kind(Enum):
     NO_PARTITION_FILE = "folder is not marked as a partition"
     SAVEPOINT = "savepoint names a file that is gone"
     LOST_WRITE = "rows are hidden by a commit that did not read them"
+    BUCKETS = "buckets disagree with the file groups"
 
     @property
     def is_duplicate(self) -> bool:

@@ -29,6 +29,7 @@ from lakeformat.services.doctor import file_checks, plan, timeline_checks
 from lakeformat.services.doctor.file_checks import check_partition
 from lakeformat.services.doctor.findings import Finding, Findings, Kind
 from lakeformat.services.doctor.metadata_checks import check_metadata_table
+from lakeformat.services.doctor.ring_checks import check_rings
 from lakeformat.storage.port import Lease, own_path
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.transaction import claims
@@ -87,6 +88,7 @@ class DoctorSession:
             findings += timeline_checks.describe_lost_writes(
                 state.lost, state.facts.listing, self.storage if contents else None
             )
+            findings += check_rings(self.storage, state.timeline, state.facts.slices)
         if state.facts is not None and contents:
             findings += self._check_contents(state, state.facts)
             findings += self._check_index(findings)

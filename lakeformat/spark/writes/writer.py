@@ -103,7 +103,7 @@ def plan_writer(options: Mapping[str, str], schema: StructType, mode: str) -> tu
         if mode == "overwrite" and not resolved.is_set(_OPERATION) and config.record_fields:
             resolved = resolved.with_values(**{"hoodie.combine.before.insert": True})
         job = plan_job(context.store, snapshot, resolved, rows, context.ids, overwrite=mode == "overwrite")
-        check_services(resolved, snapshot, job.final_schema(snapshot))
+        check_services(context.storage, resolved, snapshot, job.final_schema(snapshot))
         if (skipped_batch := WriteSession(context, job).transaction.skip_known_batch(snapshot)) is not None:
             return SkippedWriter(context, skipped_batch), snapshot
         return _choose_writer(context, job, snapshot), snapshot

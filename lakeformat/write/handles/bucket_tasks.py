@@ -28,8 +28,9 @@ from lakeformat.arrow.gather import gather, gather_column
 from lakeformat.arrow.row_bytes import split_rows
 from lakeformat.arrow.text_order import sort_texts
 from lakeformat.file_system_view.snapshot import Snapshot
-from lakeformat.index.bucket import BucketHash, bucket_of
+from lakeformat.index.port import TableBuckets
 from lakeformat.index.stored_keys import flag_deleted_pairs, select_one_place
+from lakeformat.model.commit import WriteStat
 from lakeformat.model.operation import Operation
 from lakeformat.model.record import RECORD_KEY
 from lakeformat.storage.port import Storage
@@ -408,23 +409,29 @@ class BucketPlaces:
 
     Attributes:
         groups: for the partition path and number of each existing bucket, its file id and the log file to write.
-        hashing: the hash that gives each key its bucket.
+        hashing: how keys belong to buckets.
     """
 
     groups: Mapping[tuple[str, int], tuple[str, LogPlace]]
-    hashing: BucketHash
+    hashing: TableBuckets
 
     @classmethod
-    def of(cls, snapshot: Snapshot, append_rules: AppendRules, hashing: BucketHash) -> BucketPlaces:
+    def of(cls, snapshot: Snapshot, append_rules: AppendRules, hashing: TableBuckets) -> BucketPlaces:
         """Return the log files to write for the buckets that have a file slice in the snapshot."""
-        groups = {
-            (piece.group.partition_path, bucket_of(piece.group.file_id) or 0): (
-                piece.group.file_id,
-                replace(append_rules.place(piece), merging=None, deleting_logs=()),
-            )
-            for piece in snapshot.each_slice()
-        }
+        groups: dict[tuple[str, int], tuple[str, LogPlace]] = {}
+        for path, pieces in snapshot.slices.items():
+            buckets = hashing.of(path)
+            for piece in pieces:
+                number = buckets.bucket_of(piece.group.file_id)
+                if number is not None:  # Else the file group is of a bucket that was split or merged since.
+                    place = replace(append_rules.place(piece), merging=None, deleting_logs=())
+                    groups[path, number] = piece.group.file_id, place
         return cls(groups, hashing)
+
+    def key_of(self, stat: WriteStat) -> tuple[str, int]:
+        """Return the partition path and the bucket number of a written file; -1 if it belongs to no bucket."""
+        number = self.hashing.of(stat.partition_path).bucket_of(stat.file_id)
+        return stat.partition_path, -1 if number is None else number
 
 
 def may_append_in_tasks(job: WriteJob, snapshot: Snapshot, append_rules: AppendRules) -> bool:
@@ -489,14 +496,15 @@ def _group_into_buffers(batches: Iterable[pa.RecordBatch], most_bytes: int) -> I
 def _split_by_bucket(
     path: str, rows: pa.Table, places: BucketPlaces, job: WriteJob
 ) -> Iterator[tuple[Bucket, LogPlace]]:
-    numbers = places.hashing.numbers(rows.column(RECORD_KEY))
+    buckets = places.hashing.of(path)
+    numbers = buckets.numbers(rows.column(RECORD_KEY))
     order = np.argsort(numbers, kind="stable")
     for at in np.split(order, np.flatnonzero(np.diff(numbers[order])) + 1):
         if not len(at):
             continue
         number = int(numbers[at[0]])
         known = places.groups.get((path, number))
-        opened = make_bucket_id(job, number, derive_file_id(f"{job.write_id}/{path}", -2, number))
+        opened = make_bucket_id(job, buckets, number, derive_file_id(f"{job.write_id}/{path}", -2, number))
         file_id, place = known or (opened, LogPlace())
         base = place.file_slice.base if place.file_slice is not None else None
         yield Bucket(path, file_id, base, at, len(at) if known else 0, log_place=place), place

@@ -33,6 +33,7 @@ from lakeformat.write.rows.schema import check_key_types, evolve, incoming_schem
 
 __all__ = [
     "BUCKETS",
+    "BUCKET_ENGINE",
     "HASH_FIELD",
     "INDEX_TYPE",
     "WriteJob",
@@ -51,6 +52,7 @@ __all__ = [
 _LOG: Final = logging.getLogger("lakeformat.write")
 INDEX_TYPE: Final = "hoodie.index.type"
 BUCKETS: Final = "hoodie.bucket.index.num.buckets"
+BUCKET_ENGINE: Final = "hoodie.index.bucket.engine"
 
 _UPDATE_PARTITION: Final[Mapping[str, str]] = {
     "GLOBAL_BLOOM": "hoodie.bloom.index.update.partition.path",
@@ -68,6 +70,7 @@ def index_settings(config: TableConfig, options: Options) -> IndexSettings:
         write_options.by_ranges,
         write_options.by_tree,
         update_partition=write_options.update_partition,
+        engine=write_options.bucket_engine,
         buckets=write_options.buckets,
         hash_fields=write_options.hash_fields or config.record_fields,
         use_metadata_table=write_options.use_metadata_table,
@@ -78,9 +81,14 @@ def check_index(index: IndexSettings, config: TableConfig, rule: MergeRule) -> N
     """Raise an error if the options select something that the index does not support.
 
     Raises:
-        InvalidOptionError: if a global index would have to move rows whose partition a merger decides, or if a hash
-            field is not a record key field.
+        InvalidOptionError: if a global index would have to move rows whose partition a merger decides, if a hash
+            field is not a record key field, or if consistent hashing is requested for a table without log files.
     """
+    if index.is_consistent and not config.takes_logs:
+        raise InvalidOptionError(
+            f"{BUCKET_ENGINE}={index.engine} does not work with a copy-on-write table; make the table with "
+            "hoodie.datasource.write.table.type=MERGE_ON_READ, or leave the option out"
+        )
     if index.is_global and index.update_partition and rule.merger and config.partition_fields:
         raise InvalidOptionError(
             f"a merger cannot say which partition its row belongs to, but hoodie.index.type={index.kind} needs it; set "
@@ -184,7 +192,8 @@ class WriteJob:
         finds_deleted = self.dup_policy != "none"
         exact = finds_deleted or (self.config.takes_logs and not settings.has_buckets)
         copies = self.operation is Operation.DELETE
-        return replace(settings, exact=exact, finds_deleted=finds_deleted, finds_copies=copies)
+        replaced_by = self.write_id if self.operation.is_overwrite else ""
+        return replace(settings, exact=exact, finds_deleted=finds_deleted, finds_copies=copies, replaced_by=replaced_by)
 
     @property
     def rule(self) -> MergeRule:

@@ -69,20 +69,25 @@ def make_commit_check(storage: Storage, job: WriteJob, plan: BucketPlan) -> NewK
     Return None if the write needs no check.
     """
     if job.index_settings.has_buckets:
-        return make_bucket_check(FileGroupId(b.partition_path, b.file_id) for b in plan.buckets if b.opened_at is None)
+        opened = (FileGroupId(b.partition_path, b.file_id) for b in plan.buckets if b.opened_at is None)
+        return make_bucket_check(opened, job)
     if not job.needs_tagging or job.operation is Operation.DELETE:
         return None
     return _make_new_key_check(storage, plan, is_global=job.prepare.is_global)
 
 
-def make_bucket_check(opened_groups: Iterable[FileGroupId]) -> NewKeyCheck:
+def make_bucket_check(opened_groups: Iterable[FileGroupId], job: WriteJob) -> NewKeyCheck:
     """Return a function that raises `WriteConflictError` if another commit has opened one of the same buckets.
 
-    The buckets are those of ``opened_groups``, the file groups that this write opens. The other commit may
-    open the same file group, because both ids are fixed (`lakeformat.index.bucket.FIXED_FILE_ID`).
+    The buckets are those of ``opened_groups``, the file groups that this write opens. If writers do not block each
+    other, the other commit may open the same file group, because both ids are fixed
+    (`lakeformat.index.bucket.FIXED_FILE_ID`). Under consistent hashing all ids are fixed.
 
     Source: Hudi's ``BucketIndexConcurrentFileWritesConflictResolutionStrategy``.
     """
+    if job.index_settings.is_consistent:
+        is_free = job.options.lock.is_non_blocking and may_append_beside(job)
+        return _make_group_check(frozenset() if is_free else frozenset(opened_groups))
     opened = {(group.partition_path, bucket_of(group.file_id)): group.file_id for group in opened_groups}
 
     def check(others: Sequence[tuple[str, CommitMetadata]]) -> None:
@@ -93,6 +98,21 @@ def make_bucket_check(opened_groups: Iterable[FileGroupId]) -> NewKeyCheck:
                     raise WriteConflictError(
                         f"commit {time} opened the same bucket, with file group {stat.file_id} where ours is {ours}; "
                         f"run the write again, it will start from {time}"
+                    )
+
+    return check
+
+
+def _make_group_check(opened: frozenset[FileGroupId]) -> NewKeyCheck:
+    """Return a function that raises `WriteConflictError` if another commit has written to one of these file groups."""
+
+    def check(others: Sequence[tuple[str, CommitMetadata]]) -> None:
+        for time, metadata in others:
+            for stat in metadata.all_stats():
+                if stat.group in opened:
+                    raise WriteConflictError(
+                        f"commit {time} opened the same bucket, file group {stat.file_id}; run the write again, it "
+                        f"will start from {time}"
                     )
 
     return check

@@ -31,8 +31,7 @@ from lakeformat.arrow.row_bytes import split_rows
 from lakeformat.arrow.text_order import sort_texts
 from lakeformat.codec.bloom import hash_chain
 from lakeformat.files.open_slice import SliceMergeRules
-from lakeformat.index.bucket import BucketHash, bucket_of
-from lakeformat.index.port import Tagged
+from lakeformat.index.port import PartitionBuckets, TableBuckets, Tagged
 from lakeformat.model.files import FileSlice
 from lakeformat.model.record import RECORD_KEY
 from lakeformat.storage.port import Storage
@@ -106,7 +105,7 @@ class ResolveSettings:
         sample_step: n if about every n-th new key of a partition is returned as a sample; 0 if none is.
         insert_filter: the function by which a merge chooses the new rows to insert; None for other writes. If given,
             keys that come more than once are reported.
-        hashing: the hash that gives each key its bucket; None without a bucket index.
+        hashing: how keys belong to buckets; None without a bucket index.
     """
 
     job: WriteJob
@@ -115,7 +114,7 @@ class ResolveSettings:
     stored: pa.Schema
     sample_step: int
     insert_filter: InsertFilter | None = None
-    hashing: BucketHash | None = None
+    hashing: TableBuckets | None = None
 
     def slices_of(self, source: str) -> tuple[FoundSlice, ...]:
         """Return the slices in which the keys of rows that were staged under this partition path are looked up."""
@@ -378,18 +377,25 @@ def _read_places(places: pa.ChunkedArray, keys: pa.ChunkedArray, slices: Sequenc
     )
 
 
-def _find_places(hashing: BucketHash, keys: pa.ChunkedArray, slices: Sequence[FoundSlice]) -> Tagged:
+def _find_places(hashing: TableBuckets, keys: pa.ChunkedArray, slices: Sequence[FoundSlice]) -> Tagged:
     """Return as the locations of each row the slices of its bucket, whether or not they hold its key."""
-    numbers = hashing.numbers(keys)
-    order = np.argsort(numbers, kind="stable")
-    buckets = np.asarray([bucket_of(each.file_slice.group.file_id) for each in slices], np.int64)
-    low, high = (np.searchsorted(numbers[order], buckets, side) for side in ("left", "right"))
-    found = [order[first:last] for first, last in zip(low.tolist(), high.tolist(), strict=True)]
-    located = np.concatenate([*found, np.empty(0, np.int64)])
-    new = np.flatnonzero(~np.isin(numbers, buckets))
+    sorted_numbers: dict[PartitionBuckets, tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]] = {}
+    found: list[npt.NDArray[np.int64]] = []
+    is_new = np.ones(len(keys), bool)
+    for group in (each.file_slice.group for each in slices):
+        buckets = hashing.of(group.partition_path)
+        if buckets not in sorted_numbers:
+            numbers = buckets.numbers(keys)
+            order = np.argsort(numbers, kind="stable")
+            sorted_numbers[buckets] = order, numbers[order]
+        order, ascending = sorted_numbers[buckets]
+        low, high = np.searchsorted(ascending, [(number := buckets.bucket_of(group.file_id) or 0), number + 1])
+        found.append(order[low:high])
+        is_new[found[-1]] = False
+    new = np.flatnonzero(is_new)
     return Tagged(
-        located,
-        np.repeat(np.arange(len(slices)), high - low),
+        np.concatenate([*found, np.empty(0, np.int64)]),
+        np.repeat(np.arange(len(slices)), [len(rows) for rows in found]),
         new[sort_texts(keys.take(pa.array(new)))],
         searched=tuple(each.file_slice for each in slices),
     )
@@ -436,14 +442,15 @@ def _write_resolved(
             sampled = found.new[step // 2 :: step] if step else found.new[:0]
             sample = rows.column(RECORD_KEY).take(pa.array(sampled)).to_pylist()
             hits = dict(zip(numbers.tolist(), counts.tolist(), strict=True))
-            buckets = _count_buckets(rows.column(RECORD_KEY).take(pa.array(at)), settings.hashing)
+            hashing = None if settings.hashing is None else settings.hashing.of(name)
+            buckets = _count_buckets(rows.column(RECORD_KEY).take(pa.array(at)), hashing)
             partitions.append(ResolvedPartition(name, len(files), hits, tuple(sample), buckets))
             moved += len(np.unique(found.keys[leaving]))
         staged = stage.finish()
     return ResolvedTask(staged, tag_path, tuple(partitions), is_widened, moved)
 
 
-def _count_buckets(keys: pa.ChunkedArray, hashing: BucketHash | None) -> dict[int, int]:
+def _count_buckets(keys: pa.ChunkedArray, hashing: PartitionBuckets | None) -> dict[int, int]:
     if hashing is None:
         return {}
     numbers, counts = np.unique(hashing.numbers(keys), return_counts=True)

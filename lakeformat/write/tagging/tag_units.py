@@ -19,8 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeformat.index.bloom import point_to_slices
-from lakeformat.index.bucket import BucketHash
-from lakeformat.index.port import TagCounts, Tagged
+from lakeformat.index.port import PartitionBuckets, TagCounts, Tagged
 from lakeformat.index.record_index import SearchedSlices, count_look_up, look_up, tag_by_places, warn_not_used
 from lakeformat.index.stored_keys import add_keys_of_logs, flag_deleted_pairs
 from lakeformat.index.tagging import TagSettings, tag_files
@@ -121,7 +120,9 @@ def tag_unit(
         return collector.finish()
 
 
-def _count_buckets(storage: Storage, unit: TagUnit, hashing: BucketHash, staged: Sequence[StagedTask]) -> TagResult:
+def _count_buckets(
+    storage: Storage, unit: TagUnit, hashing: PartitionBuckets, staged: Sequence[StagedTask]
+) -> TagResult:
     """Count the staged rows of each bucket of a bucket index. No file of the table is read."""
     rows = np.zeros(hashing.buckets, np.int64)
     for block in _read_blocks(storage, unit.source, staged):

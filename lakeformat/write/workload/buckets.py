@@ -31,7 +31,8 @@ from lakeformat.arrow.gather import gather
 from lakeformat.config.resolve import Options
 from lakeformat.files.base_file import ROW_GROUP_ROWS, BaseFileWriter, FileSettings, stamp_rows
 from lakeformat.files.open_slice import SliceMergeRules
-from lakeformat.index.bucket import FIXED_FILE_ID, bucket_file_id, bucket_of
+from lakeformat.index.bucket import FIXED_FILE_ID
+from lakeformat.index.port import PartitionBuckets
 from lakeformat.model.files import BaseFile, BaseFileName, FileGroupId, FileSlice, LogFile, LogFileName
 from lakeformat.model.operation import Operation
 from lakeformat.timeline.timeline_layout import layout_of
@@ -304,7 +305,8 @@ def assign_to_buckets(
     located: tuple[Ints, Ints],
     new: Ints,
     new_buckets: Ints,
-    file_id_of: Callable[[int], str],
+    buckets: PartitionBuckets,
+    file_id_of: Callable[[PartitionBuckets, int], str],
 ) -> tuple[Bucket, ...]:
     """Return the buckets of one partition by the rows' bucket numbers (Hudi: ``SparkBucketIndexPartitioner``).
 
@@ -314,9 +316,10 @@ def assign_to_buckets(
             their keys.
         new: positions of the rows whose keys no file holds.
         new_buckets: the bucket number of each new row.
-        file_id_of: makes the file id of a new file group from its bucket number.
+        buckets: the partition's buckets.
+        file_id_of: makes the file id of a new file group from the partition's buckets and its bucket number.
     """
-    file_at = {bucket_of(piece.group.file_id): at for at, piece in enumerate(files)}
+    file_at = {buckets.bucket_of(piece.group.file_id): at for at, piece in enumerate(files)}
     rows, owners = located
     lookups = _group_by_owner(rows, owners)
     inserts = _group_by_owner(new, new_buckets)
@@ -328,7 +331,9 @@ def assign_to_buckets(
             piece = files[at]
             taken = np.concatenate([found, added])
             update_buckets.append(Bucket(partition_path, piece.group.file_id, piece.base, taken, len(found)))
-    insert_buckets = [Bucket(partition_path, file_id_of(bucket), None, added, 0) for bucket, added in inserts.items()]
+    insert_buckets = [
+        Bucket(partition_path, file_id_of(buckets, bucket), None, added, 0) for bucket, added in inserts.items()
+    ]
     return (*update_buckets, *insert_buckets)
 
 
@@ -343,14 +348,15 @@ def may_append_beside(job: WriteJob) -> bool:
     return job.config.takes_logs and job.index_settings.has_buckets and by_commit
 
 
-def make_bucket_id(job: WriteJob, bucket: int, file_id: str) -> str:
+def make_bucket_id(job: WriteJob, buckets: PartitionBuckets, bucket: int, file_id: str) -> str:
     """Return the file id of a bucket's first file group: a fixed id if writers do not block each other.
 
     Args:
+        buckets: the partition's buckets.
         file_id: a file id that no other write uses.
     """
     is_fixed = job.options.lock.is_non_blocking and may_append_beside(job)
-    return bucket_file_id(bucket, FIXED_FILE_ID if is_fixed else file_id)
+    return buckets.new_file_id(bucket, FIXED_FILE_ID if is_fixed else file_id)
 
 
 def _group_by_owner(rows: Ints, owners: Ints) -> dict[int, Ints]:

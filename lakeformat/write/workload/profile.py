@@ -15,7 +15,7 @@ from lakeformat.errors import SchemaMismatchError
 from lakeformat.file_system_view.live_files import ListedSlices
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.files.base_file import FileSettings
-from lakeformat.index.port import Tagged
+from lakeformat.index.port import PartitionBuckets, Tagged
 from lakeformat.model.commit import CommitMetadata, WriteStat
 from lakeformat.model.files import FileGroupId, FileSlice
 from lakeformat.model.operation import Operation
@@ -210,14 +210,14 @@ def _buckets(
     def next_file_id() -> str:
         return derive_file_id(job.write_id, -1, next(numbers))
 
-    def next_bucket_id(bucket: int) -> str:
-        return make_bucket_id(job, bucket, next_file_id())
+    def next_bucket_id(buckets_of_path: PartitionBuckets, bucket: int) -> str:
+        return make_bucket_id(job, buckets_of_path, bucket, next_file_id())
 
     for path, found in placed.items():
         slices = snapshot.slices.get(path, ()) if job.uses_existing_groups else ()
         located, new, size = (found.keys, found.files), found.new, sizing[path]
-        if found.new_buckets is not None:
-            mine = assign_to_buckets(path, slices, located, new, found.new_buckets, next_bucket_id)
+        if found.new_buckets is not None and found.buckets is not None:
+            mine = assign_to_buckets(path, slices, located, new, found.new_buckets, found.buckets, next_bucket_id)
         else:
             full = closed_groups | append_rules.closed_groups(
                 slices, job.options.write.small_bytes, len(new) * size.row_bytes

@@ -18,8 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeformat.index.bucket import BucketHash, bucket_file_id, bucket_of
-from lakeformat.index.port import TagCounts
+from lakeformat.index.port import PartitionBuckets, TableBuckets, TagCounts
 from lakeformat.index.stored_keys import DeletingSlice, LogsWithKeys
 from lakeformat.metadata_table.metadata_table import MetadataTable
 from lakeformat.model.files import BaseFile, FileGroupId, FileSlice
@@ -69,13 +68,13 @@ class KeyUse:
 
     Attributes:
         looks_up: whether the keys are looked up in the table.
-        hashing: the hash that gives each key its bucket; None if the table has no bucket index.
+        hashing: how keys belong to buckets; None if the table has no bucket index.
         drops_stored: whether a row is dropped if the table has its key (``hoodie.datasource.insert.dup.policy``).
         drops_new: whether a row is dropped if the table does not have its key (deletes).
     """
 
     looks_up: bool
-    hashing: BucketHash | None = None
+    hashing: TableBuckets | None = None
     drops_stored: bool = False
     drops_new: bool = False
 
@@ -95,7 +94,7 @@ class TagUnit:
             necessary if the table takes log files, or if the partition has several units: one unit could report a false
             positive for a key that another unit has found.
         logs: for positions in ``slices``, the log files of the slice that may hold keys which its base file lacks.
-        hashing: the hash that gives each key its bucket; None without a bucket index. Keys are looked up only for a
+        hashing: how keys belong to the partition's buckets; None without a bucket index. Keys are looked up only for a
             duplicate policy then.
         finds_deleted: whether to find out which of the found rows log files have deleted.
         deleting: if so, for positions in ``slices``, the slices whose log files may have deleted rows.
@@ -111,7 +110,7 @@ class TagUnit:
     sample_step: int
     exact: bool
     logs: Mapping[int, LogsWithKeys] = field(default_factory=dict)
-    hashing: BucketHash | None = None
+    hashing: PartitionBuckets | None = None
     finds_deleted: bool = False
     deleting: Mapping[int, DeletingSlice] = field(default_factory=dict)
     index: MetadataTable | None = None
@@ -199,13 +198,14 @@ class HashedRoute:
     """The rule by which a task assigns the rows of one partition to buckets, if a hash of the key decides.
 
     Attributes:
+        hashing: how keys belong to the partition's buckets.
         by_bucket: for each bucket of the index that takes rows, the number of its bucket in the write. A row of another
             bucket is dropped (deletes).
         stored: the buckets of the index whose file slice may hold the key of a row; empty if a duplicate policy has
             looked up the keys.
     """
 
-    hashing: BucketHash
+    hashing: PartitionBuckets
     by_bucket: Mapping[int, int]
     stored: frozenset[int]
 
@@ -256,13 +256,14 @@ def plan_units(
         targets = sorted(slices) if source == ANY_PARTITION else [source]
         for path in targets:
             own = slices.get(path, ())
-            if keys.hashing is not None and not keys.drops_stored:
-                units.append(TagUnit(path, source, (), 0, 0, exact=False, hashing=keys.hashing))
+            hashing = None if keys.hashing is None else keys.hashing.of(path)
+            if hashing is not None and not keys.drops_stored:
+                units.append(TagUnit(path, source, (), 0, 0, exact=False, hashing=hashing))
                 continue
             small = () if sizing is None else _small_files(own, rows, sizing, closed_groups, append_rules)
             step = 0 if sizing is None else _sample_step(rows, small, sizing)
             chunks = list(split_by_bytes(own, unit_bytes)) if keys.looks_up else []
-            if (step or keys.hashing is not None) and not chunks:
+            if (step or hashing is not None) and not chunks:
                 chunks = [(0, 0)]
             exact = len(chunks) > 1 or append_rules.takes_logs or keys.drops_stored
             for first, last in chunks:
@@ -270,7 +271,7 @@ def plan_units(
                 logs = {at: logs for at, piece in enumerate(chosen) if (logs := logs_of(piece)) is not None}
                 deleting = deleting_of(chosen) if keys.drops_stored else {}
                 asked = index if source != ANY_PARTITION and chosen else None
-                found = (step, exact, logs, keys.hashing, keys.drops_stored, deleting, asked, decides)
+                found = (step, exact, logs, hashing, keys.drops_stored, deleting, asked, decides)
                 units.append(TagUnit(path, source, chosen, first, *found))
     return tuple(units)
 
@@ -312,6 +313,10 @@ def _sample_step(rows: int, small_files: Sequence[SmallFile], sizing: FileSizing
 # --- step 5: plan the buckets -------------------------------------------------------------------------
 
 
+def _new_bucket_id(buckets: PartitionBuckets, bucket: int, file_id: str) -> str:
+    return buckets.new_file_id(bucket, file_id)
+
+
 def plan_routes(
     incoming: Mapping[str, int],
     units: Sequence[TagUnit],
@@ -322,7 +327,7 @@ def plan_routes(
     write_id: str,
     append_rules: AppendRules = _NO_APPENDS,
     keys: KeyUse = _LOOKS_UP,
-    bucket_id_of: Callable[[int, str], str] = bucket_file_id,
+    bucket_id_of: Callable[[PartitionBuckets, int, str], str] = _new_bucket_id,
     deleting_of: Callable[[Sequence[FileSlice]], Mapping[int, DeletingSlice]] = lambda _: {},
 ) -> RoutePlan:
     """Plan one bucket per file group, and the rules by which rows go to buckets. New keys fill small files first.
@@ -333,8 +338,8 @@ def plan_routes(
         sizing: target file sizes; None if new keys are dropped.
         closed_groups: file groups that take no inserts.
         keys: how the keys are used.
-        bucket_id_of: function that returns the id of a new file group of a bucket index, from the bucket's number and
-            a unique id.
+        bucket_id_of: function that returns the id of a new file group of a bucket index, from the partition's buckets,
+            the bucket's number and a unique id.
         deleting_of: function that returns, by position, those of the slices whose log files may have deleted rows.
     """
     found: dict[str, list[TagResult]] = {}
@@ -346,10 +351,11 @@ def plan_routes(
     for path in sorted({*found, *(incoming.keys() - {ANY_PARTITION})}):
         own, tagged = slices.get(path, ()), found.get(path, [])
         if keys.hashing is not None:
-            routed = _plan_hashed(path, own, tagged, keys, append_rules, bucket_id_of, new_ids)
+            hashing = keys.hashing.of(path)
+            routed = _plan_hashed(path, own, tagged, keys, hashing, append_rules, bucket_id_of, new_ids)
             by_bucket = {bucket: len(buckets) + at for at, bucket in enumerate(routed)}
             searched = () if keys.drops_stored else routed.items()
-            hashed = HashedRoute(keys.hashing, by_bucket, frozenset(at for at, each in searched if each.updates))
+            hashed = HashedRoute(hashing, by_bucket, frozenset(at for at, each in searched if each.updates))
             routes[path] = PartitionRoute({}, (), (), drops_stored=keys.drops_stored, hashed=hashed)
             buckets += routed.values()
             continue
@@ -406,23 +412,24 @@ def _plan_hashed(
     slices: Sequence[FileSlice],
     results: Sequence[TagResult],
     keys: KeyUse,
+    hashing: PartitionBuckets,
     append_rules: AppendRules,
-    bucket_id_of: Callable[[int, str], str],
+    bucket_id_of: Callable[[PartitionBuckets, int, str], str],
     new_ids: Iterator[str],
 ) -> Mapping[int, RoutedBucket]:
     """Return the buckets of one partition of a bucket index, by their numbers in the index.
 
     Source: Hudi's ``SparkBucketIndexPartitioner``.
     """
-    of_bucket = {bucket_of(piece.group.file_id): piece for piece in slices}
+    of_bucket = {hashing.bucket_of(piece.group.file_id): piece for piece in slices}
     counted = _count_of_buckets(results)
-    deleted = {bucket_of(slices[at].group.file_id): n for result in results for at, n in result.deleted.items()}
+    deleted = {hashing.bucket_of(slices[at].group.file_id): n for result in results for at, n in result.deleted.items()}
     planned: dict[int, RoutedBucket] = {}
     for bucket, rows in sorted(counted.items()):
         piece = of_bucket.get(bucket)
         if piece is None and keys.drops_new:
             continue
-        file_id = bucket_id_of(bucket, next(new_ids)) if piece is None else piece.group.file_id
+        file_id = bucket_id_of(hashing, bucket, next(new_ids)) if piece is None else piece.group.file_id
         updates = rows if piece is not None and keys.looks_up else 0
         if keys.drops_stored:
             updates = deleted.get(bucket, 0)
