@@ -23,8 +23,7 @@ from lakeformat.config.resolve import Options
 from lakeformat.errors import InvalidInputError, UnsupportedTableError, WriteConflictError
 from lakeformat.file_system_view.context import TableContext
 from lakeformat.file_system_view.snapshot import Snapshot
-from lakeformat.merge.order import key_codes, last_of_each, ordering_ranks
-from lakeformat.merge.versions import field_values
+from lakeformat.merge.order import field_values, key_codes, last_of_each, ordering_ranks
 from lakeformat.model.files import FileGroupId, FileSlice
 from lakeformat.model.record import COMMIT_TIME, RECORD_KEY
 from lakeformat.model.service_plans import ClusteringPlan
@@ -167,7 +166,9 @@ class DedupeSession:
             raise InvalidInputError(f"{location} has no record key: each of its rows has a key of its own")
         if not snapshot.slices:
             return _Duplicates()
-        fields = ranking_fields(config.ordering_fields, by_event_time=config.merge_mode == MergeMode.EVENT_TIME)
+        settings = config.merge_settings
+        by_event_time = config.merge_mode in {MergeMode.EVENT_TIME, MergeMode.POSTGRES, MergeMode.MYSQL}
+        fields = ranking_fields(settings.ordering_fields, by_event_time=by_event_time)
         schema = snapshot.columns(location)
         tables: list[pa.Table] = [DUPLICATES.empty_table()]
         slices: list[FileSlice] = []
