@@ -365,9 +365,9 @@ class TableConfig:
         partial = self.get(PARTIAL_UPDATE_MODE).strip().upper()
         legacy = MergeMode.OF_PAYLOAD.get(self.get(LEGACY_PAYLOAD), "")
         for payload_mode, stored_as in MergeMode.STORED_AS.items():
-            if stored_as == mode and MergeMode.PARTIAL_OF.get(payload_mode, "") == partial:
-                if partial or payload_mode == legacy:
-                    return payload_mode
+            is_partial = MergeMode.PARTIAL_OF.get(payload_mode, "") == partial
+            if stored_as == mode and is_partial and (partial or payload_mode == legacy):
+                return payload_mode
         if partial:
             raise UnsupportedTableError(
                 f"{PARTIAL_UPDATE_MODE}={partial} in {PROPERTIES_PATH} is not supported for writing in mode {mode}"

@@ -337,7 +337,7 @@ CREATIONS: list[tuple[dict[str, Any], type[LakeformatError], tuple[str, ...]]] =
         ("keygenerator.class=ComplexKeyGenerator", "keygenerator.type=CUSTOM", "give one"),
     ),
     ({f"{W}payload.class": "OracleDebeziumAvroPayload"}, InvalidOptionError, ("OracleDebezium", "use Overwrite")),
-    ({f"{W}payload.class": "PostgresDebeziumAvroPayload"}, InvalidOptionError, ("ts", "_event_lsn", "leave the option")),
+    ({f"{W}payload.class": "PostgresDebeziumAvroPayload"}, InvalidOptionError, ("ts", "_event_lsn", "leave")),
     ({f"{W}payload.class": "MySqlDebeziumAvroPayload", "ordering": None},
      SchemaMismatchError, ("ordering column '_event_seq'", "add it")),
     ({f"{W}payload.class": "PartialUpdatePayload"}, InvalidOptionError, ("did you mean 'PartialUpdateAvroPayload'?",)),

@@ -70,6 +70,8 @@ __all__ = [
 ]
 
 
+#: The rule of readers that take the last version of a row.
+_LAST_VERSION: Final = ReadRule()
 #: Number of replaced values that are compared before all others.
 _FIRST_VALUES: Final = 16
 
@@ -165,7 +167,7 @@ class HandleSettings:
     write_token: str | None = None
     idle_cores: bool = False
     make_merger: Callable[[Bucket, pa.Table, int, HandleSettings], HandleMerger] | None = None
-    read_rule: ReadRule = ReadRule()
+    read_rule: ReadRule = _LAST_VERSION
     fills_nulls: bool = False
     change_log: ChangeLogSettings | None = None
     copies_groups: bool = False
