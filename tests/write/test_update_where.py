@@ -334,10 +334,10 @@ REFUSALS: dict[str, tuple[Callable[[Table], object], type[LakeformatError], tupl
     ),
     "no SQL": (lambda table: table.update({"t": ""}, where="t ="), InvalidInputError, ("cannot read the filter",)),
     "a blank condition": (lambda table: table.delete(where=" "), InvalidInputError, ("cannot read the filter",)),
-    "a function": (
-        lambda table: table.delete(where="upper(t) = 'X'"),
+    "an unknown function": (
+        lambda table: table.delete(where="uper(t) = 'X'"),
         InvalidInputError,
-        ("cannot filter by", "UPPER(t)"),
+        ("uper", "did you mean 'upper'"),
     ),
     "neither": (lambda table: table.delete(), InvalidInputError, ("keys or a condition",)),
     "both": (
