@@ -17,7 +17,7 @@ from lakeformat.errors import InvalidInputError, SchemaMismatchError
 from lakeformat.public import public
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.write.rows.bad_rows import BadRows, json_text
-from lakeformat.write.rows.faults import ASIDE_HINT, Fault, Reason, halve, join_faults
+from lakeformat.write.rows.faults import ASIDE_HINT, CONVERSION_ERRORS, Fault, Reason, halve, join_faults
 
 __all__ = [
     "ArrowDataset",
@@ -109,7 +109,7 @@ def take_out_unreadable(
     for name, values in plain.items():
         if name in known and not _is_arrow(values):
             kind = known[name]
-            found = halve(count, partial(_convert_range, convert, values, kind))
+            found = halve(count, partial(_convert_range, convert, values, kind), CONVERSION_ERRORS)
             at, texts = np.array([*found], np.int64), [f"column {name!r}: {text}" for text in found.values()]
             faults.append(Fault(Reason.UNFIT_VALUE, name, at, pa.array(texts, pa.string())))
     if not (faults := join_faults(faults, count)):

@@ -26,13 +26,25 @@ from lakeformat.keys.partition_paths import partition_paths
 from lakeformat.keys.record_keys import mask_missing_keys, record_keys
 from lakeformat.model.keys import KeyGeneratorKind, KeySettings
 
-__all__ = ["ASIDE_HINT", "Fault", "Reason", "find_failing", "find_faults", "find_unfit_values", "halve", "join_faults"]
+__all__ = [
+    "ASIDE_HINT",
+    "CONVERSION_ERRORS",
+    "Fault",
+    "Reason",
+    "find_failing",
+    "find_faults",
+    "find_unfit_values",
+    "halve",
+    "join_faults",
+]
 
 #: Last part of the message of an error about single rows.
 ASIDE_HINT: Final = f"; {BAD_ROWS}=aside writes the other rows and puts such rows aside"
 
-#: Errors by which a conversion refuses a value.
-REFUSALS: Final = (InvalidInputError, pa.ArrowException, TypeError, ValueError, ArithmeticError)
+#: Errors by which a check refuses rows.
+_REFUSALS: Final = (InvalidInputError, pa.ArrowInvalid)
+#: Errors by which a conversion refuses a Python value.
+CONVERSION_ERRORS: Final = (InvalidInputError, pa.ArrowException, TypeError, ValueError, ArithmeticError)
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 Bools: TypeAlias = npt.NDArray[np.bool_]
@@ -222,7 +234,7 @@ def find_failing(
     part = rows.select(_top_columns(rows, names))
     try:
         check(part)
-    except REFUSALS:
+    except _REFUSALS:
         check(part.schema.empty_table())
     else:
         return
@@ -257,15 +269,21 @@ def _distinct(rows: pa.Table) -> tuple[Ints, Ints]:
     return np.unique(codes, return_index=True, return_inverse=True)[1:]
 
 
-def halve(count: int, check: Callable[[int, int], object]) -> dict[int, str]:
-    """Call a check with ranges ``start, end`` of ``count`` values. Return the values that it refuses, with messages."""
+def halve(
+    count: int, check: Callable[[int, int], object], refusals: tuple[type[Exception], ...] = _REFUSALS
+) -> dict[int, str]:
+    """Call a check with ranges ``start, end`` of ``count`` values. Return the values that it refuses, with messages.
+
+    Args:
+        refusals: the errors by which the check refuses a range.
+    """
     found: dict[int, str] = {}
     ranges = [(0, count)] if count else []
     while ranges:
         start, end = ranges.pop()
         try:
             check(start, end)
-        except REFUSALS as error:
+        except refusals as error:
             if end - start == 1:
                 found[start] = str(error)
             else:
