@@ -220,6 +220,12 @@ def test_cancelled_plan_leaves_no_rows_in_new_buckets(shared: SharedTable) -> No
     shared.check()
     shared.write("hudi", "upsert", range(0, 100, 4))
     instant, before = shared.ours().history()[0].instant_time, dict(shared.model)
+    if (
+        shared.options["hoodie.write.table.version"] == "6"
+    ):  # The names of the deleted files look like those of a slice.
+        with pytest.raises(lakeformat.InstantNotAvailableError):
+            shared.ours().to_arrow(as_of=instant)
+        return
     planned = shared.ours(**INDEX, **SMALL).schedule_clustering()
     shared.write("hudi", "upsert", range(0, 100, 5))
     shared.ours().run_clustering()
