@@ -214,20 +214,24 @@ def test_cancelled_plan_leaves_no_rows_in_new_buckets(shared: SharedTable) -> No
     shared.write("ours", "upsert", range(90), **INDEX)
     planned = shared.ours(**INDEX, **SMALL).schedule_clustering()
     shared.write("hudi", "upsert", range(0, 100, 3))
-    before = shared.ours().history()[0].instant_time
     assert [*shared.path.rglob(f".*_{planned}.log.*")]
     shared.ours().cancel_clustering(str(planned))
     assert not [path for path in shared.path.rglob(f".*_{planned}.log.*") if not path.name.endswith(".crc")]
     shared.check()
     shared.write("hudi", "upsert", range(0, 100, 4))
+    instant, before = shared.ours().history()[0].instant_time, dict(shared.model)
+    if (
+        shared.options["hoodie.write.table.version"] == "6"
+    ):  # The names of the deleted files look like those of a slice.
+        with pytest.raises(lakeformat.InstantNotAvailableError):
+            shared.ours().to_arrow(as_of=instant)
+        return
     planned = shared.ours(**INDEX, **SMALL).schedule_clustering()
     shared.write("hudi", "upsert", range(0, 100, 5))
     shared.ours().run_clustering()
     shared.check()
-    model = {**shared.model}
-    shared.ours().restore(before)
-    shared.model = {row["id"]: (row["p"], row["v"]) for row in shared.hudi.read(shared.path).to_pylist()}
-    assert shared.model != model
+    shared.ours().restore(instant)
+    shared.model = before
     shared.check()
     assert not [path for path in shared.path.rglob(f".*_{planned}.log.*") if not path.name.endswith(".crc")]
     shared.write("hudi", "upsert", range(100))
