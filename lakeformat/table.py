@@ -76,7 +76,7 @@ def create(
     *,
     record_key: str | Sequence[str] = (),
     partition_by: str | Sequence[str] = (),
-    ordering: str | None = None,
+    ordering: str | Sequence[str] | None = None,
     if_exists: str = "open",
     insert: bool = False,
     **options: Any,
@@ -91,7 +91,8 @@ def create(
         record_key: columns that identify a row. By default none: each row gets a generated key, and rows can be
             added and overwritten, but not upserted.
         partition_by: columns whose values name the partition folders; none by default.
-        ordering: the column that decides which of two rows with one key is newer; none by default.
+        ordering: the column that decides which of two rows with one key is newer; none by default. Table version 9
+            takes several, of which the first that differs decides.
         if_exists: what to do if the path holds a table already. ``open`` (the default) opens it if it has the same
             settings; ``error`` raises `InvalidOptionError`.
         insert: whether to insert the rows given as ``schema``; false by default. If the table has a commit already,
@@ -186,7 +187,7 @@ def exists(path: str | os.PathLike[str], *, storage_options: Mapping[str, Any] |
 def table_options(
     record_key: str | Sequence[str],
     partition_by: str | Sequence[str],
-    ordering: str | None,
+    ordering: str | Sequence[str] | None,
     if_exists: str,
     options: Mapping[str, Any],
 ) -> dict[str, Any]:
@@ -198,7 +199,8 @@ def table_options(
     if if_exists not in {"open", "error"}:
         cure = "; to put other rows in place of those there, open it and call overwrite" * (if_exists == "replace")
         raise InvalidOptionError(f"if_exists={if_exists!r} is not known; give 'open' or 'error'{cure}")
-    named = {"recordkey": record_key, "partitionpath": partition_by, "ordering": ordering}
+    columns = ordering if ordering is None or isinstance(ordering, str) else ",".join(ordering)
+    named = {"recordkey": record_key, "partitionpath": partition_by, "ordering": columns}
     return {**{name: value for name, value in named.items() if value}, **options}
 
 

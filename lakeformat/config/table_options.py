@@ -46,7 +46,8 @@ TABLE_OPTIONS: Final[tuple[Option, ...]] = (
     ),
     Option(
         "hoodie.table.ordering.fields",
-        "Column that decides which of two rows with one key is newer.",
+        "Column that decides which of two rows with one key is newer; in table version 9 also several, separated by "
+        "commas, of which the first that differs decides.",
         Effect.TABLE,
         aliases=(
             "ordering",
@@ -112,8 +113,10 @@ TABLE_OPTIONS: Final[tuple[Option, ...]] = (
     Option(
         WRITE + "payload.class",
         "Hudi 0.x name of the merge rule: OverwriteWithLatestAvroPayload, DefaultHoodieRecordPayload, "
-        "EventTimeAvroPayload, PartialUpdateAvroPayload (the newer row, its nulls filled from the other) or "
-        "OverwriteNonDefaultsWithLatestAvroPayload (nulls of the incoming row keep the stored value).",
+        "EventTimeAvroPayload, PartialUpdateAvroPayload (the newer row, its nulls filled from the other), "
+        "OverwriteNonDefaultsWithLatestAvroPayload (nulls of the incoming row keep the stored value), "
+        "AWSDmsAvroPayload (rows of AWS DMS: Op=D deletes), PostgresDebeziumAvroPayload or MySqlDebeziumAvroPayload "
+        "(rows of Debezium: _change_operation_type=d deletes, _event_lsn or the place in the binary log orders).",
         Effect.TABLE,
         aliases=("hoodie.compaction.payload.class",),
     ),
@@ -180,7 +183,7 @@ class MergeOptions:
         mode: The merge mode that the user set, by its name or by the id of a merge strategy; None if not set.
         mode_option: Key of the option that set the mode, for messages.
         payload: The payload class that the user set, with or without its package; None if not set.
-        ordering: The ordering column of a new table; None if not set.
+        ordering: The ordering columns of a new table, separated by commas; None if not set.
     """
 
     mode: str | None

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from lakeformat.merge.fields import fill_nulls, fold_rows
+from lakeformat.merge.fields import fill_unset, fold_rows, known_values
 from lakeformat.merge.fold import fold_parts
-from lakeformat.merge.order import flag_deleted_rows, latest_rows, stored_wins
+from lakeformat.merge.order import flag_deleted_rows, latest_rows, ordering_columns, stored_wins, top_columns
 from lakeformat.merge.rules import MergeFunction, Merger, MergeRule, ReadRule, make_read_rule
 from lakeformat.merge.slice_merge import SliceMerge
 from lakeformat.merge.versions import marked_rows
@@ -15,12 +15,15 @@ __all__ = [
     "Merger",
     "ReadRule",
     "SliceMerge",
-    "fill_nulls",
+    "fill_unset",
     "flag_deleted_rows",
     "fold_parts",
     "fold_rows",
+    "known_values",
     "latest_rows",
     "make_read_rule",
     "marked_rows",
+    "ordering_columns",
     "stored_wins",
+    "top_columns",
 ]

@@ -6,6 +6,7 @@ time.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,13 +15,36 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeformat.arrow.gather import gather_column
-from lakeformat.merge.order import key_codes, ordering_ranks
+from lakeformat.merge.order import flag_deleted_rows, key_codes, ordering_ranks
+from lakeformat.model.merge_settings import PartialUpdate
 from lakeformat.model.record import IS_DELETED
 
-__all__ = ["KeyRuns", "fill_nulls", "fold_rows", "incoming_cells"]
+__all__ = ["KeyRuns", "fill_unset", "fold_rows", "incoming_cells", "known_values"]
 
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
+
+
+def known_values(
+    column: pa.ChunkedArray | pa.Array, partial: PartialUpdate | None, unavailable: str = ""
+) -> Mask | None:
+    """Return a flag per value of a column: whether it counts as set; None if all are set.
+
+    Hudi: ``PartialUpdateHandler``.
+
+    Args:
+        partial: which values count as not set.
+        unavailable: the text that marks a value as not set under ``FILL_UNAVAILABLE``.
+    """
+    if partial is PartialUpdate.IGNORE_DEFAULTS:
+        return np.asarray(pc.is_valid(column)) if column.null_count else None
+    kind = column.type
+    text = pa.types.is_string(kind) or pa.types.is_binary(kind)
+    if text and partial is PartialUpdate.FILL_UNAVAILABLE and unavailable:
+        found = pc.fill_null(pc.equal(column, pa.scalar(unavailable).cast(kind)), False)
+        if pc.any(found).as_py():
+            return ~np.asarray(found).astype(bool)
+    return None
 
 
 def incoming_cells(stored_known: Mask, incoming_known: Mask, stored_is_newer: Mask) -> Mask:
@@ -36,53 +60,79 @@ def incoming_cells(stored_known: Mask, incoming_known: Mask, stored_is_newer: Ma
     return np.where(stored_is_newer, ~stored_known, incoming_known)
 
 
-def fill_nulls(stored: pa.Table, incoming: pa.Table, stored_is_newer: Mask) -> pa.Table:
-    """Merge pairs of rows: return the newer row of each, its nulls filled from the older (Hudi: ``mergeRecords``).
+def fill_unset(
+    stored: pa.Table,
+    incoming: pa.Table,
+    stored_is_newer: Mask,
+    partial: PartialUpdate | None = PartialUpdate.IGNORE_DEFAULTS,
+    unavailable: str = "",
+) -> pa.Table:
+    """Merge pairs of rows: return the newer row of each, with the older row's values in fields that it does not set.
 
     Args:
         stored: rows with the columns of ``incoming``, in any order.
         incoming: the rows to merge with those of ``stored``, in the same order.
         stored_is_newer: a flag per pair: whether the stored row is the newer one.
+        partial, unavailable: which values count as not set; see `known_values`.
     """
     at = np.arange(incoming.num_rows)
     columns = []
     for name in incoming.schema.names:
         both = pa.chunked_array([*stored.column(name).chunks, *incoming.column(name).chunks])
-        known = np.asarray(both.is_valid())
+        known = known_values(both, partial, unavailable)
+        if known is None:
+            known = np.ones(len(both), bool)
         taken = incoming_cells(known[: len(at)], known[len(at) :], stored_is_newer)
         columns.append(gather_column(both, np.where(taken, at + len(at), at)))
     return pa.Table.from_arrays(columns, schema=incoming.schema)
 
 
-def fold_rows(rows: pa.Table, key: str, ordering: pa.ChunkedArray | None) -> pa.Table:
-    """Merge all rows of a key into one row, in order of arrival (Hudi: ``PartialUpdateAvroPayload.preCombine``).
+def fold_rows(
+    rows: pa.Table,
+    key: str,
+    ordering: Sequence[pa.ChunkedArray],
+    partial: PartialUpdate | None = PartialUpdate.IGNORE_DEFAULTS,
+    unavailable: str = "",
+) -> pa.Table:
+    """Merge all rows of a key into one row, in order of arrival.
 
     Each row is merged with the result of the rows before it:
 
-    - If its ordering value is not smaller than that of the result, or if there is no ordering, its non-null fields
+    - If its ordering value is not smaller than that of the result, or if there is no ordering, the fields that it sets
       replace those of the result.
-    - If its ordering value is smaller, it only fills nulls of the result.
+    - If its ordering value is smaller, it only fills fields that the result does not set.
 
     A null ordering value is less than all others. Only the newest row decides whether the key is deleted.
+
+    Under ``IGNORE_DEFAULTS`` rows that are deletes fill fields as others do (Hudi:
+    ``PartialUpdateAvroPayload.preCombine``). Under ``FILL_UNAVAILABLE`` a delete that wins takes all fields of the rows
+    before it away, and fills none (Hudi 1.2.0: ``BufferedRecordMerger.deltaMerge``).
 
     Args:
         rows: rows in order of arrival.
         key: name of the record key's column.
-        ordering: the ordering values; if None, each row is newer than the rows before it.
+        ordering: a column for each ordering field; if empty, each row is newer than the rows before it.
+        partial, unavailable: which values count as not set; see `known_values`.
     """
     found = key_codes(rows.column(key))
     if found is None:
         return rows
-    ranks = None if ordering is None else ordering_ranks([ordering])
+    ranks = ordering_ranks(ordering) if ordering else None
     runs = KeyRuns.group(found, np.arange(rows.num_rows), ranks)
     newest = runs.newest()
     by_arrival = np.argsort(newest)
+    filling = runs
+    if partial is PartialUpdate.FILL_UNAVAILABLE and IS_DELETED in rows.schema.names:
+        deleted = flag_deleted_rows(rows.column(IS_DELETED), rows.num_rows)
+        kept = np.sort(np.concatenate([runs.find_contributors(deleted), newest[deleted[newest]]]))
+        filling = KeyRuns.group(found, kept, ranks)
     columns = []
     for field in rows.schema:
         column = rows.column(field.name)
         chosen = newest
-        if column.null_count and field.name != IS_DELETED:
-            chosen = runs.choose_field_rows(np.asarray(pc.is_valid(column)))
+        known = known_values(column, partial, unavailable)
+        if known is not None and field.name != IS_DELETED:
+            chosen = filling.choose_field_rows(known)
         columns.append(gather_column(column, chosen[by_arrival]))
     return pa.Table.from_arrays(columns, schema=rows.schema)
 
@@ -144,6 +194,22 @@ class KeyRuns:
         replacing, first_known = self.last(self.newest_so_far & knowing), self.first(knowing)
         chosen = np.where(first_known < len(self.positions), first_known, self.last(self.newest_so_far))
         return self.positions[np.where(replacing >= 0, replacing, chosen)]
+
+    def find_contributors(self, deleted: Mask) -> Ints:
+        """Return the ascending positions of the rows whose fields may go into the merged rows.
+
+        For each run, find the last delete that won against all rows before it. Fields of rows before this delete must
+        not return. So only rows after it contribute, beginning with the first that wins against the delete. Rows that
+        are deletes do not contribute.
+
+        Args:
+            deleted: a flag for each row of the input: whether it is a delete.
+        """
+        places, gone = np.arange(len(self.positions)), deleted[self.positions]
+        since_delete = places > self.last(gone & self.newest_so_far)[self.runs]
+        # Skip rows whose ordering value is smaller than the delete's, until one with an equal or greater value follows.
+        start = self.first(since_delete & self.newest_so_far)[self.runs]
+        return np.sort(self.positions[~gone & (places >= start)])
 
     def first(self, wanted: Mask) -> Ints:
         """Return for each run the index in ``positions`` of its first wanted row.

@@ -120,7 +120,7 @@ def fold_versions(versions: Versions, rule: ReadRule, base_rows: int = 0) -> Ver
     ranks, at, winners = _rank(versions, codes)
     if not (versions.known or rule.by_payload):
         return versions.take_versions(np.sort(winners))
-    records = KeyRuns.group(codes, _find_contributing_records(versions, KeyRuns.group(codes, at, ranks)), ranks)
+    records = KeyRuns.group(codes, KeyRuns.group(codes, at, ranks).find_contributors(versions.deleted), ranks)
     return _combine_fields(versions, rule, records, np.sort(winners))
 
 
@@ -178,19 +178,6 @@ def _find_effective_versions(versions: Versions, codes: Codes) -> Ints:
     starts = np.where((last >= 0) & (first < end), first, np.maximum(last, 0))
     ends = np.where((last >= 0) & (first == end), last, end)
     return np.flatnonzero((at >= starts[codes]) & (at <= ends[codes]))
-
-
-def _find_contributing_records(versions: Versions, runs: KeyRuns) -> Ints:
-    """Return the ascending positions of the records whose fields may go into the result.
-
-    For each key, find the last delete that won against all versions before it. Fields of records before this delete
-    must not return. So only records after it contribute, beginning with the first that wins against the delete.
-    """
-    places, deleted = np.arange(len(runs.positions)), versions.deleted[runs.positions]
-    since_delete = places > runs.last(deleted & runs.newest_so_far)[runs.runs]
-    # Skip records whose ordering value is smaller than the delete's, until one with an equal or greater value follows.
-    start = runs.first(since_delete & runs.newest_so_far)[runs.runs]
-    return np.sort(runs.positions[~deleted & (places >= start)])
 
 
 def _combine_fields(versions: Versions, rule: ReadRule, records: KeyRuns, winners: Ints) -> Versions:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -11,20 +11,25 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeformat.codec.bloom import hash_chain
+from lakeformat.errors import InvalidInputError
 
 __all__ = [
     "KeyHashes",
     "any_within",
+    "field_values",
     "flag_deleted_rows",
     "have_repeats",
     "key_codes",
     "key_hashes",
     "last_of_each",
     "latest_rows",
+    "ordering_columns",
     "ordering_ranks",
     "pair_keys",
     "pair_rows",
+    "sequence_texts",
     "stored_wins",
+    "top_columns",
 ]
 
 Ints = npt.NDArray[np.int64]
@@ -39,18 +44,77 @@ def any_within(keys: pa.Array | pa.ChunkedArray, lowest: Any, highest: Any) -> b
     return bool(pc.any(inside, min_count=0).as_py())
 
 
-def latest_rows(keys: pa.ChunkedArray, ordering: pa.ChunkedArray | None) -> Ints | None:
+def field_values(rows: pa.Table | pa.RecordBatch, name: str) -> pa.ChunkedArray | pa.Array:
+    """Return the values of a column, or of a struct's field given by its path (``a.b``)."""
+    if name in rows.schema.names:
+        return rows.column(name)
+    top, *inner = name.split(".")
+    return pc.struct_field(rows.column(top), inner)
+
+
+def top_columns(fields: Sequence[str], names: Sequence[str]) -> list[str]:
+    """Return the names of the columns that hold the fields: a field's own name, or that of its struct.
+
+    Args:
+        names: the names of all columns.
+    """
+    return list(dict.fromkeys(name if name in names else name.partition(".")[0] for name in fields))
+
+
+def ordering_columns(
+    rows: pa.Table | pa.RecordBatch, names: Sequence[str], *, is_sequence: bool = False
+) -> list[pa.ChunkedArray] | list[pa.Array]:
+    """Return the values of the ordering fields, in a form in which the greater value is that of the newer row.
+
+    Args:
+        names: the ordering fields: columns, or fields of structs (``a.b``).
+        is_sequence: whether they hold the texts of `sequence_texts`.
+    """
+    columns = [field_values(rows, name) for name in names]
+    return [sequence_texts(column) for column in columns] if is_sequence else columns
+
+
+#: Digits of the greatest number in a text of `sequence_texts` (Java: ``Long.MAX_VALUE``).
+_DIGITS: Final = 19
+
+
+def sequence_texts(column: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray | pa.Array:
+    """Return texts ``file.position`` in a form in which they compare as the two numbers do: 9.10 is less than 10.9.
+
+    Hudi: ``MySqlDebeziumAvroPayload.isCurrentSeqLatest``.
+
+    Raises:
+        InvalidInputError: a text does not begin with two such numbers.
+    """
+    parts = pc.extract_regex(column, r"^0*(?P<file>\d{1,19})\.0*(?P<position>\d{1,19})(?:\..*)?$")
+    unknown = pc.and_(pc.is_valid(column), pc.is_null(parts))
+    if pc.any(unknown, min_count=0).as_py():
+        text = column.filter(unknown)[0].as_py()
+        raise InvalidInputError(
+            f"the ordering value {text!r} is not the text FILE.POSITION of two numbers, by which the table's "
+            "MySqlDebeziumAvroPayload orders rows; correct it"
+        )
+    file, position = (pc.struct_field(parts, [name]) for name in ("file", "position"))
+    return pc.binary_join_element_wise(
+        pc.utf8_lpad(file, _DIGITS, "0"), pc.utf8_lpad(position, _DIGITS, "0"), ".", null_handling="emit_null"
+    )
+
+
+def latest_rows(keys: pa.ChunkedArray, ordering: Sequence[pa.ChunkedArray]) -> Ints | None:
     """Return the ascending positions of the winning row of each key; None if every key occurs once.
 
     The greatest ordering value wins, nulls lose; on a tie, and without ordering, the later row wins (Hudi:
     ``preCombine`` of the payload classes).
+
+    Args:
+        ordering: a column for each ordering field; the first that differs decides.
     """
     if not have_repeats([key_hashes(keys)]):  # Codes cost three times as much as hashes.
         return None
     codes = key_codes(keys)
     if codes is None:
         return None
-    ranks = None if ordering is None else ordering_ranks([ordering])
+    ranks = ordering_ranks(ordering) if ordering else None
     winners = last_of_each(codes, np.arange(len(codes)), ranks)
     return np.sort(winners[winners >= 0])
 

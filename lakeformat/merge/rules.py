@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 
 from lakeformat.config.option import import_callable
 from lakeformat.errors import InvalidInputError, InvalidOptionError, UnsupportedTableError
-from lakeformat.merge.fields import fill_nulls
-from lakeformat.merge.order import flag_deleted_rows
+from lakeformat.merge.fields import fill_unset, known_values
+from lakeformat.merge.order import flag_deleted_rows, ordering_columns
 from lakeformat.model.merge_settings import MergeSettings, PartialUpdate, RecordMergeMode
 from lakeformat.model.record import IS_DELETED, OPERATION, RECORD_KEY
 
@@ -39,6 +39,8 @@ class ReadRule:
         by_payload: whether rows are merged as the table's payload class does, before version 9 (Hudi:
             ``PartialUpdateAvroPayload``): a delete is always unconditional, and the meta columns are always those of
             the version written last.
+        ignores_case: whether ``delete_marker`` counts in capitals and in small letters.
+        is_sequence: whether the ordering field holds texts ``file.position``, which are compared as two numbers.
     """
 
     ordering: tuple[str, ...] = ()
@@ -47,6 +49,8 @@ class ReadRule:
     delete_field: str = ""
     delete_marker: str = ""
     by_payload: bool = False
+    ignores_case: bool = False
+    is_sequence: bool = False
 
     def for_columns(self, names: Collection[str]) -> ReadRule:
         """Return the rule for a table with these columns: ordering fields that the table lacks are dropped."""
@@ -88,6 +92,8 @@ def make_read_rule(settings: MergeSettings) -> ReadRule:
         delete_field=settings.delete_field,
         delete_marker=settings.delete_marker,
         by_payload=settings.by_payload,
+        ignores_case=settings.ignores_case,
+        is_sequence=settings.is_sequence,
     )
 
 
@@ -230,45 +236,81 @@ class MergeRule:
     ============================================  ====================================================
     ``MergeRule()``                               the incoming row replaces the stored one
     ``event_time=True``                           the greater ordering value wins; on a tie, the incoming row
-    ``fills_nulls=True``                          the newer row, its nulls filled from the older row
+    ``partial=IGNORE_DEFAULTS``                   the newer row, its nulls filled from the older row
+    ``partial=FILL_UNAVAILABLE``                  the newer row, its texts ``unavailable`` filled from the older row
     ``columns=(...)``                             the stored row with these columns of the incoming row
     ``merger=...``                                the result of the user's function
     ============================================  ====================================================
 
     Attributes:
-        ordering: name of the ordering column, or of a struct's field (``a.b``). Among rows of one input batch the
-            greatest value wins; on a tie the later row. If None, the later row wins.
-        event_time: whether the ordering column also decides between a stored and an incoming row.
-        fills_nulls: whether nulls of the newer row are filled from the older row, as in Hudi's partial payloads. If so,
-            an incoming delete always deletes, whatever its ordering value.
-        folds: whether rows of one input batch with one key also fill each other's nulls (Hudi:
-            ``PartialUpdateAvroPayload``).
+        ordering: names of the ordering columns, or of fields of structs (``a.b``); the first that differs decides.
+            Among rows of one input batch the greatest value wins; on a tie the later row. If empty, the later row wins.
+        event_time: whether the ordering columns also decide between a stored and an incoming row.
+        partial: which values of the newer row are filled from the older row, as in Hudi's partial payloads; None if
+            none. Under ``IGNORE_DEFAULTS`` an incoming delete always deletes, whatever its ordering value.
+        folds: whether rows of one input batch with one key also fill each other's values.
         columns: names of the columns that an incoming row sets in a stored row, nulls included; None for all.
         merger: the user's function, which replaces the rules above. They still apply to duplicates within the input
             batch and to incoming deletes.
+        unavailable: the text that marks a value as not set under ``FILL_UNAVAILABLE``.
+        is_sequence: whether the ordering column holds texts ``file.position``, which are compared as two numbers.
     """
 
-    ordering: str | None = None
+    ordering: tuple[str, ...] = ()
     event_time: bool = False
-    fills_nulls: bool = False
+    partial: PartialUpdate | None = None
     folds: bool = False
     columns: frozenset[str] | None = None
     merger: Merger | None = None
+    unavailable: str = ""
+    is_sequence: bool = False
 
     @property
     def stored_may_win(self) -> bool:
         """Tell whether a stored row may be newer than an incoming row."""
-        return self.event_time and self.ordering is not None and self.merger is None
+        return self.event_time and bool(self.ordering) and self.merger is None
 
     @property
     def keeps_whole_rows(self) -> bool:
         """Tell whether a stored row that is newer than the incoming row stays unchanged."""
+        return self.stored_may_win and self.partial is None
+
+    @property
+    def fills_nulls(self) -> bool:
+        """Tell whether nulls of the newer row are filled from the older row."""
+        return self.partial is PartialUpdate.IGNORE_DEFAULTS
+
+    @property
+    def orders_deletes(self) -> bool:
+        """Tell whether an incoming delete loses to a stored row that is newer."""
         return self.stored_may_win and not self.fills_nulls
+
+    def mask_kept(
+        self, stored: pa.Table, stored_is_newer: npt.NDArray[np.bool_], deleted: npt.NDArray[np.bool_]
+    ) -> npt.NDArray[np.bool_]:
+        """Return a mask of the pairs whose stored row stays unchanged, because it is newer and its fields are set.
+
+        Args:
+            stored: the stored rows.
+            stored_is_newer: a flag per pair: whether the stored row is newer than the incoming row.
+            deleted: a flag per pair: whether the incoming row is a delete.
+        """
+        if self.keeps_whole_rows or not self.orders_deletes or not stored_is_newer.any():
+            return stored_is_newer & self.keeps_whole_rows
+        is_open = np.zeros(len(stored_is_newer), bool)
+        for column in stored.columns:
+            known = known_values(column, self.partial, self.unavailable)
+            is_open |= False if known is None else ~known
+        return stored_is_newer & (deleted | ~is_open)
+
+    def ordering_columns(self, rows: pa.Table | pa.RecordBatch) -> list[pa.ChunkedArray] | list[pa.Array]:
+        """Return a column for each ordering field, in a form in which the greater value is that of the newer row."""
+        return ordering_columns(rows, self.ordering, is_sequence=self.is_sequence)
 
     @property
     def makes_rows(self) -> bool:
         """Tell whether the merged row may have values of both rows, so that `make_rows` must be called."""
-        return self.fills_nulls or self.merger is not None
+        return self.partial is not None or self.merger is not None
 
     def make_rows(
         self, stored: pa.Table, incoming: pa.Table, stored_is_newer: npt.NDArray[np.bool_]
@@ -280,13 +322,14 @@ class MergeRule:
         """
         if self.merger is not None:
             return self.merger.merge_rows(stored, incoming)
-        return fill_nulls(stored, incoming, stored_is_newer), np.zeros(incoming.num_rows, bool)
+        rows = fill_unset(stored, incoming, stored_is_newer, self.partial, self.unavailable)
+        return rows, np.zeros(incoming.num_rows, bool)
 
     @property
     def combines_parts(self) -> bool:
         """Tell whether duplicates may be removed within each part of the input first, then across the parts.
 
-        If `folds` is set, this is not allowed. Rows then fill each other's nulls in order of arrival, so the result
+        If `folds` is set, this is not allowed. Rows then fill each other's values in order of arrival, so the result
         depends on all earlier rows, not only on one row of each part.
         """
         return not self.folds

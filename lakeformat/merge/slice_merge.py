@@ -18,10 +18,10 @@ import pyarrow.compute as pc
 
 from lakeformat.arrow.gather import gather, gather_array, gather_column, replace_and_take, replace_values
 from lakeformat.arrow.row_bytes import row_sizes, split_positions
-from lakeformat.merge.fields import incoming_cells
-from lakeformat.merge.order import stored_wins
+from lakeformat.merge.fields import incoming_cells, known_values
+from lakeformat.merge.order import ordering_columns, stored_wins, top_columns
 from lakeformat.merge.rules import ReadRule
-from lakeformat.merge.versions import Versions, field_values, known_values
+from lakeformat.merge.versions import Versions
 from lakeformat.model.record import META_COLUMNS, PARTITION_PATH, RECORD_KEY
 
 __all__ = ["MergeCounts", "SliceMerge"]
@@ -221,8 +221,9 @@ class SliceMerge:
         """
         if not self._rule.ordering:
             return np.zeros(len(positions), bool)
-        at = pa.array(positions)
-        stored = [field_values(batch, name).take(at) for name in self._rule.ordering]
+        names = self._rule.ordering
+        rows = batch.select(top_columns(names, batch.schema.names)).take(pa.array(positions))
+        stored = ordering_columns(rows, names, is_sequence=self._rule.is_sequence)
         written = [gather_column(column, matched).combine_chunks() for column in self._logs.ordering]
         return stored_wins(stored, written) & ~self._logs.unconditional[matched]
 
@@ -233,7 +234,11 @@ class SliceMerge:
         opens = pairs.base_wins.any() and self._rule.partial is not None
         columns = []
         for name, column in zip(batch.schema.names, batch.columns, strict=True):
-            base_known = known_values(column.take(pa.array(pairs.base)), self._rule) if opens else None
+            base_known = (
+                known_values(column.take(pa.array(pairs.base)), self._rule.partial, self._rule.unavailable)
+                if opens
+                else None
+            )
             log_known = self._logs.known.get(name)
             if name in _SAME:
                 cells = None

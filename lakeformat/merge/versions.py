@@ -21,9 +21,9 @@ import pyarrow.compute as pc
 from lakeformat.arrow.conform import conform
 from lakeformat.arrow.gather import combine_column, gather, gather_column
 from lakeformat.codec.java import java_text
-from lakeformat.merge.order import flag_deleted_rows
+from lakeformat.merge.fields import known_values
+from lakeformat.merge.order import field_values, flag_deleted_rows, ordering_columns, sequence_texts
 from lakeformat.merge.rules import ReadRule
-from lakeformat.model.merge_settings import PartialUpdate
 from lakeformat.model.record import IS_DELETED, OPERATION, RECORD_KEY
 
 __all__ = [
@@ -33,8 +33,6 @@ __all__ = [
     "Versions",
     "are_unconditional",
     "deleting_rows",
-    "field_values",
-    "known_values",
     "make_versions",
     "marked_rows",
 ]
@@ -84,9 +82,15 @@ LogPart: TypeAlias = LogRows | LogDeletes
 _DELETING: Final = pa.array(["D", "-D", "-U"])
 
 
-def marked_rows(column: pa.ChunkedArray, marker: str) -> pa.ChunkedArray:
-    """Return a flag per row, never null: whether the column's value, written as text by Java's rules, is the marker."""
+def marked_rows(column: pa.ChunkedArray, marker: str, *, ignores_case: bool = False) -> pa.ChunkedArray:
+    """Return a flag per row, never null: whether the column's value, written as text by Java's rules, is the marker.
+
+    Args:
+        ignores_case: whether capitals and small letters are the same.
+    """
     texts = pa.chunked_array([java_text(chunk) for chunk in column.chunks], pa.string())
+    if ignores_case:
+        texts, marker = pc.utf8_lower(texts), marker.lower()
     return pc.fill_null(pc.equal(texts, marker), False)
 
 
@@ -97,7 +101,9 @@ def deleting_rows(rows: pa.Table, rule: ReadRule) -> npt.NDArray[np.bool_]:
     if OPERATION in names:
         found |= np.asarray(pc.is_in(rows.column(OPERATION).cast(pa.string()), value_set=_DELETING))
     if rule.delete_field in names:
-        found |= np.asarray(marked_rows(rows.column(rule.delete_field), rule.delete_marker))
+        found |= np.asarray(
+            marked_rows(rows.column(rule.delete_field), rule.delete_marker, ignores_case=rule.ignores_case)
+        )
     return found
 
 
@@ -225,6 +231,8 @@ def _delete_versions(part: LogDeletes, rule: ReadRule, schema: pa.Schema, stored
     ]
     kinds = pa.schema([pa.field(name, _field_type(schema, name)) for name in rule.ordering])
     ordering = tuple(conform(pa.table(values, names=kinds.names), kinds).columns)
+    if rule.is_sequence:
+        ordering = tuple(map(sequence_texts, ordering))
     every = np.ones(count, bool)
     return Versions(
         keys=pa.chunked_array([part.keys], pa.string()),
@@ -242,7 +250,7 @@ def _delete_versions(part: LogDeletes, rule: ReadRule, schema: pa.Schema, stored
 def _row_versions(part: LogRows, rule: ReadRule, schema: pa.Schema) -> Versions:
     deleted = deleting_rows(part.rows, rule)
     rows = conform(part.rows, schema)
-    ordering = tuple(field_values(rows, name) for name in rule.ordering)
+    ordering = tuple(ordering_columns(rows, rule.ordering, is_sequence=rule.is_sequence))
     keys = (
         rows.column(RECORD_KEY)
         if RECORD_KEY in schema.names
@@ -272,32 +280,8 @@ def _known_masks(part: LogRows, rows: pa.Table, rule: ReadRule) -> Mapping[str, 
     if part.is_partial:
         missing = set(rows.schema.names) - set(part.rows.schema.names)
         return {name: np.zeros(rows.num_rows, bool) for name in missing}
-    masks = {name: known_values(rows.column(name), rule) for name in rows.schema.names}
+    masks = {name: known_values(rows.column(name), rule.partial, rule.unavailable) for name in rows.schema.names}
     return {name: mask for name, mask in masks.items() if mask is not None}
-
-
-def known_values(column: pa.ChunkedArray | pa.Array, rule: ReadRule) -> Mask | None:
-    """Return a flag per value of a column: whether the rule counts it as set; None if all are set.
-
-    Hudi: ``PartialUpdateHandler``.
-    """
-    if rule.partial is PartialUpdate.IGNORE_DEFAULTS:
-        return np.asarray(pc.is_valid(column)) if column.null_count else None
-    kind = column.type
-    text = pa.types.is_string(kind) or pa.types.is_binary(kind)
-    if text and rule.partial is PartialUpdate.FILL_UNAVAILABLE and rule.unavailable:
-        unavailable = pc.fill_null(pc.equal(column, pa.scalar(rule.unavailable).cast(kind)), False)
-        if pc.any(unavailable).as_py():
-            return ~np.asarray(unavailable).astype(bool)
-    return None
-
-
-def field_values(rows: pa.Table | pa.RecordBatch, name: str) -> pa.ChunkedArray | pa.Array:
-    """Return the values of a column, or of a struct's field given by its path (``a.b``)."""
-    if name in rows.schema.names:
-        return rows.column(name)
-    top, *inner = name.split(".")
-    return pc.struct_field(rows.column(top), inner)
 
 
 def _restore_unit(values: pa.Array, stored: pa.DataType) -> pa.Array:

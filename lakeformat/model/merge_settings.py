@@ -54,8 +54,10 @@ class MergeSettings:
         unavailable_value: The placeholder that `PartialUpdate.FILL_UNAVAILABLE` replaces.
         delete_field: Name of the column that marks deletes: a row is a delete if the column equals ``delete_marker``.
             "" if there is no such column.
-        by_payload: Whether the payload class itself merges, as before version 9. Then every delete wins,
+        ignores_case: Whether ``delete_marker`` counts in capitals and in small letters.
+        by_payload: Whether the payload class itself merges, as before version 9. Then every delete in log files wins,
             whatever its ordering value.
+        is_sequence: Whether the ordering field holds texts ``file.position``, which are compared as two numbers.
         custom: For mode CUSTOM, the property that lakeformat does not know, as ``key=value`` for messages; else "".
     """
 
@@ -65,20 +67,30 @@ class MergeSettings:
     unavailable_value: str = "__debezium_unavailable_value"
     delete_field: str = ""
     delete_marker: str = ""
+    ignores_case: bool = False
     by_payload: bool = False
+    is_sequence: bool = False
     custom: str = ""
 
 
 _COMMIT: Final = MergeSettings(RecordMergeMode.COMMIT_TIME)
 _EVENT: Final = MergeSettings(RecordMergeMode.EVENT_TIME)
+#: The settings that the payload classes of Debezium have in common, before version 9.
+_DEBEZIUM: Final = replace(
+    _EVENT, delete_field="_change_operation_type", delete_marker="d", ignores_case=True, by_payload=True
+)
 #: Maps Hudi's payload classes, without package, to their settings. The classes have moved between packages.
 _OF_PAYLOAD: Final[Mapping[str, MergeSettings]] = {
     "OverwriteWithLatestAvroPayload": _COMMIT,
     "OverwriteNonDefaultsWithLatestAvroPayload": replace(_COMMIT, partial_update=PartialUpdate.IGNORE_DEFAULTS),
-    "AWSDmsAvroPayload": replace(_COMMIT, delete_field="Op", delete_marker="D"),
+    "AWSDmsAvroPayload": replace(_COMMIT, delete_field="Op", delete_marker="D", ignores_case=True),
     "DefaultHoodieRecordPayload": _EVENT,
     "EventTimeAvroPayload": _EVENT,
     "PartialUpdateAvroPayload": replace(_EVENT, partial_update=PartialUpdate.IGNORE_DEFAULTS, by_payload=True),
+    "PostgresDebeziumAvroPayload": replace(
+        _DEBEZIUM, ordering_fields=("_event_lsn",), partial_update=PartialUpdate.FILL_UNAVAILABLE
+    ),
+    "MySqlDebeziumAvroPayload": replace(_DEBEZIUM, ordering_fields=("_event_seq",), is_sequence=True),
 }
 _OF_MODE: Final[Mapping[str, MergeSettings]] = {_COMMIT.mode.value: _COMMIT, _EVENT.mode.value: _EVENT}
 _OF_STRATEGY: Final[Mapping[str, MergeSettings]] = {
@@ -96,12 +108,13 @@ def merge_settings(values: Mapping[str, str], ordering_fields: tuple[str, ...]) 
 
     Args:
         values: The properties in ``hoodie.properties``.
-        ordering_fields: The ordering fields that the table stores. If it stores none, those of the payload class apply.
+        ordering_fields: The ordering fields that the table stores. Those of the payload class come first.
     """
     settings = _choose_settings(values, ordering_fields)
     delete = {key: values.get(_PROPERTY + key) or values.get(key, "") for key in (_DELETE_FIELD, _DELETE_MARKER)}
     if all(delete.values()):
-        settings = replace(settings, delete_field=delete[_DELETE_FIELD], delete_marker=delete[_DELETE_MARKER])
+        field, marker = delete.values()
+        settings = replace(settings, delete_field=field, delete_marker=marker, ignores_case=False)
     partial = values.get(_PARTIAL, "").strip().upper()
     if partial and partial not in PartialUpdate.__members__:
         settings = _custom_settings(_PARTIAL, partial)
@@ -109,7 +122,7 @@ def merge_settings(values: Mapping[str, str], ordering_fields: tuple[str, ...]) 
         settings = replace(settings, partial_update=PartialUpdate(partial))
     return replace(
         settings,
-        ordering_fields=ordering_fields or settings.ordering_fields,
+        ordering_fields=settings.ordering_fields or ordering_fields,
         unavailable_value=values.get(_PROPERTY + _UNAVAILABLE) or settings.unavailable_value,
     )
 

@@ -39,6 +39,7 @@ __all__ = [
     "layout_properties",
     "merge_properties",
     "ordering_properties",
+    "payload_ordering",
     "table_checksum",
 ]
 
@@ -74,6 +75,8 @@ POPULATES_META_FIELDS: Final = "hoodie.populate.meta.fields"
 METADATA_PARTITIONS: Final = "hoodie.table.metadata.partitions"
 METADATA_INFLIGHT: Final = "hoodie.table.metadata.partitions.inflight"
 INDEX_DEFS: Final = "hoodie.table.index.defs.path"
+#: The first table version in which lakeformat writes several ordering columns.
+SEVERAL_ORDERING_FIELDS: Final = 9
 #: The properties from this one to `EXTRACTOR` occur only in table versions 8 and 9.
 INITIAL_VERSION: Final = "hoodie.table.initial.version"
 TABLE_FORMAT: Final = "hoodie.table.format"
@@ -128,6 +131,9 @@ class MergeMode:
     EVENT_TIME: Final = "EVENT_TIME_ORDERING"
     PARTIAL_UPDATE: Final = "PartialUpdateAvroPayload"
     NON_DEFAULTS: Final = "OverwriteNonDefaultsWithLatestAvroPayload"
+    AWS_DMS: Final = "AWSDmsAvroPayload"
+    POSTGRES: Final = "PostgresDebeziumAvroPayload"
+    MYSQL: Final = "MySqlDebeziumAvroPayload"
 
     #: Maps the payload classes of Hudi 0.x to their rule.
     OF_PAYLOAD: Final[Mapping[str, str]] = {
@@ -136,6 +142,9 @@ class MergeMode:
         "org.apache.hudi.common.model.EventTimeAvroPayload": EVENT_TIME,
         "org.apache.hudi.common.model.PartialUpdateAvroPayload": PARTIAL_UPDATE,
         "org.apache.hudi.common.model.OverwriteNonDefaultsWithLatestAvroPayload": NON_DEFAULTS,
+        "org.apache.hudi.common.model.AWSDmsAvroPayload": AWS_DMS,
+        "org.apache.hudi.common.model.debezium.PostgresDebeziumAvroPayload": POSTGRES,
+        "org.apache.hudi.common.model.debezium.MySqlDebeziumAvroPayload": MYSQL,
     }
     #: Maps each rule to the payload class that is stored for it.
     PAYLOAD_OF: Final[Mapping[str, str]] = {
@@ -143,6 +152,23 @@ class MergeMode:
         EVENT_TIME: "org.apache.hudi.common.model.DefaultHoodieRecordPayload",
         PARTIAL_UPDATE: "org.apache.hudi.common.model.PartialUpdateAvroPayload",
         NON_DEFAULTS: "org.apache.hudi.common.model.OverwriteNonDefaultsWithLatestAvroPayload",
+        AWS_DMS: "org.apache.hudi.common.model.AWSDmsAvroPayload",
+        POSTGRES: "org.apache.hudi.common.model.debezium.PostgresDebeziumAvroPayload",
+        MYSQL: "org.apache.hudi.common.model.debezium.MySqlDebeziumAvroPayload",
+    }
+    #: Maps the rules that are payload classes to the merge mode that version 9 stores for them.
+    STORED_AS: Final[Mapping[str, str]] = {
+        PARTIAL_UPDATE: EVENT_TIME,
+        NON_DEFAULTS: COMMIT_TIME,
+        AWS_DMS: COMMIT_TIME,
+        POSTGRES: EVENT_TIME,
+        MYSQL: EVENT_TIME,
+    }
+    #: Maps rules to the partial update mode that version 9 stores for them.
+    PARTIAL_OF: Final[Mapping[str, PartialUpdate]] = {
+        PARTIAL_UPDATE: PartialUpdate.IGNORE_DEFAULTS,
+        NON_DEFAULTS: PartialUpdate.IGNORE_DEFAULTS,
+        POSTGRES: PartialUpdate.FILL_UNAVAILABLE,
     }
 
 
@@ -236,10 +262,7 @@ class TableConfig:
 
     @property
     def ordering_field(self) -> str | None:
-        """Return the ordering (precombine) column, or None. If the table has several, return the first.
-
-        Writes never see several: `check_writable` refuses such tables.
-        """
+        """Return the first ordering (precombine) column; None if the table has none."""
         return next(iter(self.ordering_fields), None)
 
     @property
@@ -322,12 +345,12 @@ class TableConfig:
             UnsupportedTableError: The stored mode or payload class is not supported.
         """
         mode, payload = self.get(MERGE_MODE).upper(), self.get(PAYLOAD)
-        beyond = MergeMode.OF_PAYLOAD.get(payload) in {MergeMode.PARTIAL_UPDATE, MergeMode.NON_DEFAULTS}
+        beyond = MergeMode.OF_PAYLOAD.get(payload) in MergeMode.STORED_AS
         # Hudi 1.x stores the mode CUSTOM for these payload classes, so the class decides.
         if mode and not (mode == _CUSTOM and beyond):
             if mode not in {MergeMode.COMMIT_TIME, MergeMode.EVENT_TIME}:
                 raise UnsupportedTableError(f"{MERGE_MODE}={mode} in {PROPERTIES_PATH} is not supported for writing")
-            return self._with_partial_updates(mode)
+            return self._find_payload_mode(mode)
         if payload:
             if payload not in MergeMode.OF_PAYLOAD:
                 raise UnsupportedTableError(
@@ -335,18 +358,21 @@ class TableConfig:
                     f"{nearest(payload, MergeMode.OF_PAYLOAD)}"
                 )
             return MergeMode.OF_PAYLOAD[payload]
-        return MergeMode.EVENT_TIME if self.ordering_field else MergeMode.COMMIT_TIME
+        return MergeMode.EVENT_TIME if self.ordering_fields else MergeMode.COMMIT_TIME
 
-    def _with_partial_updates(self, mode: str) -> str:
-        """Return the `MergeMode` for ``mode`` combined with the partial update mode, which version 9 stores."""
+    def _find_payload_mode(self, mode: str) -> str:
+        """Return the `MergeMode` for ``mode`` with the partial update mode and the payload class of version 9."""
         partial = self.get(PARTIAL_UPDATE_MODE).strip().upper()
-        if not partial:
-            return mode
-        if partial != PartialUpdate.IGNORE_DEFAULTS:
+        legacy = MergeMode.OF_PAYLOAD.get(self.get(LEGACY_PAYLOAD), "")
+        for payload_mode, stored_as in MergeMode.STORED_AS.items():
+            is_partial = MergeMode.PARTIAL_OF.get(payload_mode, "") == partial
+            if stored_as == mode and is_partial and (partial or payload_mode == legacy):
+                return payload_mode
+        if partial:
             raise UnsupportedTableError(
-                f"{PARTIAL_UPDATE_MODE}={partial} in {PROPERTIES_PATH} is not supported for writing"
+                f"{PARTIAL_UPDATE_MODE}={partial} in {PROPERTIES_PATH} is not supported for writing in mode {mode}"
             )
-        return MergeMode.PARTIAL_UPDATE if mode == MergeMode.EVENT_TIME else MergeMode.NON_DEFAULTS
+        return mode
 
     def check_readable(self, location: str) -> None:
         """Check that lakeformat can read the table. Error messages name the property.
@@ -416,9 +442,12 @@ class TableConfig:
         self._check_kind(where, _WRITTEN_VERSIONS, _WRITTEN_TYPES, "writing with ")
         self._check_features(where, "writing")
         _ = self.change_logging
-        if len(self.ordering_fields) > 1:
+        if len(self.ordering_fields) > 1 and self.version < SEVERAL_ORDERING_FIELDS:
             key = ORDERING_1X if self.get(ORDERING_1X) else ORDERING
-            raise UnsupportedTableError(f"{where}: writing with {key}={self.get(key)} is not supported, only one field")
+            raise UnsupportedTableError(
+                f"{where}: writing with {key}={self.get(key)} is not supported before version "
+                f"{SEVERAL_ORDERING_FIELDS}, only one field"
+            )
         if self.key_generator:
             try:
                 KeyGeneratorKind.parse(self.key_generator)
@@ -449,11 +478,15 @@ _STRATEGY_OF: Final[Mapping[str, str]] = {
     MergeMode.EVENT_TIME: "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5",
 }
 _BY_PAYLOAD: Final = "00000000-0000-0000-0000-000000000000"
-#: Maps the merge modes that are payload classes to the mode that version 9 stores for them, next to a partial update
-#: mode.
-_PARTIAL: Final[Mapping[str, str]] = {
-    MergeMode.PARTIAL_UPDATE: MergeMode.EVENT_TIME,
-    MergeMode.NON_DEFAULTS: MergeMode.COMMIT_TIME,
+_DELETE_FIELD: Final = MERGE_PROPERTY + "hoodie.payload.delete.field"
+_DELETE_MARKER: Final = MERGE_PROPERTY + "hoodie.payload.delete.marker"
+_UNAVAILABLE: Final = MERGE_PROPERTY + "hoodie.write.partial.update.unavailable.value"
+_DEBEZIUM: Final[Mapping[str, str]] = {_DELETE_FIELD: "_change_operation_type", _DELETE_MARKER: "d"}
+#: Maps merge modes to the further properties that version 9 stores for them.
+_MERGE_PROPERTIES: Final[Mapping[str, Mapping[str, str]]] = {
+    MergeMode.AWS_DMS: {_DELETE_FIELD: "Op", _DELETE_MARKER: "D"},
+    MergeMode.POSTGRES: {**_DEBEZIUM, _UNAVAILABLE: "__debezium_unavailable_value"},
+    MergeMode.MYSQL: _DEBEZIUM,
 }
 
 
@@ -486,18 +519,25 @@ def merge_properties(version: int, mode: str, payload: str = "") -> dict[str, st
     if version == 6:
         return {PAYLOAD: payload_class}
     if version == 8:
-        stored_mode = "CUSTOM" if mode in _PARTIAL else mode
+        stored_mode = "CUSTOM" if mode in MergeMode.STORED_AS else mode
         strategy = _STRATEGY_OF.get(stored_mode, _BY_PAYLOAD)
         return {MERGE_MODE: stored_mode, MERGE_STRATEGY: strategy, PAYLOAD: payload_class}
-    stored = {MERGE_MODE: _PARTIAL.get(mode, mode)}
-    if mode in _PARTIAL:
-        stored[PARTIAL_UPDATE_MODE] = "IGNORE_DEFAULTS"
-    return {**stored, LEGACY_PAYLOAD: payload_class} if payload or mode in _PARTIAL else stored
+    stored = {MERGE_MODE: MergeMode.STORED_AS.get(mode, mode), **_MERGE_PROPERTIES.get(mode, {})}
+    if mode in MergeMode.PARTIAL_OF:
+        stored[PARTIAL_UPDATE_MODE] = MergeMode.PARTIAL_OF[mode].value
+    return {**stored, LEGACY_PAYLOAD: payload_class} if payload or mode in MergeMode.STORED_AS else stored
 
 
-def ordering_properties(version: int, field: str) -> dict[str, str]:
-    """Return the property that stores the ordering column ``field``; {} if ``field`` is ""."""
-    return {ORDERING if version == 6 else ORDERING_1X: field} if field else {}
+def payload_ordering(version: int, mode: str) -> tuple[str, ...]:
+    """Return the ordering columns that the payload class of a merge mode prescribes; empty if it leaves the choice."""
+    if mode == MergeMode.MYSQL:
+        return ("_event_seq",) if version < SEVERAL_ORDERING_FIELDS else ("_event_bin_file", "_event_pos")
+    return ("_event_lsn",) if mode == MergeMode.POSTGRES else ()
+
+
+def ordering_properties(version: int, fields: Sequence[str]) -> dict[str, str]:
+    """Return the property that stores the ordering columns; {} if there are none."""
+    return {ORDERING if version == 6 else ORDERING_1X: ",".join(fields)} if fields else {}
 
 
 def key_generator_properties(version: int, kind: KeyGeneratorKind) -> dict[str, str]:

@@ -23,8 +23,7 @@ from lakeformat.config.resolve import Options
 from lakeformat.errors import InvalidInputError, UnsupportedTableError, WriteConflictError
 from lakeformat.file_system_view.context import TableContext
 from lakeformat.file_system_view.snapshot import Snapshot
-from lakeformat.merge.order import key_codes, last_of_each, ordering_ranks
-from lakeformat.merge.versions import field_values
+from lakeformat.merge.order import key_codes, last_of_each, ordering_columns, ordering_ranks
 from lakeformat.model.files import FileGroupId, FileSlice
 from lakeformat.model.record import COMMIT_TIME, RECORD_KEY
 from lakeformat.model.service_plans import ClusteringPlan
@@ -59,7 +58,7 @@ def ranking_fields(ordering_fields: Sequence[str], *, by_event_time: bool) -> tu
     return (*ordering_fields, COMMIT_TIME) if by_event_time else (COMMIT_TIME, *ordering_fields)
 
 
-def mark_newest(rows: pa.Table, fields: Sequence[str]) -> npt.NDArray[np.bool_]:
+def mark_newest(rows: pa.Table, fields: Sequence[str], sequence: str = "") -> npt.NDArray[np.bool_]:
     """Return a boolean for each row: whether the row is the newest one with its record key.
 
     Null is older than every value. If rows are equal in all fields, the last one is the newest.
@@ -67,11 +66,12 @@ def mark_newest(rows: pa.Table, fields: Sequence[str]) -> npt.NDArray[np.bool_]:
     Args:
         rows: table with the record key column and ``fields``; a field of a struct is named by its dotted path.
         fields: fields that decide which row is the newest, most important first (`ranking_fields`).
+        sequence: the one of them that holds texts ``file.position``, which are compared as two numbers; "" for none.
     """
     kept = np.ones(rows.num_rows, bool)
     codes = key_codes(rows.column(RECORD_KEY))
     if codes is not None:
-        ranks = ordering_ranks([field_values(rows, field) for field in fields])
+        ranks = ordering_ranks([ordering_columns(rows, [name], is_sequence=name == sequence)[0] for name in fields])
         winners = last_of_each(codes, np.arange(rows.num_rows), ranks)
         kept[:] = False
         kept[winners[winners >= 0]] = True
@@ -167,7 +167,10 @@ class DedupeSession:
             raise InvalidInputError(f"{location} has no record key: each of its rows has a key of its own")
         if not snapshot.slices:
             return _Duplicates()
-        fields = ranking_fields(config.ordering_fields, by_event_time=config.merge_mode == MergeMode.EVENT_TIME)
+        settings = config.merge_settings
+        by_event_time = config.merge_mode in {MergeMode.EVENT_TIME, MergeMode.POSTGRES, MergeMode.MYSQL}
+        fields = ranking_fields(settings.ordering_fields, by_event_time=by_event_time)
+        sequence = settings.ordering_fields[0] if settings.is_sequence else ""
         schema = snapshot.columns(location)
         tables: list[pa.Table] = [DUPLICATES.empty_table()]
         slices: list[FileSlice] = []
@@ -175,7 +178,7 @@ class DedupeSession:
         for path, pieces in snapshot.slices.items():
             ones = [SliceToCluster(piece, snapshot.merging(piece)) for piece in pieces]
             source = open_group(self.context.storage, path, ones, schema)
-            for piece, rows, lost in _find_surplus(source, fields):
+            for piece, rows, lost in _find_surplus(source, fields, sequence):
                 tables.append(rows)
                 if len(lost):
                     slices.append(piece)
@@ -194,7 +197,9 @@ def _key_text(duplicates: pa.Table) -> str:
     return ", ".join(map(repr, keys[:3])) + (f" and {len(keys) - 3:,} more" if len(keys) > 3 else "")
 
 
-def _find_surplus(source: GroupSource, fields: Sequence[str]) -> Iterator[tuple[FileSlice, pa.Table, Ints]]:
+def _find_surplus(
+    source: GroupSource, fields: Sequence[str], sequence: str
+) -> Iterator[tuple[FileSlice, pa.Table, Ints]]:
     """Yield each file slice of the group that has rows with duplicate keys.
 
     With each slice come a table of these rows in the schema `DUPLICATES`, and the positions of the surplus rows in
@@ -209,7 +214,7 @@ def _find_surplus(source: GroupSource, fields: Sequence[str]) -> Iterator[tuple[
         for one, column in zip(source.slices, keys, strict=True)
         if pc.any(pc.is_in(column, doubled), min_count=0).as_py()
     ]
-    kept = mark_newest(pa.concat_tables([rows for _, rows, _ in found]), fields)
+    kept = mark_newest(pa.concat_tables([rows for _, rows, _ in found]), fields, sequence)
     start = 0
     for one, rows, at in found:
         keeps = kept[start : start + rows.num_rows]

@@ -119,7 +119,7 @@ class LakehouseTable(SparkReading, WriteVerbs["DataFrame"], Clustering, Compacti
         *,
         record_key: str | Sequence[str] = (),
         partition_by: str | Sequence[str] = (),
-        ordering: str | None = None,
+        ordering: str | Sequence[str] | None = None,
         if_exists: str = "open",
         insert: bool = False,
         **options: Any,
@@ -134,7 +134,8 @@ class LakehouseTable(SparkReading, WriteVerbs["DataFrame"], Clustering, Compacti
             record_key: columns that identify a row. By default none: each row gets a generated key, and rows can be
                 added and overwritten, but not upserted.
             partition_by: columns whose values name the partition folders; none by default.
-            ordering: the column that decides which of two rows with one key is newer; none by default.
+            ordering: the column that decides which of two rows with one key is newer; none by default. Table version 9
+                takes several, of which the first that differs decides.
             if_exists: what to do if the path holds a table already. ``open`` (the default) opens it if it has the
                 same settings; ``error`` raises `InvalidOptionError`.
             insert: whether to insert the DataFrame's rows; false by default. If the table has a commit already,

@@ -347,8 +347,8 @@ def plan_job(
     has_partitions = {f.name.partition(".")[0] for f in keys.partition_fields}.issubset(rows.names)
     schema = input_schema(snapshot, operation, rows, keys)
     rule = MergeRule() if removes else merge_rule(config, options, keys, schema, meets_stored=operation.needs_tagging)
-    if rule.ordering:
-        check_ordering(schema, rule.ordering)
+    for field in rule.ordering:
+        check_ordering(schema, field)
     marker = None if removes else delete_marker(options, config.merge_settings, schema, snapshot.schema)
     if not removes and operation is not Operation.INSERT_OVERWRITE_TABLE:
         options = with_bucket_index(store.storage, snapshot, options)

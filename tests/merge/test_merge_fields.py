@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakeformat.merge import fill_nulls, fold_rows
+from lakeformat.merge import fill_unset, fold_rows
 from tests.helpers.merge_tables import TYPES
 from tests.helpers.tables import a_schema
 
@@ -20,28 +20,28 @@ from tests.helpers.tables import a_schema
 def test_null_is_filled_and_value_is_kept_in_every_type(kind: pa.DataType, one: Any, other: Any) -> None:
     stored = pa.table({"c": pa.chunked_array([[one, None], [one, None]], kind)})
     incoming = pa.table({"c": pa.array([other, other, None, None], kind)})
-    assert fill_nulls(stored, incoming, np.zeros(4, bool))["c"].to_pylist() == [other, other, one, None]
-    assert fill_nulls(stored, incoming, np.ones(4, bool))["c"].to_pylist() == [one, other, one, None]
-    mixed = fill_nulls(stored, incoming, np.array([True, False, False, True]))
+    assert fill_unset(stored, incoming, np.zeros(4, bool))["c"].to_pylist() == [other, other, one, None]
+    assert fill_unset(stored, incoming, np.ones(4, bool))["c"].to_pylist() == [one, other, one, None]
+    mixed = fill_unset(stored, incoming, np.array([True, False, False, True]))
     assert mixed["c"].to_pylist() == [one, other, one, None]
     assert mixed.schema == incoming.schema
     rows = pa.table({"k": ["a", "b", "a", "b"], "c": pa.array([one, None, None, other], kind)})
-    assert fold_rows(rows, "k", None)["c"].to_pylist() == [one, other]
+    assert fold_rows(rows, "k", ())["c"].to_pylist() == [one, other]
 
 
 def test_struct_is_filled_as_a_whole() -> None:
     kind = pa.struct([("x", pa.int32()), ("y", pa.int32())])
     stored = pa.table({"c": pa.array([{"x": 1, "y": 2}, {"x": 1, "y": 2}], kind)})
     incoming = pa.table({"c": pa.array([{"x": None, "y": 3}, None], kind)})
-    assert fill_nulls(stored, incoming, np.zeros(2, bool))["c"].to_pylist() == [{"x": None, "y": 3}, {"x": 1, "y": 2}]
+    assert fill_unset(stored, incoming, np.zeros(2, bool))["c"].to_pylist() == [{"x": None, "y": 3}, {"x": 1, "y": 2}]
 
 
 def test_fold_of_distinct_keys_returns_the_same_rows() -> None:
     for keys in ([], ["a"], ["b", "a"]):
         rows = pa.table({"k": pa.array(keys, pa.string()), "v": pa.array([None] * len(keys), pa.int64())})
-        assert fold_rows(rows, "k", None) is rows
+        assert fold_rows(rows, "k", ()) is rows
     nothing = pa.table({"v": pa.array([], pa.int64())})
-    assert fill_nulls(nothing, nothing, np.zeros(0, bool)).num_rows == 0
+    assert fill_unset(nothing, nothing, np.zeros(0, bool)).num_rows == 0
 
 
 def rank(ts: float | None) -> tuple[int, float]:
@@ -80,6 +80,6 @@ SCHEMA = a_schema(k="string", ts="float64", x="int64", y="string", _hoodie_is_de
 def test_fold_of_a_batch_equals_the_fold_row_by_row(chunks: list[list[dict[str, Any]]], ordered: bool) -> None:
     batches = [pa.RecordBatch.from_pylist(rows, SCHEMA) for rows in chunks]
     table = pa.Table.from_batches(batches, SCHEMA)
-    found = fold_rows(table, "k", table["ts"] if ordered else None)
+    found = fold_rows(table, "k", [table["ts"]] if ordered else ())
     wanted = folded([row for rows in chunks for row in rows], ordered=ordered)
     assert repr(found.to_pylist()) == repr([{name: row[name] for name in SCHEMA.names} for row in wanted])

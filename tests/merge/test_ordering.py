@@ -67,7 +67,7 @@ def test_newest_of_four_duplicates_is_stored(ordering: list[float | None] | None
     values = None
     if ordering is not None:
         values = pa.chunked_array([[*ordering[:2], 99.0], ordering[2:]], pa.float64())
-    winners = latest_rows(keys, values)
+    winners = latest_rows(keys, () if values is None else [values])
     assert winners is not None
     at = [0, 1, 3, 4][kept]
     assert winners.tolist() == sorted([at, 2])
@@ -75,7 +75,7 @@ def test_newest_of_four_duplicates_is_stored(ordering: list[float | None] | None
 
 @pytest.mark.parametrize("keys", [[], [[]], [["a"]], [["a", "b"], ["c"]]])
 def test_distinct_keys_are_all_kept(keys: list[list[str]]) -> None:
-    assert latest_rows(pa.chunked_array(keys, pa.string()), None) is None
+    assert latest_rows(pa.chunked_array(keys, pa.string()), ()) is None
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_the_stored_row_stays_only_if_it_is_newer(stored: float | None, incoming
 def test_every_orderable_type_decides_the_newer_row(values: pa.Array) -> None:
     assert stored_wins(values, values.take([1, 0])).tolist() == [False, True]
     keys = pa.chunked_array([["k", "k"]])
-    winners = latest_rows(keys, pa.chunked_array([values.take([1, 0])]))
+    winners = latest_rows(keys, [pa.chunked_array([values.take([1, 0])])])
     assert winners is not None
     assert winners.tolist() == [0]
 

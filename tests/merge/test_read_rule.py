@@ -15,6 +15,7 @@ MODE, STRATEGY = "hoodie.record.merge.mode", "hoodie.record.merge.strategy.id"
 OLD_STRATEGY, BY_PAYLOAD = "hoodie.compaction.record.merger.strategy", "00000000-0000-0000-0000-000000000000"
 PAYLOAD, MODEL = "hoodie.compaction.payload.class", "org.apache.hudi.common.model."
 PARTIAL, PROPERTY = "hoodie.table.partial.update.mode", "hoodie.record.merge.property."
+OP, TOAST = "_change_operation_type", "__debezium_unavailable_value"
 FIELD, FIELDS = "hoodie.table.precombine.field", "hoodie.table.ordering.fields"
 
 #: Entries of hoodie.properties besides the ordering field ts, and the rule.
@@ -23,7 +24,12 @@ CASES = [
     ({PAYLOAD: MODEL + "DefaultHoodieRecordPayload"}, ReadRule(("ts",))),
     ({PAYLOAD: MODEL + "EventTimeAvroPayload"}, ReadRule(("ts",))),
     ({PAYLOAD: MODEL + "PartialUpdateAvroPayload"}, ReadRule(("ts",), DEFAULTS, by_payload=True)),
-    ({PAYLOAD: MODEL + "AWSDmsAvroPayload", MODE: "CUSTOM"}, ReadRule(delete_field="Op", delete_marker="D")),
+    ({PAYLOAD: MODEL + "AWSDmsAvroPayload", MODE: "CUSTOM"},
+     ReadRule(delete_field="Op", delete_marker="D", ignores_case=True)),
+    ({PAYLOAD: MODEL + "debezium.PostgresDebeziumAvroPayload"},
+     ReadRule(("_event_lsn",), UNKNOWN, TOAST, OP, "d", by_payload=True, ignores_case=True)),
+    ({PAYLOAD: MODEL + "debezium.MySqlDebeziumAvroPayload", MODE: "CUSTOM"},
+     ReadRule(("_event_seq",), None, "", OP, "d", by_payload=True, ignores_case=True, is_sequence=True)),
     ({PAYLOAD: MODEL + "OverwriteNonDefaultsWithLatestAvroPayload"}, ReadRule((), DEFAULTS)),
     ({PAYLOAD: MODEL + "PartialUpdateAvroPayload", MODE: "CUSTOM", STRATEGY: BY_PAYLOAD},
      ReadRule(("ts",), DEFAULTS, by_payload=True)),
@@ -61,7 +67,7 @@ def test_read_rule_follows_from_the_table_properties(case: int) -> None:
         ({PAYLOAD: "com.example.Mine"}, f"{PAYLOAD}=com.example.Mine"),
         ({PAYLOAD: "com.example.DefaultHoodieRecordPayload"}, f"{PAYLOAD}=com.example.DefaultHoodieRecordPayload"),
         ({PAYLOAD: MODEL + "DefaultHoodieRecordPayload", OLD_STRATEGY: "1897ef5f"}, f"{OLD_STRATEGY}=1897ef5f"),
-        ({PAYLOAD: MODEL + "debezium.PostgresDebeziumAvroPayload"}, "PostgresDebeziumAvroPayload"),
+        ({PAYLOAD: MODEL + "debezium.OracleDebeziumAvroPayload"}, "OracleDebeziumAvroPayload"),
         ({MODE: EVENT, PARTIAL: "KEEP_VALUES"}, f"{PARTIAL}=KEEP_VALUES"),
     ],
 )

@@ -20,6 +20,7 @@ from lakeformat.codec import properties
 from lakeformat.config.resolve import resolve
 from lakeformat.files.base_file import ROW_GROUP_ROWS
 from lakeformat.merge import MergeRule
+from lakeformat.model.merge_settings import PartialUpdate
 from lakeformat.write.intake import plan_job
 from tests.helpers.examples import examples
 from tests.helpers.hudi_rs import assert_same_rows
@@ -256,21 +257,22 @@ def test_any_upserts_follow_the_model(
 
 
 _PACKAGE = "org.apache.hudi.common.model."
+NULLS = PartialUpdate.IGNORE_DEFAULTS
 
 
 @pytest.mark.parametrize(
     ("stored", "rule"),
     [
-        ({"hoodie.compaction.payload.class": _PACKAGE + FOLD}, MergeRule("ts", True, True, True)),
-        ({"hoodie.compaction.payload.class": _PACKAGE + NON_DEFAULTS}, MergeRule("ts", False, True)),
+        ({"hoodie.compaction.payload.class": _PACKAGE + FOLD}, MergeRule(("ts",), True, NULLS, True)),
+        ({"hoodie.compaction.payload.class": _PACKAGE + NON_DEFAULTS}, MergeRule(("ts",), False, NULLS)),
         (
             {"hoodie.compaction.payload.class": _PACKAGE + FOLD, "hoodie.record.merge.mode": "CUSTOM"},
-            MergeRule("ts", True, True, True),
+            MergeRule(("ts",), True, NULLS, True),
         ),
-        ({"hoodie.compaction.payload.class": _PACKAGE + "EventTimeAvroPayload"}, MergeRule("ts", True)),
-        ({"hoodie.compaction.payload.class": _PACKAGE + "OverwriteWithLatestAvroPayload"}, MergeRule("ts")),
-        ({"hoodie.record.merge.mode": "event_time_ordering"}, MergeRule("ts", True)),
-        ({}, MergeRule("ts", True)),
+        ({"hoodie.compaction.payload.class": _PACKAGE + "EventTimeAvroPayload"}, MergeRule(("ts",), True)),
+        ({"hoodie.compaction.payload.class": _PACKAGE + "OverwriteWithLatestAvroPayload"}, MergeRule(("ts",))),
+        ({"hoodie.record.merge.mode": "event_time_ordering"}, MergeRule(("ts",), True)),
+        ({}, MergeRule(("ts",), True)),
     ],
 )
 def test_rule_is_read_from_properties_of_other_writers(stored: dict[str, str], rule: MergeRule) -> None:

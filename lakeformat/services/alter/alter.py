@@ -201,6 +201,5 @@ def _columns_of(snapshot: Snapshot, schema: pa.Schema) -> Columns:
     config = snapshot.config
     fixed = dict.fromkeys(config.record_fields, "part of the record key")
     fixed |= dict.fromkeys(config.partition_fields, "a partition column")
-    if config.ordering_field:
-        fixed[config.ordering_field] = "the ordering column"
+    fixed |= dict.fromkeys(config.merge_settings.ordering_fields, "the ordering column")
     return Columns.of(snapshot.schemas[-1] if snapshot.schemas else number_columns(schema), schema, fixed)

@@ -132,13 +132,16 @@ def convert_properties(config: TableConfig, to: int, keys: KeySettings) -> dict[
         layout.pop(names.INITIAL_VERSION)
     typed = keys.kind is KeyGeneratorKind.CUSTOM and to != 6
     fields = (f"{f.name}:{f.kind.value}" if typed else f.name for f in keys.partition_fields)
+    mode = config.merge_mode
     ordering = names.ORDERING_1X if to == 9 else names.ORDERING
+    fields_by_time = names.payload_ordering(to, mode) or config.ordering_fields
+    rewritten = {*_REWRITTEN, *merge_properties(9, mode)}
     values: Mapping[str, str] = {
-        **{key: text for key, text in config.values.items() if key not in _REWRITTEN},
+        **{key: text for key, text in config.values.items() if key not in rewritten},
         **{key: text for key, text in layout.items() if key not in _KEPT or key not in config.values},
-        **merge_properties(to, config.merge_mode, payload),
+        **merge_properties(to, mode, payload),
         **key_generator_properties(to, keys.kind),
-        **({ordering: ",".join(config.ordering_fields)} if config.ordering_fields else {}),
+        **({ordering: ",".join(fields_by_time)} if fields_by_time else {}),
         names.PARTITION_FIELDS: ",".join(fields),
     }
     extractor = extractor_properties(to, len(keys.partition_fields), hive_style=config.hive_style)

@@ -27,7 +27,8 @@ from lakeformat.files.base_file import (
     stored_schema,
 )
 from lakeformat.files.log_writer import BaseRows, encode_delete_block, encode_parquet_block
-from lakeformat.keys.record_keys import field_column, make_seqnos
+from lakeformat.keys.record_keys import make_seqnos
+from lakeformat.merge import top_columns
 from lakeformat.merge.versions import are_unconditional
 from lakeformat.model.commit import WriteStat
 from lakeformat.model.files import join_path
@@ -107,7 +108,8 @@ def _drop_late_deletes(
     """Return the deletes to write: those among ``deletes`` whose stored row is not newer.
 
     If the stored row is newer, the delete must have no effect. But readers of log files apply a delete whose ordering
-    value is null or the int 0 to every version of the row. So such a delete is only written if no newer row is stored.
+    value is null or the int 0 to every version of the row, and under Debezium's payload classes before version 9 every
+    delete. So such a delete is only written if no newer row is stored.
 
     Args:
         deletes: the deletes, as positions among the bucket's rows. The result has the same form.
@@ -115,16 +117,18 @@ def _drop_late_deletes(
     Raises:
         NotAppendableError: if the slice holds a key several times, and the delete wins over only some of its rows.
     """
-    if place.merging is None or not settings.rule.keeps_whole_rows or settings.is_delete:
+    if place.merging is None or not settings.rule.orders_deletes or settings.is_delete:
         return deletes
     delete_rows = deletes[deletes >= bucket.moved_rows]
     values = _ordering_values(incoming, delete_rows, settings)
-    weak = are_unconditional([values], len(values))
+    by_payload = settings.read_rule.by_payload
+    weak = np.ones(len(delete_rows), bool) if by_payload else are_unconditional(values, len(delete_rows))
     if not weak.any():
         return deletes
     weak_rows = delete_rows[weak]
     keys = gather_column(_column(incoming, RECORD_KEY, bucket), weak_rows).combine_chunks()
-    late = mask_late_deletes(storage, place, keys, values.filter(pa.array(weak)), settings)
+    values = _ordering_values(incoming, weak_rows, settings)
+    late = mask_late_deletes(storage, place, keys, values, settings)
     return np.setdiff1d(deletes, weak_rows[late])
 
 
@@ -222,11 +226,12 @@ class _LogFile:
         self._put(_data_block(rows, self._bucket, self._settings, base_rows))
 
     def delete(self, keys: pa.Array, ordering: Sequence[pa.Array], base_rows: BaseRows | None = None) -> None:
-        """Write delete blocks: record keys, and their ordering values in one array; no array if they have none.
+        """Write delete blocks: record keys, and an array of their values for each ordering field, or no array.
 
         Deletes with and without an ordering value go into different blocks: hudi-rs refuses a block of both.
         """
-        always = np.asarray(ordering[0].is_null()) if ordering else np.ones(len(keys), bool)
+        every = np.ones(len(keys), bool)
+        always = np.all([np.asarray(values.is_null()) for values in ordering], axis=0) if ordering else every
         for rows, values in ((np.flatnonzero(~always), ordering), (np.flatnonzero(always), ())):
             if not len(rows):
                 continue
@@ -297,26 +302,29 @@ def _parquet_block(rows: pa.Table, files: FileSettings, instant_time: str, base_
 def _keys_to_delete(
     incoming: Incoming, deletes: Ints, bucket: Bucket, settings: HandleSettings
 ) -> tuple[pa.Array, Sequence[pa.Array]]:
-    """Return the record keys to delete, and a list of one array with their ordering values.
+    """Return the record keys to delete, and an array of their values for each ordering field.
 
-    If the deletes have no ordering values, the list is empty.
+    If the deletes have no ordering values, there are no arrays.
     """
     keys = gather_column(_column(incoming, RECORD_KEY, bucket), deletes).combine_chunks()
-    if not settings.rule.keeps_whole_rows or settings.is_delete:
+    if not settings.rule.orders_deletes or settings.is_delete or settings.read_rule.by_payload:
         return keys, []  # Without an ordering value, a delete removes every version of its row.
-    column = _ordering_values(incoming, deletes, settings)
-    # If a row moves to another partition, its delete in this partition gets a null as ordering value. Readers apply
+    # If a row moves to another partition, its delete in this partition gets nulls as ordering values. Readers apply
     # such a delete to every version of the row.
-    return keys, [pc.if_else(pa.array(deletes < bucket.moved_rows), pa.scalar(None, column.type), column)]
+    moved = pa.array(deletes < bucket.moved_rows)
+    columns = _ordering_values(incoming, deletes, settings)
+    return keys, [pc.if_else(moved, pa.scalar(None, column.type), column) for column in columns]
 
 
-def _ordering_values(incoming: Incoming, rows: Ints, settings: HandleSettings) -> pa.Array:
-    """Return the ordering values of the rows at these positions. Dates become integers, as delete blocks store them."""
-    ordering = settings.rule.ordering
-    assert ordering is not None  # noqa: S101  No caller gets here without an ordering field.
-    top = ordering if ordering in incoming.rows.schema.names else ordering.partition(".")[0]
-    values = field_column(incoming.take(rows, [top]), ordering, "ordering").combine_chunks()
-    return values.cast(pa.int32()) if pa.types.is_date32(values.type) else values
+def _ordering_values(incoming: Incoming, rows: Ints, settings: HandleSettings) -> list[pa.Array]:
+    """Return an array for each ordering field with the values of the rows at these positions.
+
+    Dates become integers, as delete blocks store them.
+    """
+    rule = settings.rule
+    taken = incoming.take(rows, top_columns(rule.ordering, incoming.rows.schema.names))
+    columns = [column.combine_chunks() for column in rule.ordering_columns(taken)]
+    return [column.cast(pa.int32()) if pa.types.is_date32(column.type) else column for column in columns]
 
 
 def _column(incoming: Incoming, name: str, bucket: Bucket) -> pa.ChunkedArray:

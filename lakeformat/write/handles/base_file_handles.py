@@ -38,8 +38,8 @@ from lakeformat.files.base_file import (
 )
 from lakeformat.files.footers import open_base, open_parquet, parse_key_footer
 from lakeformat.files.stored_shape import AS_STORED, StoredShape
-from lakeformat.keys.record_keys import field_column, make_seqnos
-from lakeformat.merge import MergeRule, flag_deleted_rows, stored_wins
+from lakeformat.keys.record_keys import make_seqnos
+from lakeformat.merge import MergeRule, ReadRule, flag_deleted_rows, make_read_rule, stored_wins, top_columns
 from lakeformat.model.commit import WriteStat
 from lakeformat.model.files import BaseFile, BaseFileName, LogFileName, join_path
 from lakeformat.model.operation import Operation
@@ -70,6 +70,8 @@ __all__ = [
 ]
 
 
+#: The rule of readers that take the last version of a row.
+_LAST_VERSION: Final = ReadRule()
 #: Number of replaced values that are compared before all others.
 _FIRST_VALUES: Final = 16
 
@@ -149,8 +151,9 @@ class HandleSettings:
             instant.
         idle_cores: whether there are fewer buckets than cores, so that a merge may decode and encode on two cores.
         make_merger: function that creates the merger of a bucket; None uses `KeyMerger` (upserts and deletes by key).
-        ordering: the column by which readers of log files choose between versions; None if they take the last version.
-        fills_nulls: whether readers of log files fill nulls of a row's newer version from the older version.
+        read_rule: the rule by which readers of log files choose between versions. It has no ordering fields if they
+            take the last version, or if the table takes no log files.
+        fills_nulls: whether readers of log files fill fields of a row's newer version from the older version.
         change_log: settings of the change data files; None if the table has none.
         copies_groups: whether a merge copies row groups and columns that it does not change byte for byte.
         shape: how base files with past columns store the table's columns.
@@ -164,7 +167,7 @@ class HandleSettings:
     write_token: str | None = None
     idle_cores: bool = False
     make_merger: Callable[[Bucket, pa.Table, int, HandleSettings], HandleMerger] | None = None
-    ordering: str | None = None
+    read_rule: ReadRule = _LAST_VERSION
     fills_nulls: bool = False
     change_log: ChangeLogSettings | None = None
     copies_groups: bool = False
@@ -180,7 +183,7 @@ class HandleSettings:
             files,
             job.rule,
             job.operation is Operation.DELETE,
-            ordering=config.ordering_field if config.takes_logs and config.orders_versions else None,
+            read_rule=make_read_rule(config.merge_settings) if config.takes_logs else ReadRule(),
             fills_nulls=config.takes_logs and config.merge_settings.partial_update is not None,
             change_log=ChangeLogSettings.of(mode, schema, config.name, files.row_group_bytes) if mode else None,
             copies_groups=job.options.write.copy_row_groups,
@@ -397,10 +400,11 @@ class KeyMerger(KeyFinder):
         rows = np.asarray(matches.drop_null()).astype(np.int64)
         is_repeat = self._mark_found(rows)
         newer = self._stored_is_newer(batch, hit, rows)
-        if self.settings.rule.keeps_whole_rows:
-            hit[np.flatnonzero(hit)[newer]] = False
-            rows, is_repeat, newer = rows[~newer], is_repeat[~newer], newer[~newer]
         gone = self._find_deletes[rows]
+        if newer.any():
+            kept = self._mask_kept(table, hit, newer, gone)
+            hit[np.flatnonzero(hit)[kept]] = False
+            rows, is_repeat, newer, gone = rows[~kept], is_repeat[~kept], newer[~kept], gone[~kept]
         dropped, replaced = hit.copy(), hit.copy()
         dropped[np.flatnonzero(hit)[~gone]] = False
         replaced[np.flatnonzero(hit)[gone]] = False
@@ -413,6 +417,18 @@ class KeyMerger(KeyFinder):
         self.deletes += deletes
         self.updates += len(rows) - deletes
         return drop_rows(table, dropped) if deletes else table
+
+    def _mask_kept(
+        self,
+        table: pa.Table,
+        hit: npt.NDArray[np.bool_],
+        newer: npt.NDArray[np.bool_],
+        gone: npt.NDArray[np.bool_],
+    ) -> npt.NDArray[np.bool_]:
+        """Return a mask of the matched stored rows that stay unchanged; the others are merged or deleted."""
+        rule, names = self.settings.rule, self.settings.files.schema.names
+        stored = table.select([] if rule.keeps_whole_rows else names).filter(pa.array(hit))
+        return rule.mask_kept(stored, newer, gone)
 
     def _merge_rows(
         self,
@@ -474,13 +490,13 @@ class KeyMerger(KeyFinder):
     def _stored_is_newer(
         self, batch: pa.RecordBatch, hit: npt.NDArray[np.bool_], rows: npt.NDArray[np.int64]
     ) -> npt.NDArray[np.bool_]:
-        ordering = self.settings.rule.ordering
-        if ordering is None or not self.settings.rule.stored_may_win:
+        rule = self.settings.rule
+        if not rule.stored_may_win:
             return np.zeros(len(rows), bool)
-        stored = field_column(batch, ordering, "ordering").filter(pa.array(hit))
-        top = ordering if ordering in self.incoming.rows.schema.names else ordering.partition(".")[0]
-        incoming = field_column(self.incoming.take(rows, [top]), ordering, "ordering")
-        return stored_wins(stored, incoming.combine_chunks())
+        tops = top_columns(rule.ordering, batch.schema.names)
+        stored = rule.ordering_columns(batch.select(tops).filter(pa.array(hit)))
+        incoming = rule.ordering_columns(self.incoming.take(rows, tops))
+        return stored_wins(stored, [column.combine_chunks() for column in incoming])
 
     def emit_inserts(self) -> Iterator[pa.Table]:
         """Yield the incoming rows whose keys no stored row has, except deletes."""
@@ -531,11 +547,11 @@ def _open_for_merge(
 def _encoded_text(metadata: Any, settings: HandleSettings) -> frozenset[str]:
     """Return the names of the text columns that may stay dictionary-encoded during a merge.
 
-    The ordering column is never among them, because the merge compares its values. If the merge computes new values
+    The ordering columns are never among them, because the merge compares its values. If the merge computes new values
     from stored ones, the set is empty.
     """
     rule = settings.rule
     if settings.make_merger or rule.makes_rows:
         return frozenset()
-    texts = {field.name for field in settings.files.schema if pa.types.is_string(field.type)} - {rule.ordering}
+    texts = {field.name for field in settings.files.schema if pa.types.is_string(field.type)} - {*rule.ordering}
     return find_dictionary_texts([metadata], texts)

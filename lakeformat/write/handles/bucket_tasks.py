@@ -431,7 +431,7 @@ def may_append_in_tasks(job: WriteJob, snapshot: Snapshot, append_rules: AppendR
     rule, prepare_settings = job.rule, job.prepare
     if not append_rules.opens_logs or job.dup_policy != "none" or prepare_settings.searches_all_partitions:
         return False
-    if append_rules.reads_stored or rule.fills_nulls or prepare_settings.keys.generates_keys:
+    if append_rules.reads_stored or rule.partial is not None or prepare_settings.keys.generates_keys:
         return False
     # If log files have deleted a row, readers may prefer the deleted version to an incoming row with the same key. Only
     # a write that reads stored rows can notice this, and tasks do not read them. A DELETE writes no rows, so tasks may

@@ -11,8 +11,8 @@ Deletes must have the same result as in copy-on-write tables. There, a delete ha
 greater ordering value, where a null is less than every value; and a deleted version has no effect on later versions.
 Readers of log files differ in two cases, for which the writer reads stored rows first:
 
-- Readers apply a delete with a null, or with the int 0, to any version. So such a delete is appended only if no stored
-  row is newer (`mask_late_deletes`).
+- Readers apply a delete with a null, or with the int 0, to any version, and under Debezium's payload classes before
+  version 9 every delete. So such a delete is appended only if no stored row is newer (`mask_late_deletes`).
 - If the log files have deleted a key, readers would merge a new row of that key with the deleted row of the base file.
   The deleted row would win if its ordering value is greater, and in tables that fill nulls its values would fill the
   nulls of the new row. So the slice is rewritten to a base file (`logs_delete_any`).
@@ -44,9 +44,8 @@ from lakeformat.files.base_file import (
 )
 from lakeformat.files.log_reader import read_parts
 from lakeformat.files.slice_reader import MergedSlice, open_merged_slice
-from lakeformat.keys.record_keys import field_column
-from lakeformat.merge import ReadRule, stored_wins
-from lakeformat.merge.versions import LogDeletes, deleting_rows
+from lakeformat.merge import ReadRule, ordering_columns, stored_wins, top_columns
+from lakeformat.merge.versions import LogDeletes, LogPart, deleting_rows
 from lakeformat.model.commit import WriteStat
 from lakeformat.model.files import join_path
 from lakeformat.model.record import COMMIT_TIME, FILE_NAME, PARTITION_PATH, RECORD_KEY
@@ -127,12 +126,12 @@ class ChangedRows:
     def _check_seen_by_readers(self, stored: pa.RecordBatch, changed: pa.Table) -> None:
         if self._settings.fills_nulls:
             raise NotAppendableError
-        ordering = self._settings.ordering
-        if ordering is None:
+        rule = self._settings.read_rule
+        if not rule.ordering:
             return
         at = pc.index_in(_text(changed, RECORD_KEY), value_set=stored.column(RECORD_KEY).cast(pa.string()))
-        before = field_column(stored, ordering, "ordering").take(at.combine_chunks())
-        if stored_wins(_combine_chunks(before), _combine_chunks(field_column(changed, ordering, "ordering"))).any():
+        before = stored.select(top_columns(rule.ordering, stored.schema.names)).take(at.combine_chunks())
+        if stored_wins(_ordering_values(before, rule), _ordering_values(changed, rule)).any():
             raise NotAppendableError
 
 
@@ -174,36 +173,34 @@ def _deleted_keys(rows: pa.Table, rule: ReadRule) -> pa.ChunkedArray:
 
 
 def mask_late_deletes(
-    storage: Storage, place: LogPlace, keys: pa.Array, values: pa.Array, settings: HandleSettings
+    storage: Storage, place: LogPlace, keys: pa.Array, values: Sequence[pa.Array], settings: HandleSettings
 ) -> Mask:
     """Return a mask of the deletes that must have no effect, because a newer row with their key is stored.
 
     Args:
         keys: record keys to delete, each once.
-        values: the ordering value of each delete.
+        values: for each ordering field, the values of the deletes.
 
     Raises:
         NotAppendableError: if the slice holds a key several times, and the delete wins over only some of its rows.
     """
-    ordering, lost, won = settings.rule.ordering, np.zeros(len(keys), bool), np.zeros(len(keys), bool)
-    assert ordering is not None  # noqa: S101  No caller gets here without an ordering field.
-    with _open_merged(storage, place, settings, [RECORD_KEY, _top_column(settings, ordering)]) as merged:
+    rule, lost, won = settings.rule, np.zeros(len(keys), bool), np.zeros(len(keys), bool)
+    columns = [RECORD_KEY, *top_columns(rule.ordering, settings.files.schema.names)]
+    with _open_merged(storage, place, settings, columns) as merged:
         for batch in merged.batches(ROW_GROUP_ROWS, settings.files.row_group_bytes, threads=settings.idle_cores):
             at = pc.index_in(batch.column(RECORD_KEY).cast(pa.string()), value_set=keys)
             hit = at.is_valid()
-            stored = _combine_chunks(field_column(batch.filter(hit), ordering, "ordering"))
+            stored = rule.ordering_columns(batch.filter(hit))
             at = at.drop_null()
-            newer = stored_wins(stored.cast(values.type), values.take(at))
+            newer = stored_wins(
+                [column.cast(deletes.type) for column, deletes in zip(stored, values, strict=True)],
+                [deletes.take(at) for deletes in values],
+            )
             lost[np.asarray(at)[newer]] = True
             won[np.asarray(at)[~newer]] = True
     if (lost & won).any():
         raise NotAppendableError
     return lost
-
-
-def _top_column(settings: HandleSettings, ordering: str) -> str:
-    """Return the name of the column that holds an ordering field: the field's own name, or that of its struct."""
-    return ordering if ordering in settings.files.schema.names else ordering.partition(".")[0]
 
 
 def _loses_to_hidden_version(storage: Storage, place: LogPlace, rows: pa.Table, settings: HandleSettings) -> bool:
@@ -215,47 +212,57 @@ def _loses_to_hidden_version(storage: Storage, place: LogPlace, rows: pa.Table, 
     """
     if place.file_slice is None or place.merging is None or not place.deleting_logs:
         return False
-    ordering, keys = settings.ordering, _text(rows, RECORD_KEY)
-    known = [RECORD_KEY] if ordering is None else [RECORD_KEY, ordering.partition(".")[0]]
+    rule, keys = settings.read_rule, _text(rows, RECORD_KEY)
+    tops = top_columns(rule.ordering, rows.schema.names)
     has_keys = False
-    for part in read_parts(storage, place.file_slice.logs, is_committed=place.merging.visible, columns=known):
+    for part in read_parts(
+        storage, place.file_slice.logs, is_committed=place.merging.visible, columns=[RECORD_KEY, *tops]
+    ):
         part_keys = part.keys if isinstance(part, LogDeletes) else _text(part.rows, RECORD_KEY)
         at = pc.index_in(part_keys, value_set=keys)
         if at.null_count == len(at):
             continue
-        if ordering is None or settings.fills_nulls:
+        if not rule.ordering or settings.fills_nulls or rule.by_payload:
             return True
         has_keys = True
-        if isinstance(part, LogDeletes):
-            before = part.ordering[0] if part.ordering else None
-        else:
-            has_ordering = part.rows.schema.get_field_index(known[1]) >= 0
-            before = field_column(part.rows, ordering, "ordering") if has_ordering else None
-        if before is not None and _has_newer_stored(before, at, rows, ordering):
+        before = _logged_ordering(part, rule, tops)
+        if before and _has_newer_stored(before, at, rows, rule):
             return True
-    if not has_keys or ordering is None or place.file_slice.base is None:
+    if not has_keys or place.file_slice.base is None:
         return False
     with _open_merged(storage, replace(place, file_slice=replace(place.file_slice, logs=())), settings) as base:
         for batch in _stored_batches(base, settings):
             at = pc.index_in(_text(pa.Table.from_batches([batch]), RECORD_KEY), value_set=keys)
-            if _has_newer_stored(field_column(batch, ordering, "ordering"), at, rows, ordering):
+            if _has_newer_stored(_ordering_values(batch, rule), at, rows, rule):
                 return True
     return False
 
 
-def _has_newer_stored(before: Any, at: Any, rows: pa.Table, ordering: str) -> bool:
-    """Tell whether any stored ordering value is greater than that of the incoming row with the same key.
+def _logged_ordering(part: LogPart, rule: ReadRule, tops: Sequence[str]) -> list[pa.Array]:
+    """Return the ordering values in a log block, a column for each ordering field; empty if it has none."""
+    if isinstance(part, LogDeletes):
+        return list(part.ordering)
+    if any(part.rows.schema.get_field_index(name) < 0 for name in tops):
+        return []
+    return _ordering_values(part.rows, rule)
+
+
+def _has_newer_stored(before: Sequence[pa.Array], at: Any, rows: pa.Table, rule: ReadRule) -> bool:
+    """Tell whether any stored row is newer, by its ordering values, than the incoming row with the same key.
 
     Args:
-        before: ordering values of stored rows.
+        before: a column of the stored rows for each ordering field.
         at: for each stored row, the position in ``rows`` of the incoming row with its key; null if there is none.
     """
-    hit, after = pc.is_valid(at), field_column(rows, ordering, "ordering")
-    return bool(
-        stored_wins(
-            _combine_chunks(before.filter(hit)).cast(after.type), _combine_chunks(after.take(at.filter(hit)))
-        ).any()
-    )
+    hit, after = pc.is_valid(at), _ordering_values(rows, rule)
+    pairs = zip(before, after, strict=True)
+    stored = [_combine_chunks(column.filter(hit)).cast(new.type) for column, new in pairs]
+    return bool(stored_wins(stored, [_combine_chunks(new.take(at.filter(hit))) for new in after]).any())
+
+
+def _ordering_values(rows: pa.Table | pa.RecordBatch, rule: ReadRule) -> list[pa.Array]:
+    columns = ordering_columns(rows, rule.ordering, is_sequence=rule.is_sequence)
+    return [_combine_chunks(column) for column in columns]
 
 
 def rewrite_slice(

@@ -6,6 +6,7 @@ Options select the merge mode by its name, a payload class or the id of a merge 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import pyarrow as pa
@@ -16,14 +17,18 @@ from lakeformat.errors import InvalidOptionError, SchemaMismatchError, nearest
 from lakeformat.merge import MergeFunction, Merger, MergeRule
 from lakeformat.model import table_config as names
 from lakeformat.model.keys import KeySettings
+from lakeformat.model.merge_settings import PartialUpdate
 from lakeformat.model.table_config import MergeMode, TableConfig
 
 __all__ = ["merge_mode", "merge_rule", "payload_name", "upsert_options"]
 
 
 def payload_name(payload: str | None) -> str:
-    """Return the full name of a payload class; a name without a package gets Hudi's package."""
-    return payload or "" if not payload or "." in payload else f"org.apache.hudi.common.model.{payload}"
+    """Return the full name of a payload class; a name without a package gets that of Hudi's class of this name."""
+    if not payload or "." in payload:
+        return payload or ""
+    known = {name.rpartition(".")[2]: name for name in MergeMode.OF_PAYLOAD}
+    return known.get(payload, f"org.apache.hudi.common.model.{payload}")
 
 
 def merge_mode(config: TableConfig | None, options: Options) -> str:
@@ -53,12 +58,14 @@ def merge_mode(config: TableConfig | None, options: Options) -> str:
         return by_payload
     if mode:
         return str(mode)
-    ordering = config.ordering_field if config is not None else merge_options.ordering
+    ordering = config.ordering_fields if config is not None else merge_options.ordering
     return MergeMode.EVENT_TIME if ordering else MergeMode.COMMIT_TIME
 
 
 _PARTIAL: Final = "lakeformat.write.partial.update"
 _MERGER: Final = "lakeformat.write.merger"
+#: The first table version in which rows of one batch with `AWSDmsAvroPayload` are combined by their order of arrival.
+_BY_ARRIVAL: Final = 9
 
 
 def merge_rule(
@@ -74,30 +81,36 @@ def merge_rule(
         InvalidOptionError: if rules contradict each other, or if a merger cannot be imported.
         SchemaMismatchError: if a column to update is not in the input.
     """
-    mode, ordering = merge_mode(config, options), config.ordering_field
-    folds = mode == MergeMode.PARTIAL_UPDATE
-    fills = folds or mode == MergeMode.NON_DEFAULTS
+    mode, settings = merge_mode(config, options), config.merge_settings
+    ordering = settings.ordering_fields
+    if mode == MergeMode.AWS_DMS and config.version >= _BY_ARRIVAL:
+        ordering = ()
+    event_time = MergeMode.STORED_AS.get(mode, mode) == MergeMode.EVENT_TIME
+    fills = MergeMode.PARTIAL_OF.get(mode)
     partial, target = options[_PARTIAL], options[_MERGER]
+    by_order = MergeRule(ordering, event_time, is_sequence=settings.is_sequence)
     if not meets_stored or not (partial or target):
-        return MergeRule(ordering, folds or mode == MergeMode.EVENT_TIME, fills, folds)
+        folds = mode in {MergeMode.PARTIAL_UPDATE, MergeMode.POSTGRES}
+        unavailable = settings.unavailable_value if fills is PartialUpdate.FILL_UNAVAILABLE else ""
+        return replace(by_order, partial=fills, folds=folds, unavailable=unavailable)
     if partial and target:
         raise InvalidOptionError(f"options {_PARTIAL} and {_MERGER} contradict each other; give one")
     if target:
         merger = Merger(target, (*keys.record_fields, *(field.name for field in keys.partition_fields)))
         merger.function()
-        return MergeRule(ordering, merger=merger)
+        return replace(by_order, event_time=False, merger=merger)
     if fills:
         raise InvalidOptionError(
-            f"{_PARTIAL} writes nulls, and this table's {MergeMode.PAYLOAD_OF[mode]} keeps the stored value instead; "
-            "leave the option out"
+            f"{_PARTIAL} writes every value that the rows have, and this table's {MergeMode.PAYLOAD_OF[mode]} keeps "
+            "some stored values instead; leave the option out"
         )
-    return MergeRule(ordering, mode == MergeMode.EVENT_TIME, columns=_columns_to_write(partial, rows, ordering))
+    return replace(by_order, columns=_columns_to_write(partial, rows, ordering))
 
 
-def _columns_to_write(partial: tuple[str, ...], rows: pa.Schema, ordering: str | None) -> frozenset[str]:
+def _columns_to_write(partial: tuple[str, ...], rows: pa.Schema, ordering: Sequence[str]) -> frozenset[str]:
     """Return the columns that a partial update sets.
 
-    The table's ordering column is always among them. If it kept its old value, an older row could win later.
+    The table's ordering columns are always among them. If they kept their old values, an older row could win later.
     """
     known = frozenset(rows.names)
     if partial == ("*",):
@@ -108,9 +121,7 @@ def _columns_to_write(partial: tuple[str, ...], rows: pa.Schema, ordering: str |
                 f"the input has no column {name!r}{nearest(name, rows.names)}, which {_PARTIAL} names; add it to the "
                 "rows, or take it off the option"
             )
-    if ordering is None:
-        return frozenset(partial)
-    return frozenset({*partial, ordering if ordering in known else ordering.partition(".")[0]})
+    return frozenset({*partial, *(name if name in known else name.partition(".")[0] for name in ordering)})
 
 
 def upsert_options(

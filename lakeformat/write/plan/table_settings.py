@@ -33,6 +33,7 @@ from lakeformat.model.table_config import (
     layout_properties,
     merge_properties,
     ordering_properties,
+    payload_ordering,
     table_checksum,
 )
 from lakeformat.write.plan.merging import merge_mode, payload_name
@@ -66,22 +67,19 @@ def new_table_values(options: Options, schema: pa.Schema, location: str) -> Mapp
     """
     record_fields: tuple[str, ...] = options[_RECORD]
     partitions = tuple(PartitionField.parse(text) for text in options[_PARTITION])
-    ordering = options[_ORDERING]
+    version, mode = int(options[_VERSION]), merge_mode(None, options)
+    ordering = _ordering_fields(options, version, mode)
     if not record_fields:
-        _check_keyless(options, location)
-    if ordering and "," in ordering:
-        raise InvalidOptionError(f"{_ORDERING}={ordering}: several ordering columns are not supported; name one")
+        _check_keyless(options, ordering, location)
     _check_roles(schema, record_fields, partitions, ordering)
     kind = _generator(options) or KeyGeneratorKind.infer(record_fields, options[_PARTITION])
     name = options["hoodie.table.name"] or location.rstrip("/").rpartition("/")[2]
     database = options["hoodie.database.name"]
-    mode = merge_mode(None, options)
     if mode == MergeMode.EVENT_TIME and not ordering:
         raise InvalidOptionError(f"merge mode {mode} needs an ordering column; set {_ORDERING} (short: ordering)")
-    orders = ordering and mode in {MergeMode.EVENT_TIME, MergeMode.PARTIAL_UPDATE}
-    if orders and options[_TYPE] == names.TableType.MERGE_ON_READ.value:
-        check_log_ordering(schema, ordering)
-    version = int(options[_VERSION])
+    orders = MergeMode.STORED_AS.get(mode, mode) == MergeMode.EVENT_TIME
+    for field in ordering if orders and options[_TYPE] == names.TableType.MERGE_ON_READ.value else ():
+        check_log_ordering(schema, field)
     types = kind is KeyGeneratorKind.CUSTOM and version != 6
     flags = _flags(options)
     values = {
@@ -102,7 +100,7 @@ def new_table_values(options: Options, schema: pa.Schema, location: str) -> Mapp
         **({names.CDC_MODE: options[names.CDC_MODE]} if flags[names.CDC] == "true" else {}),
         **merge_properties(version, mode, payload_name(options.merge.payload) if version != 6 else ""),
         **_stored_marker(version, options),
-        **ordering_properties(version, ordering or ""),
+        **ordering_properties(version, ordering),
         names.CREATE_SCHEMA: to_avro(schema, table_name=name),
     }
     if record_fields:
@@ -126,11 +124,36 @@ def _stored_marker(version: int, options: Options) -> Mapping[str, str]:
     return {names.MERGE_PROPERTY + key: text for key, text in given.items()} if all(given.values()) else {}
 
 
-def _check_keyless(options: Options, location: str) -> None:
-    """Refuse a new table without a record key if the options need one: an ordering column, an upsert or a delete."""
+def _ordering_fields(options: Options, version: int, mode: str) -> tuple[str, ...]:
+    """Return the ordering columns of a new table: those that its payload class prescribes, else those of the options.
+
+    Raises:
+        InvalidOptionError: if the options name other columns than the payload class, or several before version 9.
+    """
+    given = _split_names(options[_ORDERING])
+    fixed = payload_ordering(version, mode)
+    if fixed and given and given != fixed:
+        raise InvalidOptionError(
+            f"{_ORDERING}={options[_ORDERING]}: tables of version {version} with {mode} are ordered by "
+            f"{','.join(fixed)}; leave the option out"
+        )
+    if len(given) > 1 and version < names.SEVERAL_ORDERING_FIELDS:
+        raise InvalidOptionError(
+            f"{_ORDERING}={options[_ORDERING]}: several ordering columns are not supported before table version "
+            f"{names.SEVERAL_ORDERING_FIELDS}; name one, or set {_VERSION}={names.SEVERAL_ORDERING_FIELDS}"
+        )
+    return fixed or given
+
+
+def _split_names(text: str | None) -> tuple[str, ...]:
+    return tuple(part.strip() for part in (text or "").split(",") if part.strip())
+
+
+def _check_keyless(options: Options, ordering: Sequence[str], location: str) -> None:
+    """Refuse a new table without a record key if it needs one: for an ordering column, an upsert or a delete."""
     operation = options[_W + "operation"]
-    feature = f"an ordering column ({_ORDERING})" if options[_ORDERING] else f"operation {operation}"
-    if options[_ORDERING] or operation in {"upsert", "delete"}:
+    feature = f"an ordering column ({_ORDERING})" if ordering else f"operation {operation}"
+    if ordering or operation in {"upsert", "delete"}:
         raise InvalidOptionError(
             f"a new table at {location} needs a record key for {feature}; set the option {_RECORD} (short: recordkey)"
         )
@@ -140,11 +163,11 @@ def _check_roles(
     schema: pa.Schema,
     record_fields: Sequence[str],
     partitions: Sequence[PartitionField],
-    ordering: str | None,
+    ordering: Sequence[str],
 ) -> None:
     """Check that the key, partition and ordering columns exist and have suitable types."""
     texts = [("record key", f) for f in record_fields] + [("partition", p.name) for p in partitions]
-    for role, name in [*texts, *([("ordering", ordering)] if ordering else [])]:
+    for role, name in [*texts, *(("ordering", name) for name in ordering)]:
         kind = field_type(schema, name)
         if kind is None:
             raise SchemaMismatchError(
@@ -182,7 +205,7 @@ def check_options(config: TableConfig, options: Options, location: str) -> None:
     given = {
         _RECORD: ",".join(options[_RECORD]),
         _PARTITION: ",".join(parsed),
-        _ORDERING: options[_ORDERING],
+        _ORDERING: ",".join(_split_names(options[_ORDERING])),
         _TYPE: options[_TYPE],
         "hoodie.table.name": options["hoodie.table.name"],
         "hoodie.database.name": options["hoodie.database.name"],
@@ -193,7 +216,7 @@ def check_options(config: TableConfig, options: Options, location: str) -> None:
     stored = {
         _RECORD: ",".join(config.record_fields),
         _PARTITION: ",".join(config.partition_fields),
-        _ORDERING: config.ordering_field or "",
+        _ORDERING: ",".join(config.merge_settings.ordering_fields),
         _TYPE: config.get(names.TYPE).upper(),
         "hoodie.table.name": config.name,
         "hoodie.database.name": config.get(names.DATABASE),

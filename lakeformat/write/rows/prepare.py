@@ -16,7 +16,7 @@ from lakeformat.arrow.gather import combine_table, gather
 from lakeformat.config.resolve import Options
 from lakeformat.errors import InvalidInputError, InvalidOptionError, SchemaMismatchError, nearest
 from lakeformat.keys.partition_paths import partition_paths
-from lakeformat.keys.record_keys import field_column, record_keys
+from lakeformat.keys.record_keys import record_keys
 from lakeformat.merge import MergeRule, flag_deleted_rows, fold_rows, latest_rows, marked_rows
 from lakeformat.model.keys import KeyGeneratorKind, KeySettings
 from lakeformat.model.merge_settings import MergeSettings
@@ -49,14 +49,16 @@ class DeleteMarker:
     Attributes:
         field: the name of an input column.
         marker: the text of the value as Java writes it: ``D``, ``1``, ``true``, ``0.5``.
+        ignores_case: whether the marker counts in capitals and in small letters.
     """
 
     field: str
     marker: str
+    ignores_case: bool = False
 
     def flag(self, rows: pa.Table) -> pa.Table:
         """Return the rows with ``_hoodie_is_deleted`` true in marked rows. Other rows keep their value, or get null."""
-        marked = marked_rows(rows.column(self.field), self.marker)
+        marked = marked_rows(rows.column(self.field), self.marker, ignores_case=self.ignores_case)
         if IS_DELETED in rows.schema.names:
             at = rows.schema.get_field_index(IS_DELETED)
             return rows.set_column(at, IS_DELETED, pc.if_else(marked, True, rows.column(at)))
@@ -103,7 +105,7 @@ def delete_marker(
         raise SchemaMismatchError(
             f"the delete field {field!r} of option {_FIELD} is {kind}; name a column of text, numbers or booleans"
         )
-    return DeleteMarker(field, marker)
+    return DeleteMarker(field, marker, stored.ignores_case)
 
 
 def deleted_rows_of(rows: pa.Table) -> npt.NDArray[np.bool_]:
@@ -188,8 +190,7 @@ def _check_columns(schema: pa.Schema, settings: PrepareSettings) -> None:
     needed = [("record key", name) for name in settings.keys.record_fields]
     if not settings.searches_all_partitions:
         needed += [("partition", field.name) for field in settings.keys.partition_fields]
-    if settings.rule.ordering:
-        needed.append(("ordering", settings.rule.ordering))
+    needed += [("ordering", name) for name in settings.rule.ordering]
     given = set(schema.names)
     for role, name in needed:
         if name.partition(".")[0] not in given and name not in given:
@@ -242,11 +243,11 @@ def split_by_partition(table: pa.Table, paths: pa.DictionaryArray) -> Mapping[st
 def combine(rows: pa.Table, rule: MergeRule) -> pa.Table:
     """Return one row per key: the row with the greatest ordering value, or the later row on a tie.
 
-    Hudi calls this "combine before write". If the rule folds rows (partial updates), nulls of that row are filled from
-    the other rows.
+    Hudi calls this "combine before write". If the rule folds rows (partial updates), fields that this row does not set
+    are filled from the other rows.
     """
     if rule.folds:
-        return fold_rows(rows, RECORD_KEY, _ordering(rows, rule))
+        return fold_rows(rows, RECORD_KEY, _ordering(rows, rule), rule.partial, rule.unavailable)
     winners = winning_rows(rows, rule)
     return rows if winners is None else gather(rows, winners)
 
@@ -256,5 +257,5 @@ def winning_rows(rows: pa.Table, rule: MergeRule) -> npt.NDArray[np.int64] | Non
     return latest_rows(rows.column(RECORD_KEY), _ordering(rows, rule))
 
 
-def _ordering(rows: pa.Table, rule: MergeRule) -> pa.ChunkedArray | None:
-    return field_column(rows, rule.ordering, "ordering") if rule.ordering else None
+def _ordering(rows: pa.Table, rule: MergeRule) -> list[pa.ChunkedArray]:
+    return list(rule.ordering_columns(rows))

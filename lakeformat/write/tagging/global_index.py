@@ -24,7 +24,7 @@ from lakeformat.index.port import Ints, Tagged
 from lakeformat.index.record_index import confirm_places
 from lakeformat.index.stored_keys import select_one_place
 from lakeformat.keys.record_keys import field_column
-from lakeformat.merge import MergeRule, stored_wins
+from lakeformat.merge import MergeRule, known_values, stored_wins, top_columns
 from lakeformat.model.files import FileSlice
 from lakeformat.model.record import IS_DELETED, PARTITION_PATH, RECORD_KEY
 from lakeformat.storage.port import Storage
@@ -174,8 +174,8 @@ def _mask_movable(rows: pa.Table, settings: RoutingSettings) -> Bools:
     for name in settings.partition_fields:
         if rule.columns is not None and not {name, name.partition(".")[0]} & rule.columns:
             return np.zeros(rows.num_rows, bool)
-        if rule.fills_nulls:
-            may &= np.asarray(pc.is_valid(field_column(rows, name, "partition")))
+        known = known_values(field_column(rows, name, "partition"), rule.partial, rule.unavailable)
+        may &= True if known is None else known
     return may
 
 
@@ -227,9 +227,10 @@ def _merge_moving(
         return rows, is_leaving
     columns = settings.schema if makes_rows else _ordering_schema(settings.schema, rule.ordering)
     at, stored = _read_stored_rows(read_slice, rows, tagged, is_leaving, columns)
-    if rule.stored_may_win and rule.ordering:
-        incoming = field_column(rows, rule.ordering, "ordering").take(pa.array(at)).combine_chunks()
-        newer = stored_wins(field_column(stored, rule.ordering, "ordering").combine_chunks(), incoming)
+    if rule.stored_may_win:
+        incoming = rule.ordering_columns(rows.select(top_columns(rule.ordering, rows.schema.names)).take(pa.array(at)))
+        before = rule.ordering_columns(stored)
+        newer = stored_wins(*([column.combine_chunks() for column in columns] for columns in (before, incoming)))
         is_leaving = is_leaving & ~np.isin(tagged.keys, at[newer])
         at, stored = at[~newer], stored.filter(pa.array(~newer))
     if not makes_rows or not len(at):
@@ -238,9 +239,8 @@ def _merge_moving(
     return _replace_merged(rows, at[first], gather(stored, first), settings), is_leaving
 
 
-def _ordering_schema(schema: pa.Schema, column: str | None) -> pa.Schema:
-    top = (column or "").partition(".")[0]
-    return pa.schema([field for field in schema if field.name in {column, top}])
+def _ordering_schema(schema: pa.Schema, fields: Sequence[str]) -> pa.Schema:
+    return pa.schema([schema.field(name) for name in top_columns(fields, schema.names)])
 
 
 def _replace_merged(rows: pa.Table, at: Ints, stored: pa.Table, settings: RoutingSettings) -> pa.Table:

@@ -150,15 +150,17 @@ def make_append_rules(
 def _may_delete_late(job: WriteJob) -> bool:
     """Tell whether the input may hold a delete that readers of log files would let win over a newer row.
 
-    Such readers apply a delete whose ordering value is null or the int 0 to every version, even to a newer one.
+    Such readers apply a delete whose ordering value is null or the int 0 to every version, even to a newer one. Under
+    Debezium's payload classes before version 9 they apply every delete so.
     """
     columns, ordering = job.prepare.prepared_schema, job.rule.ordering
-    if not job.rule.keeps_whole_rows or ordering is None or IS_DELETED not in columns.names:
+    if not job.rule.orders_deletes or IS_DELETED not in columns.names:
         return False
-    if ordering not in columns.names:
-        return True  # The ordering value is a field of a struct, so a null struct makes it null.
-    field = columns.field(ordering)
-    return bool(field.nullable or field.type in {pa.int32(), pa.date32()})  # Log files store a date as an int, maybe 0.
+    if job.config.merge_settings.by_payload or not set(ordering) <= set(columns.names):
+        return True  # A field of a struct is null if its struct is null.
+    fields = [columns.field(name) for name in ordering]
+    stored_as_int = len(fields) == 1 and fields[0].type in {pa.int32(), pa.date32()}  # It may be 0.
+    return stored_as_int or all(field.nullable for field in fields)
 
 
 def _open_files(
