@@ -27,6 +27,7 @@ from lakeformat.errors import SchemaMismatchError
 
 __all__ = [
     "BaseRows",
+    "encode_avro_block",
     "encode_change_block",
     "encode_delete_block",
     "encode_parquet_block",
@@ -88,6 +89,18 @@ def encode_parquet_block(file: bytes, *, instant_time: str, schema: str, base_ro
     return encode_block(BlockKind.PARQUET_DATA, _make_header(instant_time, schema, base_rows), file)
 
 
+def encode_avro_block(rows: pa.Table, *, instant_time: str, schema: str, base_rows: BaseRows | None = None) -> bytes:
+    """Make an Avro data block (Hudi: ``HoodieAvroDataBlock``).
+
+    Args:
+        rows: a column for each field of the schema, in its order.
+        instant_time, schema, base_rows: as in `encode_parquet_block`.
+    """
+    return encode_block(
+        BlockKind.AVRO_DATA, _make_header(instant_time, schema, base_rows), _encode_records(rows, schema)
+    )
+
+
 def encode_delete_block(
     keys: pa.Array,
     *,
@@ -129,12 +142,15 @@ def encode_change_block(rows: pa.Table, *, instant_time: str, schema: str) -> by
         rows: a column for each field of the schema, in its order.
         schema: Avro schema of the records, as text. It depends on the mode in which the table logs changes.
     """
+    header = {HeaderKey.INSTANT_TIME: instant_time, HeaderKey.SCHEMA: schema}
+    return encode_block(BlockKind.CDC_DATA, header, _encode_records(rows, schema))
+
+
+def _encode_records(rows: pa.Table, schema: str) -> bytes:
     columns = [column.combine_chunks() for column in rows.columns]
     records = AvroEncoder().record(columns, json.loads(schema))
     content = to_bytes(join_bytes(encode_plain(pc.binary_length(records), ">i4"), records))
-    content = struct.pack(">ii", AVRO_CONTENT_VERSION, rows.num_rows) + content
-    header = {HeaderKey.INSTANT_TIME: instant_time, HeaderKey.SCHEMA: schema}
-    return encode_block(BlockKind.CDC_DATA, header, content)
+    return struct.pack(">ii", AVRO_CONTENT_VERSION, rows.num_rows) + content
 
 
 def encode_rollback_block(*, instant_time: str, target: str) -> bytes:

@@ -197,7 +197,7 @@ def compact(path: Path, case: Case, hudi: Hudi | None) -> None:
     write_by_hudi(hudi, path, case, row, **now)
 
 
-@pytest.mark.parametrize(("case", "hudi"), map(hudis, CASES), indirect=["hudi"])
+@pytest.mark.parametrize(("case", "hudi"), [*map(hudis, CASES)], indirect=["hudi"])
 @pytest.mark.parametrize("first", ["hudi", "ours"])
 def test_writers_in_turn_leave_what_hudi_alone_leaves(case: Case, first: str, hudi: Hudi, tmp_path: Path) -> None:
     shared, alone = tmp_path / "shared", tmp_path / "alone"

@@ -38,6 +38,43 @@ def test_rows_of_one_key_merge_across_tasks(spark: SparkSession, tmp_path: Path)
     assert contents(spark, tmp_path) == wanted
 
 
+@pytest.mark.parametrize("table_type", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+def test_rows_of_debezium_merge_across_tasks(table_type: str, spark: SparkSession, tmp_path: Path) -> None:
+    schema = "id long, _event_lsn long, _change_operation_type string, y string"
+    options = {
+        "hoodie.datasource.write.recordkey.field": "id",
+        "hoodie.datasource.write.table.type": table_type,
+        "hoodie.write.table.version": "9",
+        PAYLOAD: "org.apache.hudi.common.model.debezium.PostgresDebeziumAvroPayload",
+    }
+
+    def save(*rows: tuple[int, int, str, str]) -> None:
+        frame = spark.createDataFrame(list(rows), schema).repartition(4)
+        frame.write.format("lakehouse").options(**options).mode("append").save(str(tmp_path))
+
+    lost = "__debezium_unavailable_value"
+    save(*((key, 5, "r", "old") for key in range(1, 6)), (6, 5, "c", "old"), (6, 6, "d", "old"))
+    save((1, 7, "u", lost), (1, 6, "u", "six"), (2, 6, "u", lost), (3, 6, "d", "x"), (4, 4, "d", "x"), (5, 4, "u", "x"))
+    rows = read(spark, tmp_path).select("id", "_event_lsn", "y").collect()
+    assert sorted(map(tuple, rows)) == [(1, 7, "six"), (2, 6, "old"), (4, 5, "old"), (5, 5, "old")]
+
+
+@pytest.mark.parametrize("version", ["6", "9"])
+def test_rows_of_mysql_are_ordered_across_tasks(version: str, spark: SparkSession, tmp_path: Path) -> None:
+    schema = "id long, _event_seq string, _event_bin_file string, _event_pos long, _change_operation_type string"
+    options = {"recordkey": "id", "hoodie.write.table.version": version, PAYLOAD: "MySqlDebeziumAvroPayload"}
+
+    def save(*events: tuple[int, int, int, str]) -> None:
+        rows = [(key, f"{file:06d}.{at}", f"bin.{file:06d}", at, operation) for key, file, at, operation in events]
+        frame = spark.createDataFrame(rows, schema).repartition(3)
+        frame.write.format("lakehouse").options(**options).mode("append").save(str(tmp_path))
+
+    save((1, 9, 9, "r"), (1, 9, 10, "u"), (1, 10, 1, "u"), (2, 9, 9, "r"), (2, 9, 10, "d"), (3, 9, 9, "r"))
+    save((1, 9, 100, "u"), (2, 9, 8, "c"), (3, 9, 10, "d"), (3, 9, 9, "u"))
+    rows = read(spark, tmp_path).select("id", "_event_pos", "_change_operation_type").collect()
+    assert sorted(map(tuple, rows)) == [(1, 1, "u"), (2, 8, "c")]
+
+
 def test_rows_with_the_delete_marker_are_deletes(spark: SparkSession, tmp_path: Path) -> None:
     write(flights(spark, FIRST), tmp_path)
     marked = {"hoodie.payload.delete.field": "x", "hoodie.payload.delete.marker": "-1.0"}

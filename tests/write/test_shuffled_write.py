@@ -37,9 +37,11 @@ def rows_of(rows: Sequence[Row]) -> pa.Table:
 
 
 def contents(table: lakeformat.Table) -> list[tuple[Any, ...]]:
-    """Return the rows. Check that hudi-rs reads the same."""
+    """Return the rows. Check that hudi-rs reads the same, unless the table has several ordering columns."""
     names = ("_hoodie_partition_path", "_hoodie_record_key", *SCHEMA.names)
-    found = (tuple(row[name] for name in names) for row in hudi_rs.assert_same_rows(table))
+    is_read = len(table.config.ordering_fields) < 2
+    rows = hudi_rs.assert_same_rows(table) if is_read else table.to_arrow(meta_columns=True).to_pylist()
+    found = (tuple(row[name] for name in names) for row in rows)
     return sorted(found, key=lambda row: row[:-1])
 
 
@@ -82,6 +84,7 @@ KINDS: Final[Mapping[str, Mapping[str, Any]]] = {
         "table_type": "MERGE_ON_READ",
         **BUCKETS,
     },
+    "several ordering columns": {"record_key": "id", "ordering": "ts,x", "hoodie.write.table.version": 9},
     "buckets, incoming row filled": {"record_key": "id", PAYLOAD: FILLING, **BUCKETS},
 }
 SIZES: Final[Mapping[str, Mapping[str, Any]]] = {

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeformat.arrow.gather import gather_column
+from lakeformat.codec.stored_types import with_meta_columns
 from lakeformat.files.base_file import (
     ROW_GROUP_ROWS,
     FileSettings,
@@ -26,7 +27,7 @@ from lakeformat.files.base_file import (
     stamp_rows_with,
     stored_schema,
 )
-from lakeformat.files.log_writer import BaseRows, encode_delete_block, encode_parquet_block
+from lakeformat.files.log_writer import BaseRows, encode_avro_block, encode_delete_block, encode_parquet_block
 from lakeformat.keys.record_keys import make_seqnos
 from lakeformat.merge import top_columns
 from lakeformat.merge.versions import are_unconditional
@@ -44,6 +45,7 @@ from lakeformat.write.handles.slice_changes import (
     rewrite_slice,
 )
 from lakeformat.write.rows.incoming import Incoming
+from lakeformat.write.rows.schema import field_type
 from lakeformat.write.workload.buckets import Bucket, LogPlace, log_name
 
 __all__ = ["append", "log_file_name"]
@@ -286,7 +288,23 @@ def _data_block(rows: pa.Table, bucket: Bucket, settings: HandleSettings, base_r
         FILE_NAME: constant_column(bucket.file_id, rows.num_rows),
     }
     arrays = [columns[name] if name in columns else rows.column(name) for name in schema.names]
-    return _parquet_block(pa.Table.from_arrays(arrays, schema=schema), settings.files, settings.instant_time, base_rows)
+    table = pa.Table.from_arrays(arrays, schema=schema)
+    if not _is_ordered_by_text(settings):
+        return _parquet_block(table, settings.files, settings.instant_time, base_rows)
+    plain = table.cast(with_meta_columns(settings.files.schema).remove_metadata())
+    return encode_avro_block(
+        plain, instant_time=settings.instant_time, schema=settings.files.avro_schema, base_rows=base_rows
+    )
+
+
+def _is_ordered_by_text(settings: HandleSettings) -> bool:
+    """Tell whether readers compare texts to choose between versions. Then data blocks must be Avro.
+
+    Hudi 1.2.0 reads the rows of a Parquet block into one buffer. It keeps a text as a place in this buffer, which the
+    next row overwrites. So it compares wrong texts, and an older row may win.
+    """
+    fields = (field_type(settings.files.schema, name) for name in settings.read_rule.ordering)
+    return any(kind is not None and pa.types.is_string(kind) for kind in fields)
 
 
 def _parquet_block(rows: pa.Table, files: FileSettings, instant_time: str, base_rows: BaseRows | None) -> bytes:
