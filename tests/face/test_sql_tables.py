@@ -333,3 +333,27 @@ def test_rows_of_a_keyless_table_are_changed_one_by_one(kind: str, shell: Shell)
     assert len(set(keys.to_pylist())) == 4
     shell("merge into {t} using (select 3 as id from range(2)) s on {t}.id = s.id when matched then delete")
     assert shell.rows() == [(11, 2.0), (11, 2.0)]
+
+
+def test_table_of_debezium_is_made_and_written(shell: Shell) -> None:
+    shell(
+        "create table {t} (id bigint, _event_bin_file string, _event_pos bigint, _change_operation_type string) "
+        "using hudi tblproperties (type = 'mor', primaryKey = 'id', payloadClass = 'MySqlDebeziumAvroPayload', "
+        "'hoodie.write.table.version' = '9') location '{path}'"
+    )
+    assert lakeformat.open(shell.path).config.ordering_fields == ("_event_bin_file", "_event_pos")
+    shell("insert into {t} values (1, 'b.1', 1, 'c'), (2, 'b.1', 9, 'c')")
+    assert [row["id"] for row in shell("select id from {t} order by id")] == [1, 2]
+    lakeformat.open(shell.path).upsert(
+        pa.table({"id": [1], "_event_bin_file": ["b.2"], "_event_pos": [1], "_change_operation_type": ["d"]})
+    )
+    assert [row["id"] for row in shell("select id from {t}")] == [2]
+
+
+def test_table_with_several_ordering_columns_is_made(shell: Shell) -> None:
+    create = (
+        "create table {t} (id bigint, a string, b bigint) using hudi tblproperties (primaryKey = 'id', "
+        "orderingFields = 'a,b', 'hoodie.write.table.version' = '9') location '{path}'"
+    )
+    shell(create)
+    assert lakeformat.open(shell.path).config.ordering_fields == ("a", "b")

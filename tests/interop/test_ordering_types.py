@@ -1,4 +1,4 @@
-"""Deletes of lakeformat that are ordered by dates and decimals: Hudi 1.2.0 keeps and drops the same rows."""
+"""Ordering columns of several types: Hudi 1.2.0 keeps and drops the same rows as lakeformat, which wrote them."""
 
 from __future__ import annotations
 
@@ -40,3 +40,17 @@ def test_hudi_orders_our_deletes(version: int, kind: str, hudi: Hudi, tmp_path: 
     table.upsert(pa.table([[1], [older], [True]], schema=schema))
     table.upsert(pa.table([[2], [newer], [True]], schema=schema))
     assert sorted(hudi.read(tmp_path / "t").column("id").to_pylist()) == [1, 3]
+
+
+@pytest.mark.parametrize("hudi", ["1.2.0"], indirect=True)
+@pytest.mark.parametrize(("version", "ordering"), [(6, "text"), (9, "text"), (9, "text,number"), (9, "number,text")])
+def test_hudi_orders_our_rows_by_texts(version: int, ordering: str, hudi: Hudi, tmp_path: Path) -> None:
+    """A late row in our log file loses, also if the next row of the log file has a greater text."""
+    schema = pa.schema({"id": pa.string(), "text": pa.string(), "number": pa.int64(), "v": pa.string()})
+    options = {"table_type": "MERGE_ON_READ", "hoodie.write.table.version": version}
+    table = lakeformat.create(tmp_path / "t", schema, record_key="id", ordering=ordering, **options)
+    table.upsert(pa.table([list("abcd"), ["m"] * 4, [5] * 4, ["old"] * 4], schema=schema))
+    table.upsert(pa.table([list("abcd"), list("bzcy"), [4, 6, 4, 7], ["late", "new", "late", "new"]], schema=schema))
+    wanted = ["old", "new", "old", "new"]
+    for rows in (hudi.read(tmp_path / "t"), table.to_arrow()):
+        assert rows.sort_by("id").column("v").to_pylist() == wanted
