@@ -12,8 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakeformat.merge import fill_unset, fold_rows
+from lakeformat.model.merge_settings import PartialUpdate
+from lakeformat.model.record import IS_DELETED
 from tests.helpers.merge_tables import TYPES
 from tests.helpers.tables import a_schema
+
+TOAST = "__debezium_unavailable_value"
 
 
 @pytest.mark.parametrize(("kind", "one", "other"), TYPES, ids=[str(kind) for kind, _, _ in TYPES])
@@ -83,3 +87,37 @@ def test_fold_of_a_batch_equals_the_fold_row_by_row(chunks: list[list[dict[str, 
     found = fold_rows(table, "k", [table["ts"]] if ordered else ())
     wanted = folded([row for rows in chunks for row in rows], ordered=ordered)
     assert repr(found.to_pylist()) == repr([{name: row[name] for name in SCHEMA.names} for row in wanted])
+
+
+@pytest.mark.parametrize(("rows", "wanted"), [
+    ([("a", 5, "x", False), ("a", 6, TOAST, False)], ("x", 6, False)),
+    ([("a", 6, TOAST, False), ("a", 5, "x", False)], ("x", 6, False)),
+    ([("a", 6, TOAST, False), ("a", 5, None, False)], (None, 6, False)),
+    ([("a", 5, TOAST, False), ("a", 6, TOAST, False)], (TOAST, 6, False)),
+    ([("a", 5, "x", False), ("a", 6, "y", True)], ("y", 6, True)),
+    ([("a", 5, "x", True), ("a", 6, TOAST, False)], (TOAST, 6, False)),
+    ([("a", 6, TOAST, False), ("a", 5, "x", True)], (TOAST, 6, False)),
+    ([("a", 4, "w", False), ("a", 5, "x", True), ("a", 6, TOAST, False)], (TOAST, 6, False)),
+    ([("a", 5, "x", True), ("a", 4, "late", False), ("a", 6, TOAST, False)], (TOAST, 6, False)),
+])  # fmt: skip
+def test_unavailable_values_of_a_batch_come_from_rows_that_no_delete_hides(
+    rows: list[tuple[Any, ...]], wanted: tuple[Any, ...]
+) -> None:
+    """Hudi 1.2.0 answers so in version 9, see ``tests/interop/test_cdc_payloads.py``."""
+    table = pa.Table.from_pylist([dict(zip(("k", "ts", "c", IS_DELETED), row, strict=True)) for row in rows])
+    other = pa.table({"k": ["b"], "ts": [1], "c": ["other"], IS_DELETED: [False]})
+    table = pa.concat_tables([table, other])
+    found = fold_rows(table, "k", [table["ts"]], PartialUpdate.FILL_UNAVAILABLE, TOAST)
+    assert [(r["c"], r["ts"], r[IS_DELETED]) for r in found.to_pylist() if r["k"] == "a"] == [wanted]
+    assert found.num_rows == 2
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.binary()])
+def test_unavailable_values_come_from_the_other_row(kind: pa.DataType) -> None:
+    stored, incoming = (pa.table({"c": pa.array(values, pa.string()).cast(kind)}) for values in (
+        ["old", TOAST, "old", TOAST], [TOAST, "new", "new", None]
+    ))  # fmt: skip
+    for newer in (False, True):
+        found = fill_unset(stored, incoming, np.full(4, newer), PartialUpdate.FILL_UNAVAILABLE, TOAST)
+        texts = found["c"].cast(pa.string()).to_pylist()
+        assert texts == (["old", "new", "old", None] if newer else ["old", "new", "new", None])

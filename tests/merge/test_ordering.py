@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from lakeformat import Table
 from lakeformat.merge import flag_deleted_rows, latest_rows, stored_wins
+from lakeformat.merge.order import sequence_texts
 from lakeformat.model.operation import Operation
 from tests.helpers.examples import examples
 from tests.helpers.tables import a_schema, a_table
@@ -271,3 +272,22 @@ def test_one_key_in_two_partitions_is_two_rows() -> None:
     table.upsert(batch([Row("a", 9.0, 1)]))
     table.delete(pa.table({"id": ["a"], "v": [2]}))
     assert [(r["id"], r["v"], r["ts"]) for r in table.to_arrow().to_pylist()] == [("a", 1, 9.0)]
+
+
+def test_first_column_that_differs_decides_among_duplicates() -> None:
+    keys = pa.chunked_array([["a", "a", "a", "b", "b", "c"]])
+    first = pa.chunked_array([[1, 1, 0, None, None, 1]], pa.int64())
+    second = pa.chunked_array([["x", "w", "z", None, "", "x"]])
+    winners = latest_rows(keys, [first, second])
+    assert winners is not None
+    assert winners.tolist() == [0, 4, 5]
+
+
+def test_sequences_compare_as_two_numbers() -> None:
+    """Hudi: ``MySqlDebeziumAvroPayload.isCurrentSeqLatest``."""
+    ascending = ["0.0", "1.9", "1.10", "001.11", "9.99999", "10.1", "010.2.7", "9223372036854775807.0"]
+    texts = sequence_texts(pa.array([None, *ascending]))
+    assert texts[0].as_py() is None
+    assert texts[1:].to_pylist() == sorted(texts[1:].to_pylist())
+    assert len({*texts[1:].to_pylist()}) == len(ascending)
+    assert len(sequence_texts(pa.chunked_array([["07.010"], ["7.10"]])).unique()) == 1

@@ -51,6 +51,11 @@ def contents(table: Table, *columns: str) -> dict[str, Any]:
     return found
 
 
+def event(key: str, file: int, position: int, operation: str = "u") -> tuple[Any, ...]:
+    """Return a row of `BINLOG`."""
+    return key, f"{file:06d}.{position}", f"mysql-bin.{file:06d}", position, operation
+
+
 # --- what a table stores -------------------------------------------------------------------------------------
 
 #: Payload class and version -> the properties of a table that Hudi 1.2.0 has created.
@@ -107,14 +112,42 @@ def test_new_table_stores_what_hudi_stores(payload: str, version: int, is_short:
 
 
 @pytest.mark.parametrize("payload", SCHEMAS)
-@pytest.mark.parametrize("to", [6, 9])
-def test_table_keeps_its_rules_in_another_version(payload: str, to: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("version", "to"), [(6, 9), (9, 6), (8, 9), (9, 8)])
+def test_table_keeps_its_rules_in_another_version(payload: str, version: int, to: int, tmp_path: Path) -> None:
     """Hudi: ``EightToNineUpgradeHandler``."""
-    table = a_table(tmp_path / "t", SCHEMAS[payload], payload, 15 - to, "MERGE_ON_READ")
+    table = a_table(tmp_path / "t", SCHEMAS[payload], payload, version, "MERGE_ON_READ")
     (table.upgrade if to == 9 else table.downgrade)(to)
+    stored = STORED[payload, to]
+    if to == 8 and "hoodie.table.ordering.fields" in stored:  # Hudi keeps the older key in a table that it downgrades.
+        fields = stored["hoodie.table.ordering.fields"]
+        stored = {**stored, "hoodie.table.precombine.field": fields}
+        del stored["hoodie.table.ordering.fields"]
     found = lakeformat.open(tmp_path / "t").config.values
-    assert {key: found.get(key) for key in STORED[payload, to]} == STORED[payload, to]
-    assert not {*STORED[payload, 15 - to]} - {*STORED[payload, to]} & {*found}
+    assert {key: found.get(key) for key in stored} == stored
+    assert not ({*STORED[payload, version]} - {*stored}) & {*found}
+
+
+@pytest.mark.parametrize(("version", "to"), [(8, 9), (9, 8), (9, 6)])
+def test_late_delete_in_a_log_file_still_loses_in_another_version(version: int, to: int, tmp_path: Path) -> None:
+    table = a_table(tmp_path / "t", BINLOG, MYSQL, version, "MERGE_ON_READ")
+    upsert(table, BINLOG, event("late", 9, 10, "r"), event("older", 9, 10, "r"), event("gone", 9, 10, "r"))
+    upsert(table, BINLOG, event("late", 9, 9, "d"), event("older", 9, 9), event("gone", 9, 11, "d"))
+    before = contents(table, "_event_pos", "_change_operation_type")
+    assert before == {"late": (10, "r"), "older": (10, "r")}
+    (table.upgrade if to == 9 else table.downgrade)(to)
+    table = lakeformat.open(tmp_path / "t")
+    assert contents(table, "_event_pos", "_change_operation_type") == before
+    upsert(table, BINLOG, event("late", 9, 9), event("older", 9, 11))
+    assert contents(table, "_event_pos") == {"late": (10,), "older": (11,)}
+
+
+def test_version_that_orders_by_a_missing_column_is_refused(tmp_path: Path) -> None:
+    schema = BINLOG.remove(BINLOG.get_field_index("_event_pos"))
+    table = a_table(tmp_path / "t", schema, MYSQL, 6, "COPY_ON_WRITE")
+    table.upsert(pa.Table.from_pylist([{"id": "a", "_event_seq": "1.2"}], schema))
+    with pytest.raises(UnsupportedTableError, match="no column '_event_pos', by which its payload class"):
+        table.upgrade(9)
+    assert lakeformat.open(tmp_path / "t").config.version == 6
 
 
 # --- Postgres ------------------------------------------------------------------------------------------------
@@ -184,11 +217,6 @@ def test_columns_to_update_contradict_unavailable_values(tmp_path: Path) -> None
 # --- MySQL ---------------------------------------------------------------------------------------------------
 
 
-def event(key: str, file: int, position: int, operation: str = "u", *, width: int = 6) -> tuple[Any, ...]:
-    number = f"{file:0{width}d}"
-    return key, f"{number}.{position}", f"mysql-bin.{number}", position, operation
-
-
 @VERSIONS
 @TYPES
 def test_mysql_orders_by_file_and_position_as_numbers(version: int, table_type: str, tmp_path: Path) -> None:
@@ -222,6 +250,14 @@ def test_mysql_orders_by_file_and_position_as_numbers(version: int, table_type: 
     if table_type == "MERGE_ON_READ":
         table.compact()
     assert contents(table, "_event_pos", "_change_operation_type") == wanted | {"gone": (1, "c")}
+
+
+def test_surplus_rows_of_a_key_are_older_by_file_and_position(tmp_path: Path) -> None:
+    table = a_table(tmp_path / "t", BINLOG, MYSQL, 6, "COPY_ON_WRITE")
+    for position in (9, 10, 8):
+        table.insert(pa.Table.from_pylist([dict(zip(BINLOG.names, event("a", 9, position), strict=True))], BINLOG))
+    table.dedupe()
+    assert contents(table, "_event_pos") == {"a": (10,)}
 
 
 @TYPES
@@ -333,6 +369,15 @@ def test_rows_move_between_partitions_by_several_ordering_columns(tmp_path: Path
     upsert(table, schema, ("x", "one", 1, 5), ("y", "one", 1, 5))
     upsert(table, schema, ("x", "two", 1, 6), ("y", "two", 1, 4))
     assert contents(table, "p", "b") == {"x": ("two", 6), "y": ("one", 5)}
+
+
+def test_other_ordering_columns_than_the_table_s_are_refused(tmp_path: Path) -> None:
+    options = {"hoodie.write.table.version": 9, "record_key": "id"}
+    lakeformat.create(tmp_path / "t", SEVERAL, ordering=["a", "b"], **options)
+    assert lakeformat.open(tmp_path / "t", precombine="a, b").count() == 0
+    for other in ("a", "b,a"):
+        with pytest.raises(InvalidOptionError, match="contradicts 'a,b'"):
+            lakeformat.open(tmp_path / "t", precombine=other)
 
 
 def test_several_ordering_columns_before_version_9_are_refused(tmp_path: Path) -> None:

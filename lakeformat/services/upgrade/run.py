@@ -15,7 +15,7 @@ the other layout. Memory: one file of the timeline; for an archive that moves, 5
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
@@ -44,7 +44,7 @@ from lakeformat.metadata_table.metadata_table import open_metadata_table
 from lakeformat.metadata_table.names import MetadataPartition
 from lakeformat.model.commit import CommitMetadata
 from lakeformat.model.instant import COMMIT_ACTIONS, Action, Instant, State, format_instant_time
-from lakeformat.model.table_config import PROPERTIES_PATH, TIMELINE_PATH, TableConfig
+from lakeformat.model.table_config import PROPERTIES_PATH, TIMELINE_PATH, TableConfig, payload_ordering
 from lakeformat.public import OneLine, public
 from lakeformat.services.upgrade.plan import convert_properties, list_moves, make_completion_times
 from lakeformat.storage.port import Lease, OutcomeUnknownError, Version
@@ -248,8 +248,11 @@ class VersionSession:
                 "version only if nothing is pending; run or cancel the plan, or write to the table, which rolls back "
                 "dead writes"
             )
-        if _changes_layout(config.version, to):
-            self._check_slices(self.context.snapshot(config=config))
+        ordering = payload_ordering(to, config.merge_mode)
+        if _changes_layout(config.version, to) or ordering:
+            snapshot = self.context.snapshot(config=config)
+            self._check_slices(snapshot)
+            self._check_ordering(snapshot, ordering, to)
         if _changes_layout(config.version, to) or not self._fit_metadata_table(config, to):
             drop_metadata_table(self.store, self.context.clock)
             try:  # Version 6 has no definitions; those that are left would say in which form bounds are written.
@@ -309,9 +312,19 @@ class VersionSession:
         with_logs = sum(bool(piece.logs) for piece in live.slices) if isinstance(live, ListedSlices) else 0
         if with_logs:
             raise _UncompactedError(
-                f"{self.storage.location} has {with_logs} file slice(s) with log files, whose names differ between "
-                "versions, and others write new ones while these are compacted; let its writers rest"
+                f"{self.storage.location} has {with_logs} file slice(s) with log files, which versions name or "
+                "merge in different ways, and others write new ones while these are compacted; let its writers rest"
             )
+
+    def _check_ordering(self, snapshot: Snapshot, ordering: Sequence[str], to: int) -> None:
+        """Refuse a version in which the table's payload class orders rows by columns that the table lacks."""
+        columns = ordering if snapshot.schema is None else snapshot.schema.names
+        for name in ordering:
+            if name not in columns:
+                raise UnsupportedTableError(
+                    f"{self.storage.location} has no column {name!r}, by which its payload class "
+                    f"{snapshot.config.merge_mode} orders rows in version {to}; add the column, or keep the version"
+                )
 
     # --- the timeline ---------------------------------------------------------------------------------
 
