@@ -13,6 +13,7 @@ import pytest
 
 import lakeformat
 from lakeformat import InvalidInputError, InvalidOptionError, SchemaMismatchError, Table, UnsupportedTableError
+from lakeformat.files.log_reader import read_parts
 from tests.helpers.tables import a_schema
 
 UNAVAILABLE: Final = "__debezium_unavailable_value"
@@ -360,6 +361,19 @@ def test_first_ordering_column_that_differs_decides(table_type: str, tmp_path: P
     if table_type == "MERGE_ON_READ":
         table.compact()
         assert contents(table, "v") == wanted
+
+
+def test_delete_with_a_null_among_its_ordering_values_is_written_without_values(tmp_path: Path) -> None:
+    """Hudi 1.2.0 cannot read a delete block with a null among several values."""
+    options = {"hoodie.write.table.version": 9, "table_type": "MERGE_ON_READ"}
+    table = lakeformat.create(tmp_path / "t", SEVERAL, record_key="id", ordering=["a", "b"], **options)
+    upsert(table, SEVERAL, *((key, "m", 5, 1, False) for key in ("newer", "first", "second", "kept")))
+    deletes = (("newer", "n", None, 2, True), ("first", None, 6, 2, True), ("second", "m", None, 2, True))
+    upsert(table, SEVERAL, *deletes)
+    assert contents(table, "v") == {"first": (1,), "second": (1,), "kept": (1,)}
+    logs = [log for piece in table.snapshot().each_slice() for log in piece.logs]
+    parts = [*read_parts(table.context.storage, logs, is_committed=lambda time: True, columns=["id"])]
+    assert [(part.keys.to_pylist(), part.ordering) for part in parts] == [(["newer"], ())]
 
 
 def test_rows_move_between_partitions_by_several_ordering_columns(tmp_path: Path) -> None:

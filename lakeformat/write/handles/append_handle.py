@@ -109,9 +109,10 @@ def _drop_late_deletes(
 ) -> Ints:
     """Return the deletes to write: those among ``deletes`` whose stored row is not newer.
 
-    If the stored row is newer, the delete must have no effect. But readers of log files apply a delete whose ordering
-    value is null or the int 0 to every version of the row, and under Debezium's payload classes before version 9 every
-    delete. So such a delete is only written if no newer row is stored.
+    If the stored row is newer, the delete must have no effect. But readers of log files apply some deletes to every
+    version of the row. So such a delete is only written if no newer row is stored. These are the deletes whose ordering
+    value is the int 0, or null, also in one of several fields, and every delete under Debezium's payload classes before
+    version 9.
 
     Args:
         deletes: the deletes, as positions among the bucket's rows. The result has the same form.
@@ -124,7 +125,7 @@ def _drop_late_deletes(
     delete_rows = deletes[deletes >= bucket.moved_rows]
     values = _ordering_values(incoming, delete_rows, settings)
     by_payload = settings.read_rule.by_payload
-    weak = np.ones(len(delete_rows), bool) if by_payload else are_unconditional(values, len(delete_rows))
+    weak = are_unconditional(values, len(delete_rows)) | _have_nulls(values, len(delete_rows)) | by_payload
     if not weak.any():
         return deletes
     weak_rows = delete_rows[weak]
@@ -230,10 +231,11 @@ class _LogFile:
     def delete(self, keys: pa.Array, ordering: Sequence[pa.Array], base_rows: BaseRows | None = None) -> None:
         """Write delete blocks: record keys, and an array of their values for each ordering field, or no array.
 
-        Deletes with and without an ordering value go into different blocks: hudi-rs refuses a block of both.
+        Deletes with and without an ordering value go into different blocks: hudi-rs refuses a block of both. If one of
+        several ordering values is null, none is written: Hudi 1.2.0 cannot read a null among several.
         """
         every = np.ones(len(keys), bool)
-        always = np.all([np.asarray(values.is_null()) for values in ordering], axis=0) if ordering else every
+        always = _have_nulls(ordering, len(keys)) if ordering else every
         for rows, values in ((np.flatnonzero(~always), ordering), (np.flatnonzero(always), ())):
             if not len(rows):
                 continue
@@ -343,6 +345,14 @@ def _ordering_values(incoming: Incoming, rows: Ints, settings: HandleSettings) -
     taken = incoming.take(rows, top_columns(rule.ordering, incoming.rows.schema.names))
     columns = [column.combine_chunks() for column in rule.ordering_columns(taken)]
     return [column.cast(pa.int32()) if pa.types.is_date32(column.type) else column for column in columns]
+
+
+def _have_nulls(columns: Sequence[pa.Array], rows: int) -> npt.NDArray[np.bool_]:
+    """Return a mask of the rows that have a null in one of the columns."""
+    found = np.zeros(rows, bool)
+    for column in columns:
+        found |= np.asarray(column.is_null())
+    return found
 
 
 def _column(incoming: Incoming, name: str, bucket: Bucket) -> pa.ChunkedArray:

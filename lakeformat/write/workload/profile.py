@@ -160,7 +160,7 @@ def _may_delete_late(job: WriteJob) -> bool:
         return True  # A field of a struct is null if its struct is null.
     fields = [columns.field(name) for name in ordering]
     stored_as_int = len(fields) == 1 and fields[0].type in {pa.int32(), pa.date32()}  # It may be 0.
-    return stored_as_int or all(field.nullable for field in fields)
+    return stored_as_int or any(field.nullable for field in fields)
 
 
 def _open_files(
