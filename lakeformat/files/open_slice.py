@@ -163,7 +163,7 @@ class OpenSlice:
     def combines_fields(self) -> bool:
         """Tell whether a merged row may have values of both the base file and the log files."""
         partial = self.rule.partial is not None or any(block.is_partial for block in self._blocks)
-        return partial or self.rule.by_payload
+        return partial or self.rule.takes_last_meta
 
     def footers(self, skipping: Skipping) -> SliceFooters:
         """Return the facts about the slice that are known without reading rows."""

@@ -83,7 +83,7 @@ def _fold_held(held: list[Versions], rule: ReadRule, base_rows: int, keep: Calla
     """Fold the versions in the list into one `Versions`, and clear the list to free memory."""
     versions = Versions.join(held)
     held.clear()
-    if versions.known or rule.by_payload:
+    if versions.known or rule.takes_last_meta:
         folded = fold_versions(versions, rule, base_rows)
         return replace(folded, rows=keep(combine_table(folded.rows)))
     at = _find_winners(versions, base_rows)
@@ -118,7 +118,7 @@ def fold_versions(versions: Versions, rule: ReadRule, base_rows: int = 0) -> Ver
     if codes is None:
         return versions
     ranks, at, winners = _rank(versions, codes)
-    if not (versions.known or rule.by_payload):
+    if not (versions.known or rule.takes_last_meta):
         return versions.take_versions(np.sort(winners))
     records = KeyRuns.group(codes, KeyRuns.group(codes, at, ranks).find_contributors(versions.deleted), ranks)
     return _combine_fields(versions, rule, records, np.sort(winners))
@@ -186,7 +186,7 @@ def _combine_fields(versions: Versions, rule: ReadRule, records: KeyRuns, winner
     by_arrival = np.argsort(newest)
     columns, known = [], {}
     for name in versions.rows.schema.names:
-        chosen = latest if rule.by_payload and name in META_COLUMNS else newest
+        chosen = latest if rule.takes_last_meta and name in META_COLUMNS else newest
         if name in versions.known:
             knowing = _spread_flags(versions, versions.known[name])
             chosen = records.choose_field_rows(knowing)

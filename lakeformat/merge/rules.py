@@ -36,9 +36,8 @@ class ReadRule:
         unavailable: the text that marks a value as not set under ``FILL_UNAVAILABLE``.
         delete_field: name of a column; a row whose value in it is ``delete_marker`` is a delete. "" for none.
         delete_marker: the value that makes a row a delete, as text.
-        by_payload: whether rows are merged as the table's payload class does, before version 9 (Hudi:
-            ``PartialUpdateAvroPayload``): a delete is always unconditional, and the meta columns are always those of
-            the version written last.
+        by_payload: whether rows are merged as the table's payload class does, before version 9: a delete is always
+            unconditional.
         ignores_case: whether ``delete_marker`` counts in capitals and in small letters.
         is_sequence: whether the ordering field holds texts ``file.position``, which are compared as two numbers.
     """
@@ -51,6 +50,11 @@ class ReadRule:
     by_payload: bool = False
     ignores_case: bool = False
     is_sequence: bool = False
+
+    @property
+    def takes_last_meta(self) -> bool:
+        """Tell whether the meta columns are always those of the version written last (``PartialUpdateAvroPayload``)."""
+        return self.by_payload and self.partial is PartialUpdate.IGNORE_DEFAULTS
 
     def for_columns(self, names: Collection[str]) -> ReadRule:
         """Return the rule for a table with these columns: ordering fields that the table lacks are dropped."""

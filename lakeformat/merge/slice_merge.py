@@ -242,7 +242,7 @@ class SliceMerge:
             log_known = self._logs.known.get(name)
             if name in _SAME:
                 cells = None
-            elif self._rule.by_payload and name in META_COLUMNS:
+            elif self._rule.takes_last_meta and name in META_COLUMNS:
                 cells = latest
             else:
                 cells = whole if base_known is log_known is None else pairs.cells(base_known, log_known)
