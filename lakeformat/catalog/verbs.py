@@ -18,6 +18,7 @@ from lakeformat.config.resolve import Options, resolve, storage_options_of
 from lakeformat.errors import CatalogError, InvalidOptionError, nearest
 from lakeformat.file_system_view.context import TableContext, open_context
 from lakeformat.public import public
+from lakeformat.telemetry import Operation
 from lakeformat.transaction.result import WriteResult
 
 __all__ = ["Registering", "check_catalogs", "register", "register_after_commit", "register_result"]
@@ -78,8 +79,14 @@ def _register(
 def _run(
     context: TableContext, settings: CatalogOptions, catalog: str, *, full: bool = False, again: bool = False
 ) -> Registration:
-    with closing(connect(catalog, settings)) as client:
-        result = CatalogSession(context, settings, catalog, client).register(full=full, again=again)
+    operation = Operation("register", context.storage.location)
+    try:
+        with closing(connect(catalog, settings)) as client:
+            result = CatalogSession(context, settings, catalog, client).register(full=full, again=again)
+    except Exception as error:
+        operation.end({"catalog": catalog}, error=error)
+        raise
+    operation.end({name: count for name, count in result.as_step().items() if name not in {"step", "seconds"}})
     _LOG.info("%s: %s", context.storage.location, result)
     return result
 
