@@ -155,8 +155,7 @@ def _read_csv(file: Any, like: pa.Schema | None, bad_rows: BadRows | None) -> _O
 
 def _read_json(file: Any, like: pa.Schema | None, bad_rows: BadRows | None) -> _Opened:
     """Read one object per line, or one list of objects. Rows become Python objects; use Parquet for large loads."""
-    import pyarrow as pa
-
+    from lakeformat.arrow.python_values import to_array
     from lakeformat.write.rows.arrow_input import python_table, take_out_unreadable
 
     rows = _json_rows(file.read(), bad_rows)
@@ -165,7 +164,7 @@ def _read_json(file: Any, like: pa.Schema | None, bad_rows: BadRows | None) -> _
     values: dict[str, Any] = {name: [row.get(name) for row in rows] for name in names}
     if bad_rows is not None:
         values = take_out_unreadable(
-            values, known, lambda some, kind: pa.array(_json_column(some, kind), kind), bad_rows
+            values, known, lambda some, kind: to_array(_json_column(some, kind), kind), bad_rows
         )
     table = python_table({name: _json_column(values[name], known.get(name)) for name in names}, like)
     return table.to_reader(), table.num_rows

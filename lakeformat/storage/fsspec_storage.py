@@ -193,6 +193,12 @@ class FsspecStorage(RemoteStorage):
             for name in sorted({real, *folders}, reverse=True):
                 self._remove_folder(name)
 
+    def make_folder(self, path: str) -> None:
+        """Make a folder and those that it lies in, if they are missing and the file system has folders."""
+        real = self._resolve(path)
+        with self.explain_errors("make folder", path), suppress(NotImplementedError):
+            self._fs.makedirs(real, exist_ok=True)
+
     def remove_empty(self, path: str) -> bool:
         """Remove a folder if it is empty, if the file system has folders at all."""
         is_empty = super().remove_empty(path)

@@ -365,6 +365,12 @@ class LocalStorage:
             with open(real, "ab") as file:
                 os.utime(file.fileno())
 
+    def make_folder(self, path: str) -> None:
+        """Make a folder and those that it lies in, if they are missing."""
+        real = self._resolve_inside(path)
+        with self._explain_errors("make folder", path):
+            os.makedirs(real, exist_ok=True)
+
     def delete(self, path: str) -> None:
         """Remove a regular file or a link, and the checksum file that Hadoop may have written beside it."""
         real = self._resolve_inside(path)

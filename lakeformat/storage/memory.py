@@ -143,6 +143,10 @@ class MemoryStorage:
         with self._guard:
             self._put(check_path(path), b"")
 
+    def make_folder(self, path: str) -> None:
+        """Do nothing: folders exist only as parts of file names."""
+        check_path(path)
+
     def delete(self, path: str) -> None:
         """Remove a file, if there is one."""
         with self._guard:

@@ -251,6 +251,9 @@ class Storage(Locks, Protocol):
     def touch(self, path: str) -> None:
         """Create an empty file, or set its modification time to now."""
 
+    def make_folder(self, path: str) -> None:
+        """Make a folder and those that it lies in, if they are missing and the storage has folders."""
+
     def delete(self, path: str) -> None:
         """Remove a file, if there is one, and never a folder."""
 

@@ -218,6 +218,10 @@ class RemoteStorage(NoLocks):
         """Write an empty object, so that its modification time is now."""
         self.replace(path, b"")
 
+    def make_folder(self, path: str) -> None:
+        """Do nothing: on object stores folders exist only as parts of object names."""
+        check_path(path)
+
     def remove_empty(self, path: str) -> bool:
         """Tell whether the folder has no children. Nothing is removed: folders exist only as parts of object names."""
         return not self.list(path)

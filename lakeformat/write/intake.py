@@ -202,6 +202,8 @@ def create_table(
     key_settings(config, options)
     saved = datetime.fromtimestamp(clock.now_ms() / 1000, timezone.utc).isoformat().replace("+00:00", "Z")
     data = properties.encode(dict(config.values), comments=[f"Properties saved on {saved}"])
+    if store.storage.has_folders:
+        store.storage.make_folder(config.timeline_folder)  # Hudi lists it before its first write.
     try:
         store.storage.create(names.PROPERTIES_PATH, data)
     except FileExistsError:

@@ -208,6 +208,9 @@ class FaultyStorage:
     def touch(self, path: str) -> None:
         self._change("touch", path, lambda: self.inner.touch(path))
 
+    def make_folder(self, path: str) -> None:
+        self._change("make_folder", path, lambda: self.inner.make_folder(path))
+
     def delete(self, path: str) -> None:
         self._change("delete", path, lambda: self.inner.delete(path))
 

@@ -38,6 +38,7 @@ CALLS: dict[str, Callable[[Storage, str], Any]] = {
     "move to": lambda s, p: s.move("present", p),
     "touch": lambda s, p: s.touch(p),
     "subfolder": lambda s, p: s.subfolder(p),
+    "make_folder": lambda s, p: s.make_folder(p),
     "delete": lambda s, p: s.delete(p),
     "delete_folder": lambda s, p: s.delete_folder(f".hoodie/{p}"),
     "remove_empty": lambda s, p: s.remove_empty(p),
@@ -324,6 +325,14 @@ class StorageContract:
         with pytest.raises(LakeformatError):
             storage.delete_folder(path)
         assert [storage.read(kept) for kept in ("data/in/1", ".hoodie/2", ".hoodiex/t/3")] == [b"x"] * 3
+
+    def test_made_folder_is_empty(self, storage: Storage) -> None:
+        for _ in range(2):
+            storage.make_folder("a/in")
+        assert storage.list("a/in") == []
+        storage.create("a/in/1", b"x")
+        storage.make_folder("a/in")
+        assert storage.read("a/in/1") == b"x"
 
     def test_only_empty_folders_are_removed(self, storage: Storage) -> None:
         storage.create("a/in/1", b"x")

@@ -129,3 +129,17 @@ def test_pending_clean_is_finished_by_hudi(hudi: Hudi, tmp_path: Path) -> None:
     assert not any(file.exists() for file in going)
     assert store.load().of_action(Action.CLEAN)[0].time == clean.time
     assert rows_as_tuples(hudi.read(path)) == rows_as_tuples(ours.to_arrow(meta_columns=True))
+
+
+@pytest.mark.parametrize("version", [6, 9])
+def test_hudi_writes_first_into_a_table_that_we_created(version: int, hudi: Hudi, tmp_path: Path) -> None:
+    if version > 6 and hudi.version == "0.15.0":
+        pytest.skip("0.15.0 knows version 6 alone")
+    path = tmp_path / "t"
+    options = {"hoodie.write.table.version": version}
+    ours = lakeformat.create(path, SCHEMA, record_key="id", partition_by="p", ordering="ts", **options)
+    theirs = {"hoodie.write.table.version": str(version), "hoodie.write.auto.upgrade": "false"}
+    hudi.write(path, rows(0), "upsert", **theirs)
+    ours.upsert(rows(1))
+    expected = {(row["id"], row["p"]): row["name"] for number in (0, 1) for row in rows(number).to_pylist()}
+    assert {(row["id"], row["p"]): row["name"] for row in ours.to_arrow().to_pylist()} == expected

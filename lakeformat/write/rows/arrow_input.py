@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from lakeformat.arrow.conform import VIEWS, conform, is_any_list
+from lakeformat.arrow.python_values import to_array
 from lakeformat.errors import InvalidInputError, SchemaMismatchError
 from lakeformat.public import public
 from lakeformat.timeline.store import TimelineStore
@@ -78,7 +79,7 @@ def python_table(
     except SchemaMismatchError:
         if bad_rows is None:
             raise
-        columns = take_out_unreadable(columns, known, pa.array, bad_rows)
+        columns = take_out_unreadable(columns, known, to_array, bad_rows)
         arrays = {name: _column(name, values, known.get(name)) for name, values in columns.items()}
     lengths = {name: len(array) for name, array in arrays.items()}
     if len(set(lengths.values())) > 1:
@@ -144,7 +145,7 @@ def _column(name: str, values: Any, kind: pa.DataType | None) -> pa.Array | pa.C
     if isinstance(values, str | bytes) or not hasattr(values, "__len__"):
         raise InvalidInputError(f"column {name!r} is one {type(values).__name__}; give a list of values")
     try:
-        return pa.array(values, kind)
+        return to_array(values, kind)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         wanted, hint = ("of one type", "") if kind is None else (f"as {kind}", ASIDE_HINT)
         raise SchemaMismatchError(f"column {name!r} cannot be read {wanted}: {error}; convert it first{hint}") from None
