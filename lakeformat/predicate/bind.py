@@ -7,6 +7,7 @@ for a null, because no float is equal to the double 0.1.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from datetime import date, datetime
 from decimal import Decimal
@@ -244,6 +245,8 @@ def _as_predicate(value: Value, schema: pa.Schema, zone: str) -> Predicate:
             return bind(kind(path, literal_of(text)), schema, zone=zone)
         case Call("isnull" | "isnotnull" as name, (ColumnValue(path),)):
             return IsNull(path) if name == "isnull" else Not(IsNull(path))
+        case Call("isnan", (ColumnValue(path, of),)) if of is not None and pa.types.is_floating(of):
+            return bind(Comparison(path, "<=>", math.nan), schema, zone=zone)
     if not (pa.types.is_boolean(type_of(value)) or pa.types.is_null(type_of(value))):
         raise InvalidInputError(
             f"cannot filter by {value_text(value)}: it is of type {type_name(type_of(value))}, not a condition"

@@ -73,6 +73,6 @@ def test_both_switches_are_refused_and_copy_on_write_is_left_alone(tmp_path: Pat
     both = {"hoodie.compact.inline": True, "hoodie.compact.schedule.inline": True}
     table = lakeformat.open(unpack("hudi_v6/cow_part_hive", tmp_path), **both)
     with pytest.raises(InvalidOptionError, match="set one of them"):
-        check_services(table.options, table.snapshot(), table.snapshot().columns(""))
+        check_services(table.context.storage, table.options, table.snapshot(), table.snapshot().columns(""))
     one = lakeformat.open(table.context.storage.location, **{"hoodie.compact.inline": True})
     assert run_due_services(one.context, one.options) is None

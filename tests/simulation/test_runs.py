@@ -50,7 +50,7 @@ _LATE: Final = {
 
 @pytest.mark.parametrize(
     ("version", "kind", "seeds"),
-    [(6, "COPY_ON_WRITE", (3, 8)), (9, "COPY_ON_WRITE", (14, 16)), (9, "MERGE_ON_READ", (0, 9))],
+    [(6, "COPY_ON_WRITE", (3, 8)), (9, "COPY_ON_WRITE", (24, 55)), (9, "MERGE_ON_READ", (0, 9))],
 )
 def test_late_data_files_of_undone_commits_are_never_read(version: int, kind: str, seeds: Iterable[int]) -> None:
     options = {"hoodie.write.table.version": version, "hoodie.datasource.write.table.type": kind}
