@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession, functions
 import lakeformat
 import lakeformat.spark
 from lakeformat.spark import LakehouseTable
+from lakeformat.write.rows.faults import ASIDE_HINT
 from tests.helpers.lakehouse import (
     FLIGHT_COLUMNS,
     FLIGHTS,
@@ -240,7 +241,8 @@ def test_a_key_that_is_null_in_a_task_names_column_and_row(spark: SparkSession, 
     rows = spark.createDataFrame([(50, "p1", 1, 1.0), (None, "p1", 1, 1.0)], FLIGHT_COLUMNS).coalesce(1)
     for operation in ("upsert", "bulk_insert"):
         refused = refusal(partial(write, rows, tmp_path, operation=operation))
-        assert refused == Refusal("InvalidInputError", "record key column 'id' is null at row 1; give every row a key")
+        text = "record key column 'id' is null at row 1; give every row a key" + ASIDE_HINT
+        assert refused == Refusal("InvalidInputError", text)
     assert contents(spark, tmp_path) == ROWS
     assert leftovers(tmp_path) == []
 
