@@ -181,7 +181,11 @@ def test_conditions_of_plain_python_read_the_files_of_its_plan(frame: DataFrame,
         except lakeformat.InvalidInputError:  # A condition that only Spark takes.
             continue
         compared += 1
-        assert files(frame.where(text)) == expected == plan.files_after_stats or text in (MIXED, HIDDEN), text
+        if text in (MIXED, HIDDEN):
+            continue
+        assert files(frame.where(text)) == expected, text
+        # Spark also evaluates functions of a partition value that is null.
+        assert plan.files_after_stats in (expected, expected + 4 * ("(place)" in text)), text
     assert compared > len(CHOSEN) // 2
 
 
