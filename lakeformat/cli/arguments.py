@@ -16,7 +16,9 @@ __all__ = [
     "AsJson",
     "Columns",
     "OptionPairs",
+    "Output",
     "RowsFormat",
+    "ShownFormat",
     "StorageOptionPairs",
     "TablePath",
     "Where",
@@ -35,6 +37,10 @@ RowsFormat: TypeAlias = Annotated[
         "--format", "-f", help="Format of the rows: parquet, csv, json or arrow; by default, from the file's name."
     ),
 ]
+ShownFormat: TypeAlias = Annotated[
+    str, typer.Option("--format", "-f", help="table, csv, json (lines), arrow (a stream) or parquet.")
+]
+Output: TypeAlias = Annotated[str | None, typer.Option("--output", "-O", help="A file or URL instead of stdout.")]
 OptionPairs: TypeAlias = Annotated[
     list[str] | None, typer.Option("--option", "-o", help="An option as name=value, also Hudi's; may be repeated.")
 ]

@@ -12,7 +12,9 @@ from lakeformat.cli.arguments import (
     AsJson,
     Columns,
     OptionPairs,
+    Output,
     RowsFormat,
+    ShownFormat,
     StorageOptionPairs,
     TablePath,
     Where,
@@ -115,10 +117,8 @@ def read(
     ] = None,
     meta_columns: Annotated[bool, typer.Option("--meta-columns", help="Also Hudi's five meta columns.")] = False,
     count: Annotated[bool, typer.Option("--count", help="Print only the number of rows.")] = False,
-    format: Annotated[  # noqa: A002  The usual name of the option.
-        str, typer.Option("--format", "-f", help="table, csv, json (lines), arrow (a stream) or parquet.")
-    ] = "table",
-    output: Annotated[str | None, typer.Option("--output", "-O", help="A file or URL instead of stdout.")] = None,
+    format: ShownFormat = "table",  # noqa: A002  The usual name of the option.
+    output: Output = None,
     as_json: AsJson = False,
     option: OptionPairs = None,
     storage_option: StorageOptionPairs = None,
@@ -161,10 +161,8 @@ def bad_rows(
     path: TablePath,
     where: Where = None,
     columns: Columns = None,
-    format: Annotated[  # noqa: A002  The usual name of the option.
-        str, typer.Option("--format", "-f", help="table, csv, json (lines), arrow (a stream) or parquet.")
-    ] = "table",
-    output: Annotated[str | None, typer.Option("--output", "-O", help="A file or URL instead of stdout.")] = None,
+    format: ShownFormat = "table",  # noqa: A002  The usual name of the option.
+    output: Output = None,
     as_json: AsJson = False,
     option: OptionPairs = None,
     storage_option: StorageOptionPairs = None,

@@ -13,8 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lakeformat.codec.java import BLOCK_KEYS, FieldRule, bounds_and_data, find_field_values
-from lakeformat.errors import InvalidInputError
+from lakeformat.codec.key_fields import FieldRule, bounds_and_data, find_field_values, hash_blocks
 
 __all__ = ["hash_ranges", "joined_field_hashes"]
 
@@ -46,14 +45,7 @@ def joined_field_hashes(keys: pa.ChunkedArray, fields: Sequence[str], rule: Fiel
     Raises:
         InvalidInputError: a key is null.
     """
-    hashes = [np.empty(0, np.uint32)]
-    for chunk in keys.chunks:
-        texts = chunk.cast(pa.large_string())
-        if texts.null_count:
-            raise InvalidInputError("null record key; every row needs a key")
-        starts = range(0, len(texts), BLOCK_KEYS)
-        hashes += [_hash_block(texts.slice(start, BLOCK_KEYS), fields, rule) for start in starts]
-    return np.concatenate(hashes)
+    return hash_blocks(keys, lambda block: _hash_block(block, fields, rule))
 
 
 def _hash_block(keys: pa.LargeStringArray, fields: Sequence[str], rule: FieldRule) -> UInt32s:

@@ -98,7 +98,7 @@ CATALOG_OPTIONS: Final[tuple[Option, ...]] = (
            Effect.WRITE, parse_positive, 4000),
     Option(_HIVE + "table_properties", "More table properties: key=value, one a line.", Effect.WRITE, _parse_pairs),
     Option(_HIVE + "serde_properties", "More serde properties: key=value, one a line.", Effect.WRITE, _parse_pairs),
-    _flag(_HIVE + "create_managed_table", "Create a managed table: whoever drops it deletes its files."),
+    _flag(_HIVE + "create_managed_table", "Create a managed table. Dropping it in the catalog deletes its files."),
     _flag(_HIVE + "omit_metadata_fields", "Leave out the five meta columns."),
     _flag(_HIVE + "use_pre_apache_input_format", "Use the input formats of com.uber.hoodie."),
     _flag(_HIVE + "recreate_table_on_error", "Drop and create the table in the catalog if it cannot be changed.",

@@ -48,6 +48,8 @@ __all__ = [
     "parse_zone",
 ]
 
+#: All numbers of options are less than this.
+_MOST: Final = 1e6
 WRITE: Final = "hoodie.datasource.write."
 _SET_MODE: Final = "set the rule by hoodie.write.record.merge.mode or hoodie.datasource.write.payload.class"
 _PLAN_STRATEGIES: Final = (
@@ -122,29 +124,25 @@ def parse_positive(text: str) -> int:
 
 def parse_share(text: str) -> float:
     """Parse a number greater than 0 and less than 1."""
-    with suppress(ValueError):
-        value = float(text)
-        if 0 < value < 1:
-            return value
-    raise ValueError("write a number between 0 and 1")
+    return _parse_float(text, lambda value: 0 < value < 1, "between 0 and 1")
 
 
 def parse_growth(text: str) -> float:
     """Parse a number from 1 up."""
-    with suppress(ValueError):
-        value = float(text)
-        if 1 <= value < 1e6:
-            return value
-    raise ValueError("write a number from 1 up")
+    return _parse_float(text, lambda value: 1 <= value < _MOST, "from 1 up")
 
 
 def parse_factor(text: str) -> float:
     """Parse a number greater than 0."""
+    return _parse_float(text, lambda value: 0 < value < _MOST, "greater than 0")
+
+
+def _parse_float(text: str, fits: Callable[[float], bool], wanted: str) -> float:
     with suppress(ValueError):
         value = float(text)
-        if 0 < value < 1e6:
+        if fits(value):
             return value
-    raise ValueError("write a number greater than 0")
+    raise ValueError(f"write a number {wanted}")
 
 
 def parse_zone(text: str) -> str:

@@ -15,7 +15,8 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from lakeformat.codec.java import FieldRule, field_list_hashes
+from lakeformat.codec.java import field_list_hashes
+from lakeformat.codec.key_fields import FieldRule
 from lakeformat.errors import CorruptTableError, InvalidOptionError, UnsupportedTableError
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.index.hash_index import BUCKETS, HashIndex, find_field_rule, read_first_keys, slice_path

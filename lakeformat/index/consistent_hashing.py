@@ -16,7 +16,7 @@ import mmh3
 import numpy as np
 import pyarrow as pa
 
-from lakeformat.codec.java import FieldRule
+from lakeformat.codec.key_fields import FieldRule
 from lakeformat.codec.xxhash import joined_field_hashes
 from lakeformat.file_system_view.hashing_rings import list_ring_folders, load_rings
 from lakeformat.file_system_view.snapshot import Snapshot

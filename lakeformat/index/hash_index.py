@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from lakeformat.arrow.text_order import sort_texts
-from lakeformat.codec.java import FieldRule
+from lakeformat.codec.key_fields import FieldRule
 from lakeformat.errors import InvalidOptionError
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.index.port import IndexSettings, PartitionBuckets, TableBuckets, TagCounts, Tagged

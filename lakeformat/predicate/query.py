@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from lakeformat.errors import InvalidInputError, InvalidOptionError
 from lakeformat.predicate.nodes import Always, Predicate
-from lakeformat.predicate.sql import check_escapes, node_to_predicate, sql_dialect
+from lakeformat.predicate.sql import check_escapes, explain_parse_errors, node_to_predicate, sql_dialect
 
 if TYPE_CHECKING:
     from sqlglot.expressions import Expression
@@ -57,24 +57,18 @@ def parse_select(text: str) -> Select:
         InvalidOptionError: sqlglot is not installed.
     """
     try:
-        from sqlglot.errors import SqlglotError
+        import sqlglot  # noqa: F401
     except ImportError as error:
         raise InvalidOptionError("SQL validators need sqlglot; run: pip install sqlglot") from error
 
     check_escapes(text)
     if TABLE_NAME not in text:
         raise InvalidInputError(f"cannot run the query {text!r}: it must select from {TABLE_NAME}")
-    try:
+    with explain_parse_errors("run the query", text):
         parsed = sql_dialect().parse(text.replace(TABLE_NAME, _TABLE_IN_SQL))
         if len(parsed) != 1 or parsed[0] is None:
             raise InvalidInputError(f"cannot run the query {text!r}: write one SELECT")
         return _read_select(text, parsed[0])
-    except SqlglotError as error:
-        raise InvalidInputError(
-            f"cannot run the query {text!r}: not Spark SQL; put names that are keywords into backquotes"
-        ) from error
-    except RecursionError as error:
-        raise InvalidInputError("cannot run the query: it is nested too deeply") from error
 
 
 def _read_select(text: str, node: Expression) -> Select:

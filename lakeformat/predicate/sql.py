@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import datetime, timezone
 from decimal import Decimal
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
     from sqlglot.dialects.dialect import Dialect
     from sqlglot.expressions import Expression
 
-__all__ = ["check_escapes", "node_to_predicate", "parse_where", "sql_dialect"]
+__all__ = ["check_escapes", "explain_parse_errors", "node_to_predicate", "parse_where", "sql_dialect"]
 
 _OPERATORS: Final[Mapping[str, Operator]] = {
     "EQ": "=",
@@ -126,23 +127,31 @@ def parse_where(text: str) -> Predicate:
         InvalidOptionError: sqlglot is not installed.
     """
     try:
-        from sqlglot.errors import SqlglotError
         from sqlglot.expressions import Condition
     except ImportError as error:
         raise InvalidOptionError("where= needs sqlglot; run: pip install sqlglot") from error
 
     check_escapes(text)
-    try:
+    with explain_parse_errors("read the filter", text):
         parsed = sql_dialect().parse_into(Condition, text)
         if len(parsed) != 1 or parsed[0] is None:
             raise InvalidInputError(f"cannot read the filter {text!r}: write one predicate")
         return node_to_predicate(parsed[0])
+
+
+@contextmanager
+def explain_parse_errors(task: str, text: str) -> Iterator[None]:
+    """Turn errors of the parser into `InvalidInputError`. ``task`` says what is done with the text."""
+    from sqlglot.errors import SqlglotError
+
+    try:
+        yield
     except SqlglotError as error:
         raise InvalidInputError(
-            f"cannot read the filter {text!r}: not Spark SQL; put names that are keywords into backquotes"
+            f"cannot {task} {text!r}: not Spark SQL; put names that are keywords into backquotes"
         ) from error
     except RecursionError as error:
-        raise InvalidInputError("cannot read the filter: it is nested too deeply") from error
+        raise InvalidInputError(f"cannot {task}: it is nested too deeply") from error
 
 
 def check_escapes(text: str) -> None:

@@ -268,7 +268,7 @@ class Scan:
             raise
 
     def _open(self, operation: Operation) -> Iterator[pa.RecordBatch]:
-        """Plan the read. Return its batches, the last of which ends the operation."""
+        """Plan the read. Return its batches. The operation ends after the last batch."""
         live = self.snapshot.live
         files, size_bytes = live.count, live.size_bytes
         if self.verify:

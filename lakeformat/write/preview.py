@@ -182,7 +182,7 @@ def plan_write(context: TableContext, snapshot: Snapshot, options: Options, rows
         counted["rows"] = table.num_rows
     schema = job.final_schema(snapshot)
     plan = plan_buckets(context.storage, job, prepared, snapshot, schema, report)
-    steps = tuple(report.as_dict()["steps"])
+    steps = tuple(report.end()["steps"])
     files = _planned_files(context.storage, plan, HandleSettings.of(job, snapshot.instant_time or "", schema))
     return WritePlan(job.operation.value, snapshot.instant_time, table.num_rows, files, steps)
 

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakeformat.codec.java import FieldRule, field_list_hashes
+from lakeformat.codec.java import field_list_hashes
+from lakeformat.codec.key_fields import FieldRule
 from lakeformat.errors import InvalidInputError
 
 #: Key, hash fields, and ``BucketIdentifier.getBucketId(key, fields, 1000003)`` of Hudi 0.15.0 and 1.1.1.

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakeformat.codec.java import FieldRule
+from lakeformat.codec.key_fields import FieldRule
 from lakeformat.codec.xxhash import hash_ranges, joined_field_hashes
 from lakeformat.errors import InvalidInputError
 

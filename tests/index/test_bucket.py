@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import lakeformat
 from lakeformat import Table
-from lakeformat.codec.java import FieldRule
+from lakeformat.codec.key_fields import FieldRule
 from lakeformat.config.resolve import resolve
 from lakeformat.errors import InvalidOptionError, UnsupportedTableError, WriteConflictError
 from lakeformat.index.bucket import bucket_ids, bucket_of, find_bucket_count, has_bucket_files

@@ -207,7 +207,8 @@ def plan_merge(
     names_partitions = {field.name.partition(".")[0] for field in keys.partition_fields}.issubset(source.names)
     anywhere = options.write.index.startswith("GLOBAL_")
     search_all = not (names_partitions or unmatched)
-    prepare = PrepareSettings(columns, keys, MergeRule(), search_all, None, anywhere, not options.is_set(BAD_ROWS))
+    hints = not options.is_set(BAD_ROWS)
+    prepare = PrepareSettings(columns, keys, MergeRule(), search_all, is_global=anywhere, names_aside=hints)
     job = WriteJob(
         Operation.UPSERT,
         config,
