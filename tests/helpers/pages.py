@@ -8,11 +8,13 @@ and frames of them.
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import pyarrow as pa
 
@@ -78,7 +80,15 @@ def needs_engines(page: Path) -> bool:
 
 
 def run_page(page: Path, folder: Path, spark: Any = None) -> int:
-    """Run all blocks of a page. Return how many ran. Tracebacks show the lines of the page."""
+    """Run all blocks of a page. Return how many ran. Tracebacks show the lines of the page.
+
+    Environment variables that the page sets are taken back.
+    """
+    with patch.dict(os.environ):
+        return _run_blocks(page, folder, spark)
+
+
+def _run_blocks(page: Path, folder: Path, spark: Any) -> int:
     names: dict[str, Any] = {"__name__": "page"} | ({"spark": spark} if spark is not None else {})
     ran = 0
     for block in blocks_of(page):

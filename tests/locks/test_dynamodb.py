@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -38,6 +39,9 @@ def endpoint() -> Iterator[str]:
 def client(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    monkeypatch.setenv("AWS_CONFIG_FILE", os.devnull)
+    for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):  # The lock chooses its own default.
+        monkeypatch.delenv(name, raising=False)
     return boto3.client("dynamodb", endpoint_url=endpoint, region_name="us-east-1")
 
 
