@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
 import lakeformat
@@ -102,6 +102,7 @@ STEPS = st.lists(
     suppress_health_check=list(HealthCheck),
 )
 @given(steps=STEPS)
+@example(steps=[("stay", [(7, "asia")]), ("upsert", [(7, "eu")]), ("compact", [(0, "us")])])  # An empty base file.
 def test_rows_that_move_go_and_come_back_are_those_of_a_dict(
     name: str, steps: list[tuple[str, list[tuple[int, str]]]], tmp_path_factory: pytest.TempPathFactory
 ) -> None:

@@ -101,6 +101,9 @@ class GlobalTagger(PartitionTagger):
                 whole, tagged = route_to_partitions(
                     self.storage, self._read_slice, rows[ANY_PARTITION], tagged[ANY_PARTITION], settings
                 )
+                if self.insert_filter is not None:  # Rows of deleted keys have become new, too.
+                    chosen = self.insert_filter(whole)
+                    tagged = {path: found.with_new_keys(chosen[found.new]) for path, found in tagged.items()}
                 rows = dict.fromkeys(tagged, whole)
                 counted["moved"] = sum(len(np.unique(found.keys[found.is_leaving])) for found in tagged.values())
         return TaggedRows(rows, tagged)

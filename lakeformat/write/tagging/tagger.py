@@ -177,13 +177,15 @@ class PartitionTagger:
         winners = _copy_to_all_partitions(winners, self.snapshot)
         with report.step("tag") as counted:
             tagged = locate_rows(self, rows, winners, counted)
+        if (insert_filter := self.insert_filter) is not None:
+            tagged = {path: found.with_new_keys(insert_filter(rows[path])[found.new]) for path, found in tagged.items()}
         return TaggedRows(rows, tagged)
 
 
 def locate_rows(
     tagger: PartitionTagger, rows: Mapping[str, pa.Table], winners: Mapping[str, Ints | None], counted: dict[str, Any]
 ) -> Mapping[str, Tagged]:
-    """Find the file slices that hold the rows' keys. Drop rows that the duplicate policy or the insert filter refuses.
+    """Find the file slices that hold the rows' keys. Drop rows that the duplicate policy refuses.
 
     Return for each partition path the locations of its rows.
 
@@ -207,8 +209,6 @@ def locate_rows(
     find = index.locate if job.needs_tagging else index.place
     tagged: Mapping[str, Tagged] = find(tagger.storage, tagger.snapshot, keys)
     tagged = {path: _restore_positions(found, winners[path]) for path, found in tagged.items()}
-    if (insert_filter := tagger.insert_filter) is not None:
-        tagged = {path: found.with_new_keys(insert_filter(rows[path])[found.new]) for path, found in tagged.items()}
     counted.update(TagCounts.total(found.counts for found in tagged.values()))
     if job.dup_policy != "none":
         counted["dropped"] = sum(len(find_stored_keys(found)) for found in tagged.values())
