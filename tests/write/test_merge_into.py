@@ -209,7 +209,11 @@ def test_any_merge_does_what_the_model_does_pair_by_pair(
 @settings(max_examples=examples(25))
 @given(ROWS, SOURCES, clauses(), st.lists(KEYS, max_size=5), st.booleans())
 @example(  # The key comes again for another partition than the one whose log file has deleted it.
-    {("x", 0): (None, None)}, {("y", 0): (None, None, "u")}, [Step("when_matched_delete", "op = 'u'")], [("x", 0)], True
+    {("x", 0): (None, None), ("x", 1): (None, None)},
+    {("y", 0): (None, None, "u"), ("x", 1): (None, None, "u")},
+    [Step("when_matched_delete", "op = 'u'"), Step("when_not_matched_insert", "op is null")],
+    [("x", 0)],
+    True,
 )
 def test_merge_in_process_and_in_tasks_does_what_the_model_does(
     kind: str,

@@ -32,7 +32,7 @@ from lakeformat.timeline.write_report import Report
 from lakeformat.write.plan.job import WriteJob
 from lakeformat.write.rows.incoming import slice_batches
 from lakeformat.write.rows.prepare import ANY_PARTITION, deleted_rows_of, split_by_partition
-from lakeformat.write.tagging.tagger import PartitionTagger, TaggedRows, combine_rows, locate_rows
+from lakeformat.write.tagging.tagger import InsertFilter, PartitionTagger, TaggedRows, combine_rows, locate_rows
 
 __all__ = ["GlobalTagger", "RoutingSettings", "group_by_partition", "route_to_partitions", "split_by_own_partition"]
 
@@ -99,11 +99,13 @@ class GlobalTagger(PartitionTagger):
             if is_routed:
                 settings = RoutingSettings.of(self.job, self.schema, may_move=self.insert_filter is None)
                 whole, tagged = route_to_partitions(
-                    self.storage, self._read_slice, rows[ANY_PARTITION], tagged[ANY_PARTITION], settings
+                    self.storage,
+                    self._read_slice,
+                    rows[ANY_PARTITION],
+                    tagged[ANY_PARTITION],
+                    settings,
+                    self.insert_filter,
                 )
-                if self.insert_filter is not None:  # Rows of deleted keys have become new, too.
-                    chosen = self.insert_filter(whole)
-                    tagged = {path: found.with_new_keys(chosen[found.new]) for path, found in tagged.items()}
                 rows = dict.fromkeys(tagged, whole)
                 counted["moved"] = sum(len(np.unique(found.keys[found.is_leaving])) for found in tagged.values())
         return TaggedRows(rows, tagged)
@@ -120,7 +122,12 @@ def split_by_own_partition(rows: pa.Table) -> Mapping[str, pa.Table]:
 
 
 def route_to_partitions(
-    storage: Storage, read_slice: SliceReader, rows: pa.Table, tagged: Tagged, settings: RoutingSettings
+    storage: Storage,
+    read_slice: SliceReader,
+    rows: pa.Table,
+    tagged: Tagged,
+    settings: RoutingSettings,
+    insert_filter: InsertFilter | None = None,
 ) -> tuple[pa.Table, Mapping[str, Tagged]]:
     """Assign rows to partitions. Return all rows, and for each partition path a `Tagged` of the rows written there.
 
@@ -132,6 +139,7 @@ def route_to_partitions(
         rows: rows of all partitions, one per key. If they have no partition path column (deletes), no row is new.
         tagged: the file slices that hold the rows' keys, in the whole table, without false positives unless the
             settings trust the index.
+        insert_filter: function that returns a mask of the rows that may be inserted; None allows all rows.
     """
     owners = [piece.group.partition_path for piece in tagged.searched]
     has_paths = PARTITION_PATH in rows.schema.names
@@ -152,6 +160,8 @@ def route_to_partitions(
     codes = file_codes[tagged.files]
     is_leaving = np.zeros(len(tagged.keys), bool)
     new = tagged.new if has_paths else tagged.new[:0]
+    if insert_filter is not None:  # Rows of deleted keys are new, too.
+        new = new[insert_filter(gather(rows, new))]
     if settings.follows_input and has_paths:
         is_leaving = (codes != own[tagged.keys]) & _mask_movable(rows, settings)[tagged.keys]
         rows, is_leaving = _merge_moving(read_slice, rows, tagged, is_leaving, settings)

@@ -340,7 +340,6 @@ def _resolve_globally(storage: Storage, table: pa.Table, settings: ResolveSettin
         refuse_repeated_keys({ANY_PARTITION: rows})
     first = pc.index_in(rows.column(RECORD_KEY), value_set=prepared.column(RECORD_KEY))
     tagged = _read_places(table.column(_PLACES).take(first), rows.column(RECORD_KEY), settings.slices)
-    tagged = replace(tagged, new=_choose_new(rows, tagged, settings))
     dropped = 0
     if job.dup_policy != "none":
         dropped = len(find_stored_keys(tagged))
@@ -352,7 +351,9 @@ def _resolve_globally(storage: Storage, table: pa.Table, settings: ResolveSettin
     def read_slice(piece: FileSlice, columns: pa.Schema, most_rows: int) -> Iterator[pa.RecordBatch]:
         return slice_batches(storage, piece, merging[piece.group], settings.stored, columns, most_rows)
 
-    whole, by_partition = route_to_partitions(storage, read_slice, rows, tagged, settings.routing)
+    whole, by_partition = route_to_partitions(
+        storage, read_slice, rows, tagged, settings.routing, settings.insert_filter
+    )
     parts = {name: (whole, drop_deletes_of_new_keys(job, whole, found)) for name, found in by_partition.items()}
     return replace(_write_resolved(storage, parts, settings, path, is_widened=whole is not rows), dropped=dropped)
 
