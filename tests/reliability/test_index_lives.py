@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers import hudi_rs
-from tests.helpers.indexed_table import INDEXES, IndexedTable, use_small_row_groups
+from tests.helpers.indexed_table import INDEXES, IndexedTable
 
 #: Number of lives of each index.
 LOOK, WHOLE = 1, 40
@@ -19,10 +19,7 @@ LOOK, WHOLE = 1, 40
     "lives",
     [pytest.param(range(LOOK), id="look"), pytest.param(range(LOOK, WHOLE), id="whole", marks=pytest.mark.nightly)],
 )
-def test_rows_changes_and_past_states_are_those_of_a_dictionary(
-    index: str, lives: range, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    use_small_row_groups(monkeypatch, 16)
+def test_rows_changes_and_past_states_are_those_of_a_dictionary(index: str, lives: range, tmp_path: Path) -> None:
     copied = 0
     for seed in lives:
         life = IndexedTable(tmp_path / str(seed), random.Random(f"{index} {seed}"), index)
