@@ -38,7 +38,7 @@ demo: $(VENV)/.stamp-demo ## the main job: a year of real flights through a tabl
 test: $(VENV)/.stamp-test ## the tests: ten minutes on two cores
 	$(WITH_JAVA) $(PYTEST) -m "$(MAIN_TESTS)" $(PARALLEL) $(ARGS)
 
-test-slow: $(VENV)/.stamp-test .venv-sail/.stamp ## the tests that take longer: crashes at every call of every operation, long random runs, Spark Connect, the jar
+test-slow: $(VENV)/.stamp-test .venv-sail/.stamp ## the tests that take longer: crashes at every call of every operation, long random runs, most of Spark, the jar
 	$(RUN) tools/setup_servers.py ci
 	$(WITH_JAVA) $(RUN) tools/setup_hadoop_aws.py
 	$(WITH_JAVA) $(PYTEST) -m "$(SLOW_TESTS)" --hypothesis-profile=whole $(PARALLEL) $(ARGS)

@@ -39,6 +39,29 @@ _SECOND_SPARK = (
     "test_spark_exchange.py",
 )
 
+#: Files of ``tests/spark`` that `make test` runs whole. `make test-slow` runs the others, but for what is nightly.
+_FIRST_LOOK_AT_SPARK = (
+    "test_hadoop_settings.py",
+    "test_pushed_filters.py",
+    "test_registered_save.py",
+    "test_spark_filters.py",
+    "test_spark_frames.py",
+    "test_spark_reads.py",
+    "test_spark_sql.py",
+    "test_spark_statements.py",
+    "test_spark_types.py",
+    "test_spark_where.py",
+    "test_spark_writes.py",
+)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests of all other files that start Spark as slow."""
+    for item in items:
+        if "tests/spark/" in item.path.as_posix() and item.path.name not in _FIRST_LOOK_AT_SPARK:
+            item.add_marker(pytest.mark.slow)
+
 
 def _scope(nodeid: str) -> str:
     """Return the scope of a test: tests of one scope run in one worker, one after the other.

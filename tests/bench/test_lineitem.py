@@ -23,6 +23,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("lineitem")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("engine", "keys"), [("lakeformat", "time"), ("lakeformat", "random"), ("delta-rs", "time")])
 def test_engine_ends_every_step_with_the_rows_that_duckdb_computes(engine: str, keys: str, root: Path) -> None:
     if engine == "delta-rs":

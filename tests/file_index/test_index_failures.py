@@ -128,6 +128,7 @@ def test_truncated_index_file_is_ignored() -> None:
         assert compare_with_listing(copy_table(other)), path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", [6, 9])
 def test_scan_is_readable_after_index_update_and_archiving(tmp_path: Path, version: int) -> None:
     (tmp_path / "table").mkdir()

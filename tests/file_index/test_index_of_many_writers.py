@@ -55,6 +55,7 @@ def in_index(call: Call) -> bool:
     return call.path.startswith(FOLDER)
 
 
+@pytest.mark.slow
 @OPTIONS
 def test_index_holds_all_commits_that_finish_out_of_order(
     options: dict[str, int], past: tuple[UnlockedStorage, Model], tmp_path: Path

@@ -61,6 +61,7 @@ def check_slices(table: Table) -> Counter[str]:
     return seen
 
 
+@pytest.mark.slow
 def test_random_slices_equal_their_two_parts() -> None:
     seen, rules = Counter[str](), set[str]()
     for seed in range(30):

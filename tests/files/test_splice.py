@@ -145,6 +145,7 @@ def test_spliced_files_of_other_writers_read_like_rewritten_ones(
     assert_alike(spliced, sink.getvalue().to_pybytes(), folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("collection", ["hudi_v6", "hudi_v8_v9", "own_kinds"])
 def test_files_of_hudi_are_copied_whole(tmp_path: Path, collection: str) -> None:
     """Each base file of the fixtures is copied into a file of the same columns, or its columns are recognized."""

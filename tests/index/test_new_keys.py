@@ -85,6 +85,7 @@ WAYS: Final[Mapping[str, Callable[[lakeformat.Table, pa.Table], lakeformat.Write
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("way", "kind"), [*((way, "AUTO") for way in WAYS), ("upsert", "BLOOM")])
 def test_new_keys_rewrite_no_file(way: str, kind: str, overlapping: Path, tmp_path: Path) -> None:
     table = copied(overlapping, tmp_path / "t", kind)
@@ -103,6 +104,7 @@ def test_new_keys_rewrite_no_file(way: str, kind: str, overlapping: Path, tmp_pa
     assert table.to_arrow().num_rows == FILES * ROWS + (0 if way == "delete" else NEW)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["upsert", "exchanged", "merge"])
 def test_among_updates_only_their_files_are_rewritten(way: str, overlapping: Path, tmp_path: Path) -> None:
     table = copied(overlapping, tmp_path / "t", "AUTO")

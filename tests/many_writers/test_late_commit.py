@@ -77,6 +77,7 @@ def job(server: Server, proxy: FaultProxy) -> Job:
     return Job(server, proxy)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("delivery", ["before the next write", "after the next write"])
 def test_completed_file_that_is_delivered_late_is_the_decided_one(delivery: str, job: Job, proxy: FaultProxy) -> None:
     hold_back(proxy, lambda path: COMPLETED.search(path) is not None)

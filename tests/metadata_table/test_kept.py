@@ -167,6 +167,7 @@ def actions(table: lakeformat.Table, rows: pa.Table) -> Mapping[str, Callable[[]
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TABLES)
 def test_every_action_keeps_the_list_of_files(name: str, tmp_path: Path) -> None:
     path = unpack(name, tmp_path)
@@ -183,6 +184,7 @@ def test_every_action_keeps_the_list_of_files(name: str, tmp_path: Path) -> None
     hudi_rs.assert_same_rows(table)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in names("hudi_metadata") if "mor" in name])
 def test_keys_that_were_deleted_in_log_files_are_found_when_they_come_back(name: str, tmp_path: Path) -> None:
     path = unpack(name, tmp_path)
@@ -303,6 +305,7 @@ def test_log_files_of_a_table_with_partial_updates_have_no_statistics(tmp_path: 
     assert rows_of(table) == rows_of(lakeformat.open(path, **{"hoodie.metadata.enable": "false"}))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LONG_LAYOUTS)
 def test_it_is_compacted_and_cleaned_and_lets_the_table_archive(name: str, tmp_path: Path) -> None:
     path = unpack(f"hudi_metadata/{name}", tmp_path)
@@ -320,6 +323,7 @@ def test_it_is_compacted_and_cleaned_and_lets_the_table_archive(name: str, tmp_p
     hudi_rs.assert_same_rows(lakeformat.open(path))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_it_is_compacted_after_as_many_commits_as_the_option_says(name: str, tmp_path: Path) -> None:
     path = unpack(f"hudi_metadata/{name}", tmp_path)
@@ -336,6 +340,7 @@ def test_it_is_compacted_after_as_many_commits_as_the_option_says(name: str, tmp
     assert_kept(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_writers_without_a_lock_keep_it_too(name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = unpack(f"hudi_metadata/{name}", tmp_path)
@@ -398,6 +403,7 @@ def changed(rows: pa.Table) -> pa.Table:
     return rows.set_column(rows.schema.get_field_index("ts"), "ts", later)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", [pytest.param(Mode.TORN, marks=pytest.mark.nightly), Mode.AFTER])
 @pytest.mark.parametrize("name", LONG_LAYOUTS)
 def test_writer_that_dies_at_a_call_for_the_metadata_table_leaves_it_whole(

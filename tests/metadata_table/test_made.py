@@ -243,10 +243,9 @@ def test_storage_without_locks(version: int, tmp_path: Path) -> None:
     assert_kept(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", [pytest.param(Mode.TORN, marks=pytest.mark.nightly), Mode.AFTER])
-@pytest.mark.parametrize(
-    ("version", "kind"), [pytest.param(6, "MERGE_ON_READ", marks=pytest.mark.slow), (9, "COPY_ON_WRITE")]
-)
+@pytest.mark.parametrize(("version", "kind"), [(6, "MERGE_ON_READ"), (9, "COPY_ON_WRITE")])
 def test_maker_that_dies_at_any_call_leaves_nothing_that_counts(
     version: int, kind: str, mode: Mode, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:

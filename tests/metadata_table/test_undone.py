@@ -56,6 +56,7 @@ def write_all(table: lakeformat.Table, rows: pa.Table, name: str) -> None:
     table.upsert(new_rows(rows.slice(0, 2), f"{name}-more"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TABLES)
 def test_rollback_of_each_kind_of_commit_takes_back_what_it_recorded(name: str, tmp_path: Path) -> None:
     path = unpack(name, tmp_path)
@@ -114,6 +115,7 @@ def table_logs(path: Path) -> int:
     return len(metadata.list_slices(MetadataPartition.FILES)[0].logs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_rollback_of_a_commit_that_a_clean_has_merged(name: str, tmp_path: Path) -> None:
     path = unpack(f"hudi_metadata/{name}", tmp_path)

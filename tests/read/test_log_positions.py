@@ -63,6 +63,7 @@ def positioned_blocks(table: Table) -> int:
     return count
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", [6, 9])
 @pytest.mark.parametrize("seed", range(3))
 def test_histories_read_alike_by_position_and_by_key(version: int, seed: int) -> None:

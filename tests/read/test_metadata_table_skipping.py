@@ -88,6 +88,7 @@ def test_filters_find_the_rows_that_a_read_without_skipping_finds(name: str, tmp
     assert skipped > 3  # One of the tables has a single file.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WITH_LOGS)
 def test_slices_with_log_files_are_skipped_if_none_of_their_files_may_match(name: str, tmp_path: Path) -> None:
     folder = unpack(name, tmp_path)

@@ -122,6 +122,7 @@ def test_plan_started_by_another_program_is_left_to_it(
     assert rows_of(storage) == before
 
 
+@pytest.mark.slow
 def test_rollback_of_a_run_spares_the_next_run(template: tuple[Path, Model], tmp_path: Path) -> None:
     """Two processes undo a dead run without a lock. One of them is slow, and the plan runs again beside it."""
     path, before = template

@@ -174,6 +174,7 @@ def table_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[
 # --- the promise --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "operation", "mode"), CRASHES)
 def test_write_that_dies_at_any_call_leaves_the_table_before_or_after_it(
     kind: str, operation: str, mode: Mode, table_of: Callable[[str], tuple[Path, Model]], tmp_path: Path

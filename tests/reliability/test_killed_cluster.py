@@ -136,6 +136,7 @@ def test_scheduled_plan_survives_its_killed_run(template: tuple[Path, Model], tm
     assert leftovers(storage) == []
 
 
+@pytest.mark.slow
 def test_living_clustering_is_left_alone(template: tuple[Path, Model], tmp_path: Path) -> None:
     """A process that holds the claim is alive, even if its heartbeats look old."""
     storage = copy_of(template[0], tmp_path)

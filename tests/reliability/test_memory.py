@@ -145,6 +145,7 @@ def merge_peaks(path: Path, row_groups: int, monkeypatch: pytest.MonkeyPatch) ->
     return arrow.max_memory(), python
 
 
+@pytest.mark.slow
 def test_a_merge_takes_no_more_memory_for_more_row_groups(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small, large = 3, 12
     arrow_small, python_small = merge_peaks(folder / "small", small, monkeypatch)

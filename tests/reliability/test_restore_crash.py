@@ -68,6 +68,7 @@ def old_table(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Model]:
     return make_template(tmp_path_factory.mktemp("past"), _PAST)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("back", "mode"), CASES, ids=lambda value: getattr(value, "operation", None))
 def test_restore_that_dies_at_any_call_leaves_the_table_before_or_after_it(
     back: GoBack, mode: Mode, old_table: tuple[Path, Model], tmp_path: Path

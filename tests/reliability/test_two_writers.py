@@ -54,6 +54,7 @@ def assert_all_there(storage: LocalStorage, before: Model, acknowledged: dict[in
     hudi_rs.assert_same_rows(lakeformat.Table(storage))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("table_type", ["COPY_ON_WRITE", "MERGE_ON_READ"])
 def test_threads_lose_no_acknowledged_write(table_type: str, tmp_path: Path) -> None:
     path, before = make_template(tmp_path, table_type=table_type)
@@ -74,6 +75,7 @@ def test_threads_lose_no_acknowledged_write(table_type: str, tmp_path: Path) -> 
     assert_all_there(storage, before, acknowledged)
 
 
+@pytest.mark.slow
 def test_processes_beside_a_reader_lose_no_acknowledged_write(template: tuple[Path, Model], tmp_path: Path) -> None:
     """A reader beside the writers sees only whole commits: the keys that it sees never become fewer."""
     path, before = template

@@ -175,6 +175,7 @@ class History:
             self.model.before[self.table.snapshot().instant_time or ""] = self.model.read()
 
 
+@pytest.mark.slow
 @every_kind
 @pytest.mark.parametrize("seed", range(4))
 def test_random_histories_read_as_the_model_says(version: int, kind: str, seed: int, tmp_path: Path) -> None:

@@ -57,6 +57,7 @@ def test_archiving_continues_the_archive_of_hudi(name: str, tmp_path: Path) -> N
     assert table.history(2) == table.history()[:2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", [6, 9])
 def test_archiving_keeps_the_timeline_short_and_every_instant_known(version: int, tmp_path: Path) -> None:
     options = {"hoodie.write.table.version": version, "hoodie.timeline.compaction.batch.size": 3}
@@ -80,6 +81,7 @@ def test_archiving_keeps_the_timeline_short_and_every_instant_known(version: int
         table.to_arrow(as_of=instants[2])
 
 
+@pytest.mark.slow
 def test_small_archive_files_are_compacted(tmp_path: Path) -> None:
     table = make_table(tmp_path / "t", 30, **{"hoodie.keep.max.commits": 4})
     assert len(list((tmp_path / "t/.hoodie/archived").iterdir())) < 12

@@ -120,6 +120,7 @@ def test_clustering_by_each_layout_keeps_rows(curve: str | None, buffer: int, ve
             assert values == sorted(values, key=lambda x: (x is not None, x))
 
 
+@pytest.mark.slow
 @BOTH
 def test_a_plan_names_log_files_and_its_slices_are_closed(version: int, tmp_path: Path) -> None:
     table = make(tmp_path / "t", version)

@@ -64,6 +64,7 @@ def assert_clean(table: lakeformat.Table, path: Path) -> None:
 # --- a plan is scheduled, run, cancelled --------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_scheduled_plan_blocks_writes_to_its_file_groups_until_it_is_run(tmp_path: Path) -> None:
     table = scattered_table(tmp_path / "t")
     before, old = all_rows(table), file_names(table)
@@ -117,6 +118,7 @@ def test_cancelled_plan_blocks_no_write(tmp_path: Path) -> None:
 # --- a plan that cannot be run ------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("old", "new"), [(b"SparkSortAndSizeExecution", b"SparkBinaryCopyExecutions"), (b".parquet", b".parquot")]
 )

@@ -79,6 +79,7 @@ def compact_both(copying: Table, encoding: Table) -> Any:
     return results[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("index", [{}, BUCKETS], ids=["bloom", "bucket"])
 def test_compaction_copies_the_row_groups_that_no_log_row_changes(

@@ -210,6 +210,7 @@ def numbers(count: int, most: int) -> list[int]:
     return sorted({at * count // most for at in range(most)}) if count > most else list(range(count))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "kind"), EACH)
 def test_service_beside_a_writer_keeps_all_rows(name: str, kind: str, tmp_path: Path) -> None:
     service = SERVICES[name]
@@ -232,6 +233,7 @@ def test_service_beside_a_writer_keeps_all_rows(name: str, kind: str, tmp_path: 
     assert both
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "kind"), EACH)
 def test_writer_beside_a_service_succeeds_by_a_retry(name: str, kind: str, tmp_path: Path) -> None:
     """The service runs before each changing call of a writer, who retries. On flock it is refused at some of them."""
@@ -257,6 +259,7 @@ def test_writer_beside_a_service_succeeds_by_a_retry(name: str, kind: str, tmp_p
     assert ran
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "kind"), EACH)
 def test_two_runs_of_a_service_at_once_do_its_work_once(name: str, kind: str, tmp_path: Path) -> None:
     service = SERVICES[name]

@@ -50,8 +50,8 @@ KINDS: dict[str, dict[str, Any]] = {
     "partial, layout 1": {"version": 6, "ordering": "ts", **PARTIAL},
     "buckets": {"ordering": "ts", "index": "BUCKET", "hoodie.bucket.index.num.buckets": 2},
 }
-#: The kinds that the quick tests have.
-QUICK = ("event time, layout 1",)
+#: The kinds that `make test-slow` looks at; `make nightly` looks at all.
+QUICK = ("event time, layout 1", "partial")
 CONDITIONS = (
     "v > 1990", "v = 7", "x = 0", "x > 5", "x > 100000", "x is null", "t like 'new%'", "p = 'b'", "not (v <= 1900)",
     "s.a = 5", "s.f >= 1", "id in ('k0007', 'n1', 'k0014')", "p = 'a' and v > 50 or t is null",
@@ -102,7 +102,7 @@ def is_scanned(frame: DataFrame) -> bool:
 
 @pytest.fixture(
     scope="module",
-    params=[pytest.param(kind, marks=[] if kind in QUICK else pytest.mark.slow) for kind in KINDS],
+    params=[pytest.param(kind, marks=[] if kind in QUICK else pytest.mark.nightly) for kind in KINDS],
 )
 def table(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Table:
     return logged_table(tmp_path_factory.mktemp("mor") / "t", **KINDS[request.param])

@@ -62,6 +62,7 @@ def make_planned(template: Path, folder: Path) -> tuple[LocalStorage, str]:
     return storage, instant_time
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS, ids=str)
 def test_write_to_planned_file_groups_is_refused_before_any_file(
     way: Way, template: tuple[Path, Model], tmp_path: Path
@@ -98,6 +99,7 @@ def test_write_outside_the_planned_file_groups_succeeds(way: Way, template: tupl
     assert rows_of(storage) == way.write.applied(template[1])
 
 
+@pytest.mark.slow
 def test_merge_without_a_change_in_planned_file_groups_succeeds(template: tuple[Path, Model], tmp_path: Path) -> None:
     storage, _ = make_planned(template[0], tmp_path)
     source = Write("upsert", (1, 4, 2, 22), "merged")
@@ -107,6 +109,7 @@ def test_merge_without_a_change_in_planned_file_groups_succeeds(template: tuple[
     assert rows_of(storage) == source.applied(template[1]) | kept
 
 
+@pytest.mark.slow
 def test_plan_made_during_the_write_is_a_conflict_at_commit(template: tuple[Path, Model], tmp_path: Path) -> None:
     """The plan is another program's, which does not know our lock."""
     storage = copy_of(template[0], tmp_path)

@@ -171,6 +171,7 @@ def test_late_file_of_an_undone_write_stays_hidden_after_an_archiving(tmp_path: 
     assert sorted(last.to_arrow()["id"].to_pylist()) == list(range(6))
 
 
+@pytest.mark.slow
 def test_commit_that_is_too_large_for_the_state_file_is_carried_out_by_the_next_writer(tmp_path: Path) -> None:
     """The metadata of 900 partitions with long names has more than a megabyte. The writer dies when it has decided."""
     path = tmp_path / "t"

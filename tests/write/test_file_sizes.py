@@ -92,6 +92,7 @@ def test_one_large_write_makes_full_files(operation: Operation, kind: str) -> No
     assert len(sizes) <= math.ceil(sum(sizes) / 70_000) + 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("operation", [Operation.INSERT, Operation.UPSERT])
 def test_fifty_small_commits_end_in_full_files_of_whole_row_groups(operation: Operation) -> None:
     table = new_table(**limits(60_000, 50_000))

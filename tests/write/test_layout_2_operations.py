@@ -72,6 +72,7 @@ def assert_layout_2(path: Path) -> None:
         assert ("partitionToReplaceFileIds" in record) is (instant.action is Action.REPLACE_COMMIT)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", ["8", "9"])
 @pytest.mark.parametrize("index", INDEXES)
 def test_every_operation_works_in_layout_2(index: str, version: str, tmp_path: Path) -> None:
@@ -102,6 +103,7 @@ def test_every_operation_works_in_layout_2(index: str, version: str, tmp_path: P
     assert_layout_2(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", ["8", "9"])
 def test_statements_batch_ids_and_clusterings_work_in_layout_2(version: str, tmp_path: Path) -> None:
     path = tmp_path / "t"
