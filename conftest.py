@@ -45,7 +45,6 @@ _SECOND_SPARK = (
 _FIRST_LOOK_AT_SPARK = (
     "test_hadoop_settings.py",
     "test_pushed_filters.py",
-    "test_registered_save.py",
     "test_spark_filters.py",
     "test_spark_frames.py",
     "test_spark_reads.py",

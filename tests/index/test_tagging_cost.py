@@ -48,7 +48,8 @@ def overlapping() -> tuple[CountingStorage, list[BaseFile], list[str]]:
     return storage, files, keys_of(random.permutation(np.concatenate([numbers[: KEYS // 2], absent])))
 
 
-@pytest.mark.parametrize("kind", [pytest.param("AUTO", marks=pytest.mark.slow), "SIMPLE"])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["AUTO", "SIMPLE"])
 def test_random_keys_over_a_thousand_files_stay_within_memory_and_bytes(
     kind: str, overlapping: tuple[CountingStorage, list[BaseFile], list[str]]
 ) -> None:

@@ -17,7 +17,10 @@ LOOK, WHOLE = 1, 40
 @pytest.mark.parametrize("index", INDEXES)
 @pytest.mark.parametrize(
     "lives",
-    [pytest.param(range(LOOK), id="look"), pytest.param(range(LOOK, WHOLE), id="whole", marks=pytest.mark.nightly)],
+    [
+        pytest.param(range(LOOK), id="look", marks=pytest.mark.slow),
+        pytest.param(range(LOOK, WHOLE), id="whole", marks=pytest.mark.nightly),
+    ],
 )
 def test_rows_changes_and_past_states_are_those_of_a_dictionary(index: str, lives: range, tmp_path: Path) -> None:
     copied = 0
