@@ -66,7 +66,7 @@ from lakeformat.write.plan.job import (
     index_settings,
     input_schema,
 )
-from lakeformat.write.plan.merging import merge_rule
+from lakeformat.write.plan.merging import merge_rule, settings_of
 from lakeformat.write.plan.table_settings import NEW_ENCODING, check_options, key_settings, new_table_values
 from lakeformat.write.rows.bad_rows import BadRows
 from lakeformat.write.rows.bulk_insert_order import plan_layout
@@ -392,7 +392,7 @@ def plan_job(
     rule = MergeRule() if removes else merge_rule(config, options, keys, schema, meets_stored=operation.needs_tagging)
     for field in rule.ordering:
         check_ordering(schema, field)
-    marker = None if removes else delete_marker(options, config.merge_settings, schema, snapshot.schema)
+    marker = None if removes else delete_marker(options, settings_of(config, options), schema, snapshot.schema)
     if is_consistent or (not removes and operation is not Operation.INSERT_OVERWRITE_TABLE):
         options = with_bucket_index(store.storage, snapshot, options, is_consistent=is_consistent)
     index = index_settings(config, options)

@@ -402,3 +402,21 @@ def test_several_ordering_columns_before_version_9_are_refused(tmp_path: Path) -
     file.write_text(file.read_text().replace("precombine.field=a", "precombine.field=a,b"))
     with pytest.raises(UnsupportedTableError, match="not supported before version 9"):
         table.upsert(SEVERAL.empty_table())
+
+
+def test_payload_class_of_the_options_holds_where_the_table_stores_none(tmp_path: Path) -> None:
+    """Copy-on-write tables of Hudi 0.x are such: their jobs name the class in each write."""
+    schema = a_schema(id="string", ts="int64", Op="string")
+    payload = {"hoodie.datasource.write.payload.class": "org.apache.hudi.common.model.AWSDmsAvroPayload"}
+    lakeformat.create(tmp_path / "t", schema, record_key="id", ordering="ts", **payload)
+    properties = tmp_path / "t" / ".hoodie" / "hoodie.properties"
+    kept = [
+        line
+        for line in properties.read_text(encoding="utf-8").splitlines()
+        if "payload.class" not in line and "checksum" not in line
+    ]
+    properties.write_text("\n".join(kept), encoding="utf-8")
+    table = lakeformat.open(tmp_path / "t", **payload)
+    upsert(table, schema, ("a", 1, "I"), ("b", 1, "I"))
+    upsert(table, schema, ("a", 2, "D"))
+    assert table.to_arrow(["id"]).to_pylist() == [{"id": "b"}]

@@ -17,10 +17,10 @@ from lakeformat.errors import InvalidOptionError, SchemaMismatchError, nearest
 from lakeformat.merge import MergeFunction, Merger, MergeRule
 from lakeformat.model import table_config as names
 from lakeformat.model.keys import KeySettings
-from lakeformat.model.merge_settings import PartialUpdate
+from lakeformat.model.merge_settings import MergeSettings, PartialUpdate, merge_settings
 from lakeformat.model.table_config import MergeMode, TableConfig
 
-__all__ = ["merge_mode", "merge_rule", "payload_name", "upsert_options"]
+__all__ = ["merge_mode", "merge_rule", "payload_name", "settings_of", "upsert_options"]
 
 
 def payload_name(payload: str | None) -> str:
@@ -62,6 +62,17 @@ def merge_mode(config: TableConfig | None, options: Options) -> str:
     return MergeMode.EVENT_TIME if ordering else MergeMode.COMMIT_TIME
 
 
+def settings_of(config: TableConfig, options: Options) -> MergeSettings:
+    """Return the settings by which a write merges rows.
+
+    Copy-on-write tables of Hudi 0.x store no payload class, so the class that the options name applies.
+    """
+    payload = options.merge.payload
+    if config.get(names.PAYLOAD) or config.get(names.MERGE_MODE) or not payload:
+        return config.merge_settings
+    return merge_settings({**config.values, names.PAYLOAD: payload_name(payload)}, config.ordering_fields)
+
+
 _PARTIAL: Final = "lakeformat.write.partial.update"
 _MERGER: Final = "lakeformat.write.merger"
 #: The first table version in which rows of one batch with `AWSDmsAvroPayload` are combined by their order of arrival.
@@ -81,7 +92,7 @@ def merge_rule(
         InvalidOptionError: if rules contradict each other, or if a merger cannot be imported.
         SchemaMismatchError: if a column to update is not in the input.
     """
-    mode, settings = merge_mode(config, options), config.merge_settings
+    mode, settings = merge_mode(config, options), settings_of(config, options)
     ordering = settings.ordering_fields
     if mode == MergeMode.AWS_DMS and config.version >= _BY_ARRIVAL:
         ordering = ()
