@@ -41,7 +41,7 @@ _SECOND_SPARK = (
     "test_merge_on_read_scan.py",
 )
 
-#: Files of ``tests/spark`` that `make test` runs whole. `make test-slow` runs the others, but for what is nightly.
+#: Files of ``tests/spark`` that `make test` runs. The tests of the other files are slow.
 _FIRST_LOOK_AT_SPARK = (
     "test_hadoop_settings.py",
     "test_pushed_filters.py",
@@ -66,7 +66,7 @@ _SECOND_HUDI = (
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests of all other files that start Spark as slow."""
+    """Mark the tests of the other files of ``tests/spark`` as slow."""
     for item in items:
         if "tests/spark/" in item.path.as_posix() and item.path.name not in _FIRST_LOOK_AT_SPARK:
             item.add_marker(pytest.mark.slow)

@@ -336,6 +336,11 @@ class TableConfig:
         return self._fields(METADATA_INFLIGHT)
 
     @property
+    def names_merge_rule(self) -> bool:
+        """Tell whether the table stores a merge mode or a payload class. Copy-on-write tables of Hudi 0.x do not."""
+        return bool(self.get(PAYLOAD) or self.get(MERGE_MODE))
+
+    @property
     def merge_mode(self) -> str:
         """Return the `MergeMode` by which a write merges a row with the stored row of the same key.
 

@@ -40,7 +40,7 @@ def merge_mode(config: TableConfig | None, options: Options) -> str:
     Raises:
         UnsupportedTableError, InvalidOptionError: if the rule of a payload class is not known.
     """
-    if config is not None and (config.get(names.PAYLOAD) or config.get(names.MERGE_MODE)):
+    if config is not None and config.names_merge_rule:
         return config.merge_mode
     merge_options = options.merge
     mode, payload = merge_options.mode, merge_options.payload
@@ -68,7 +68,7 @@ def settings_of(config: TableConfig, options: Options) -> MergeSettings:
     Copy-on-write tables of Hudi 0.x store no payload class, so the class that the options name applies.
     """
     payload = options.merge.payload
-    if config.get(names.PAYLOAD) or config.get(names.MERGE_MODE) or not payload:
+    if config.names_merge_rule or not payload:
         return config.merge_settings
     return merge_settings({**config.values, names.PAYLOAD: payload_name(payload)}, config.ordering_fields)
 

@@ -239,7 +239,7 @@ def check_options(config: TableConfig, options: Options, location: str) -> None:
             if is_same_setting and text != value:
                 _refuse_contradiction(key, value, text, location)
     mode_option = options.merge.named_by
-    if mode_option and (config.get(names.PAYLOAD) or config.get(names.MERGE_MODE)):
+    if mode_option and config.names_merge_rule:
         given_mode = merge_mode(None, options)
         if given_mode != config.merge_mode:
             _refuse_contradiction(mode_option, given_mode, config.merge_mode, location)

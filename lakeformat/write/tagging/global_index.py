@@ -32,7 +32,14 @@ from lakeformat.timeline.write_report import Report
 from lakeformat.write.plan.job import WriteJob
 from lakeformat.write.rows.incoming import slice_batches
 from lakeformat.write.rows.prepare import ANY_PARTITION, deleted_rows_of, split_by_partition
-from lakeformat.write.tagging.tagger import InsertFilter, PartitionTagger, TaggedRows, combine_rows, locate_rows
+from lakeformat.write.tagging.tagger import (
+    InsertFilter,
+    PartitionTagger,
+    TaggedRows,
+    choose_new,
+    combine_rows,
+    locate_rows,
+)
 
 __all__ = ["GlobalTagger", "RoutingSettings", "group_by_partition", "route_to_partitions", "split_by_own_partition"]
 
@@ -159,9 +166,8 @@ def route_to_partitions(
         tagged = _drop_false_places(storage, rows, tagged, file_codes[tagged.files] != own[tagged.keys])
     codes = file_codes[tagged.files]
     is_leaving = np.zeros(len(tagged.keys), bool)
-    new = tagged.new if has_paths else tagged.new[:0]
-    if insert_filter is not None:  # Rows of deleted keys are new, too.
-        new = new[insert_filter(gather(rows, new))]
+    # Only now is it known which rows are new: those of deleted keys are, too.
+    new = choose_new(rows, tagged.new if has_paths else tagged.new[:0], insert_filter)
     if settings.follows_input and has_paths:
         is_leaving = (codes != own[tagged.keys]) & _mask_movable(rows, settings)[tagged.keys]
         rows, is_leaving = _merge_moving(read_slice, rows, tagged, is_leaving, settings)

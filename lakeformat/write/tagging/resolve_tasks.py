@@ -52,6 +52,7 @@ from lakeformat.write.tagging.global_index import RoutingSettings, group_by_part
 from lakeformat.write.tagging.tag_units import HITS_SCHEMA, Hits, TagFile, hits_batch, read_hits
 from lakeformat.write.tagging.tagger import (
     InsertFilter,
+    choose_new,
     drop_stored_rows,
     find_repeated_keys,
     find_stored_keys,
@@ -300,7 +301,8 @@ def _resolve_in_partitions(storage: Storage, table: pa.Table, settings: ResolveS
         else:
             tagged = _find_places(settings.hashing, rows.column(RECORD_KEY), slices)
         prepared = rows.select(columns)
-        new = _choose_new(prepared, tagged, settings) if source != ANY_PARTITION else tagged.new[:0]
+        new = tagged.new if source != ANY_PARTITION else tagged.new[:0]
+        new = choose_new(prepared, new, settings.insert_filter)
         owners = [piece.group.partition_path for piece in tagged.searched]
         names = sorted({source, *owners})
         codes = np.searchsorted(names, owners)[tagged.files] if owners else np.empty(0, np.int64)
@@ -320,13 +322,6 @@ def _report_repeated(rows: pa.Table, settings: ResolveSettings) -> ResolvedTask 
         return None
     nothing = StagedTask("", (), 0)
     return ResolvedTask(nothing, "", (), is_widened=False, repeated=len(repeated), example=repeated[0].as_py())
-
-
-def _choose_new(rows: pa.Table, tagged: Tagged, settings: ResolveSettings) -> npt.NDArray[np.int64]:
-    """Return the positions of the new rows that are inserted, in order of their keys."""
-    if settings.insert_filter is None:
-        return tagged.new
-    return tagged.new[settings.insert_filter(gather(rows, tagged.new))]
 
 
 def _resolve_globally(storage: Storage, table: pa.Table, settings: ResolveSettings, path: str) -> ResolvedTask:

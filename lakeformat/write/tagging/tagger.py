@@ -35,6 +35,7 @@ __all__ = [
     "PartitionTagger",
     "TaggedRows",
     "Tagger",
+    "choose_new",
     "combine_rows",
     "drop_stored_rows",
     "find_repeated_keys",
@@ -177,9 +178,19 @@ class PartitionTagger:
         winners = _copy_to_all_partitions(winners, self.snapshot)
         with report.step("tag") as counted:
             tagged = locate_rows(self, rows, winners, counted)
-        if (insert_filter := self.insert_filter) is not None:
-            tagged = {path: found.with_new_keys(insert_filter(rows[path])[found.new]) for path, found in tagged.items()}
+            if (choose := self.insert_filter) is not None:
+                tagged = {path: found.with_new_keys(choose(rows[path])[found.new]) for path, found in tagged.items()}
         return TaggedRows(rows, tagged)
+
+
+def choose_new(rows: pa.Table, new: Ints, insert_filter: InsertFilter | None) -> Ints:
+    """Return the positions of the new rows that may be inserted, in their order.
+
+    Args:
+        new: positions of the new rows.
+        insert_filter: function that returns a mask of the rows that may be inserted; None allows all rows.
+    """
+    return new if insert_filter is None else new[insert_filter(gather(rows, new))]
 
 
 def locate_rows(
