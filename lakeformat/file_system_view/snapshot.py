@@ -37,6 +37,7 @@ from lakeformat.file_system_view.live_files import (
 )
 from lakeformat.file_system_view.log_file_stats import add_log_facts
 from lakeformat.file_system_view.metadata_bounds import MetadataBounds
+from lakeformat.file_system_view.overtaken import find_overtaking
 from lakeformat.file_system_view.schema_history import read_schemas, schema_versions
 from lakeformat.file_system_view.slices import LatestBase, build_slices, check_logs, find_absent_logs
 from lakeformat.file_system_view.table_listing import (
@@ -52,6 +53,7 @@ from lakeformat.file_system_view.table_listing import (
 )
 from lakeformat.files.footers import open_base, open_parquet
 from lakeformat.files.log_reader import read_blocks
+from lakeformat.files.missing_files import CleanedFileError
 from lakeformat.files.open_slice import SliceMergeRules
 from lakeformat.files.stored_shape import SchemaVersion, StoredShape
 from lakeformat.merge.rules import ReadRule, make_read_rule
@@ -285,6 +287,7 @@ def list_snapshot(
             missing or cut short may be noticed only when it is opened. No commit may be hidden in ``whole``.
 
     Raises:
+        CleanedFileError: a file was cleaned between the loading of ``whole`` and the listing.
         InstantNotAvailableError: a file of the instant has been cleaned away.
         CorruptTableError: a file that a commit names is missing or has another size.
     """
@@ -297,13 +300,15 @@ def list_snapshot(
         listed, source = list_metadata_table(store.storage, config, whole, is_past=is_past)
     if listed is not None:
         try:
-            return request.make_from_metadata_table(listed)
+            found = request.make_from_metadata_table(listed)
         except (CorruptTableError, InstantNotAvailableError, FileNotFoundError) as error:
             source = FileSource(FOLDERS.name, f"the metadata table cannot be used: {error}", is_damage=True)
+        else:
+            return request.check_not_overtaken(found)
     found = request.make_snapshot(list_files(store.storage), source)
     if source.is_damage:
         _LOG.warning("%s: the folders were listed: %s", store.storage.location, source.reason)
-    return found
+    return request.check_not_overtaken(found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,6 +374,16 @@ class _SnapshotRequest:
         return _add_statistics(
             self._finish(timeline, commits, schema, ListedTable(table), METADATA_TABLE), listed.table
         )
+
+    def check_not_overtaken(self, found: Snapshot) -> Snapshot:
+        """Return the snapshot if no clean has overtaken it. Raise `CleanedFileError` otherwise."""
+        path = find_overtaking(self.store, self.whole, found.instant_time, found.slices)
+        if path is not None:
+            raise CleanedFileError(
+                f"{self.store.storage.location}/{path} was cleaned while the files were listed; read again, or keep "
+                "more history (hoodie.cleaner.commits.retained)"
+            )
+        return found
 
     def _read_commits(self, timeline: Timeline) -> tuple[_Commits, _Commits, frozenset[FileGroupId]]:
         """Read the commits. Return all, those whose files must exist, and the file groups that they replaced."""

@@ -26,6 +26,7 @@ from lakeformat.errors import InstantNotAvailableError, InvalidOptionError, Unsu
 from lakeformat.file_system_view.context import TableContext
 from lakeformat.file_system_view.schema_history import read_schemas
 from lakeformat.file_system_view.snapshot import ChangeRange, Snapshot, table_schema
+from lakeformat.files.missing_files import CleanedFileError
 from lakeformat.model.instant import Action, Moment, parse_as_of
 from lakeformat.model.record import COMMIT_TIME, OPERATION
 from lakeformat.model.table_config import TableConfig
@@ -130,8 +131,8 @@ def incremental_snapshot(
     )
     try:
         return _load_range_end(context, options, config, bounds, as_of, hidden_times)
-    except FileNotFoundError as error:
-        _LOG.info("%s was archived while the timeline was read; reading the timeline again", error)
+    except (FileNotFoundError, CleanedFileError) as error:
+        _LOG.info("%s: archived or cleaned while the timeline was read; reading the timeline again", error)
         return _load_range_end(context, options, config, bounds, as_of, hidden_times)
 
 

@@ -22,6 +22,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
@@ -36,6 +37,7 @@ from lakeformat.storage.port import (
     check_folder,
     check_path,
     check_version,
+    list_until_none_goes,
     own_path,
 )
 
@@ -51,6 +53,8 @@ except ImportError:  # Not a POSIX system: the locks then do not exclude other p
 EXCLUDES: Final = fcntl is not None
 _POLL_SECONDS: Final = 0.02
 _OWNER_BYTES: Final = 512
+#: Number of names that the system is sure to return by one call. So they are those of one moment.
+_READ_AT_ONCE: Final = 100
 #: Handles of the files that this process has opened to lock them. A forked child closes them. Use it only under
 #: `_GUARD`: a fork waits for `_GUARD`, so a child cannot inherit a handle that is not in the set yet.
 _OPEN_HANDLES: Final[set[int]] = set()
@@ -326,6 +330,25 @@ class LocalStorage:
                 return ()
         return sorted(entries, key=lambda entry: entry.path)
 
+    def list_at_once(self, path: str) -> Sequence[FileInfo]:
+        """List the direct children as they were at one moment, sorted by name.
+
+        A child that was deleted after that moment has 0 bytes and the present time.
+        """
+        scan = partial(_scan, self._resolve(path))
+        entries: list[FileInfo] = []
+        with self._explain_errors("list", path):
+            children = scan()
+            if len(children) > _READ_AT_ONCE:
+                children = list_until_none_goes(scan, path, self.root)
+            for each in children:
+                child = f"{path}/{each.name}" if path else each.name
+                try:
+                    entries.append(_make_info(child, each.stat()))
+                except FileNotFoundError:
+                    entries.append(FileInfo(child, 0, time.time_ns() // 1_000_000, False))
+        return sorted(entries, key=lambda entry: entry.path)
+
     def open_input(self, path: str) -> Any:
         """Open the file as a memory map, from which Parquet and Arrow readers read without a copy."""
         real = self._resolve(path)
@@ -468,6 +491,14 @@ def _advise(error: OSError) -> str:
     if error.errno in _ADVICE:
         return _ADVICE[error.errno]
     return f"{error.strerror or error}; check the path and the disk"
+
+
+def _scan(real: str) -> Sequence[os.DirEntry[str]]:
+    try:
+        with os.scandir(real) as scan:
+            return list(scan)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
 
 
 def _make_info(path: str, status: os.stat_result) -> FileInfo:

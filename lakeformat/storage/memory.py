@@ -117,6 +117,10 @@ class MemoryStorage:
                     entries[below] = FileInfo(below, 0 if slash else len(data), modified, bool(slash))
         return [entries[name] for name in sorted(entries)]
 
+    def list_at_once(self, path: str) -> Sequence[FileInfo]:
+        """Return `list`, which excludes changes."""
+        return self.list(path)
+
     def open_input(self, path: str) -> Any:
         """Open a reader over the file's bytes."""
         return pa.BufferReader(self.read(path))

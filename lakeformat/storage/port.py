@@ -8,12 +8,13 @@ segments; ``""`` is the folder itself. The docstring of each method says what ev
 from __future__ import annotations
 
 import math
+import os
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 from lakeformat.errors import CorruptTableError, StorageError
 
@@ -36,12 +37,15 @@ __all__ = [
     "check_folder",
     "check_path",
     "check_version",
+    "list_until_none_goes",
     "own_path",
 ]
 
 HOODIE: Final = ".hoodie"
 #: Folder of lakeformat's own files: lock, stage, claims. Hudi and hudi-rs ignore it.
 OWN: Final = f"{HOODIE}/.lakeformat"
+#: Maximum number of times that a folder is listed from which other processes delete files meanwhile.
+_MOST_LISTINGS: Final = 100
 
 
 class OutcomeUnknownError(StorageError):
@@ -170,6 +174,9 @@ class NoLocks:
         yield EndlessLease()
 
 
+_Entry = TypeVar("_Entry", FileInfo, "os.DirEntry[str]")
+
+
 class Storage(Locks, Protocol):
     """The files under one folder. Adapters are picklable, because Spark sends them to its workers.
 
@@ -232,6 +239,15 @@ class Storage(Locks, Protocol):
     def list(self, path: str) -> Sequence[FileInfo]:
         """List the direct children now (never from a cache), sorted by name; empty if there is no such folder."""
 
+    def list_at_once(self, path: str) -> Sequence[FileInfo]:
+        """List the direct children as they were at one moment, sorted by name.
+
+        `list` may show a file that has been deleted, and miss a file that was deleted after it.
+
+        Raises:
+            StorageError: Files of the folder were deleted during each of many listings.
+        """
+
     def open_input(self, path: str) -> Any:
         """Open a file as a seekable ``pyarrow.NativeFile`` (a context manager).
 
@@ -285,6 +301,24 @@ class Ids(Protocol):
 
     def token(self) -> str:
         """Return a new unique text of 32 hexadecimal characters."""
+
+
+def list_until_none_goes(list_once: Callable[[], Sequence[_Entry]], path: str, location: str) -> Sequence[_Entry]:
+    """List a folder until the next listing has all children of the one before. Return the last listing.
+
+    So no child that it lacks was deleted after one that it has. A child that was created during the last listing may be
+    missing.
+
+    Raises:
+        StorageError: Files of the folder were deleted during each of many listings.
+    """
+    seen = list_once()
+    for _ in range(_MOST_LISTINGS):
+        again = list_once()
+        if {each.name for each in seen} <= {each.name for each in again}:
+            return again
+        seen = again
+    raise StorageError(f"cannot list {path} in {location}: files of it are deleted all the time; try again")
 
 
 def check_path(path: str) -> str:

@@ -16,6 +16,7 @@ import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from lakeformat.concurrency import run_all
@@ -34,6 +35,7 @@ from lakeformat.storage.port import (
     Version,
     check_path,
     check_version,
+    list_until_none_goes,
 )
 
 if TYPE_CHECKING:
@@ -74,6 +76,8 @@ _REPLACE: Final = "replace"
 _WRITES: Final = frozenset({_CREATE, _REPLACE, "write"})
 #: Maximum number of objects that are deleted at once.
 _DELETE_THREADS: Final = 16
+#: Number of names that every object store returns in one answer.
+_LISTED_AT_ONCE: Final = 1000
 
 
 def remove_user(url: str) -> str:
@@ -157,6 +161,19 @@ class RemoteStorage(NoLocks):
     def delete(self, path: str) -> None:
         """Remove an object, if it is there."""
         raise NotImplementedError
+
+    # --- listing -------------------------------------------------------------------------------------------
+
+    def list_at_once(self, path: str) -> Sequence[FileInfo]:
+        """List the direct children as they were at one moment, sorted by name.
+
+        An object store returns up to `_LISTED_AT_ONCE` names in one answer. More children are listed twice, and so are
+        those of a file system, which may list them one by one.
+        """
+        listed = self.list(path)
+        if len(listed) <= _LISTED_AT_ONCE and not self.has_folders:
+            return listed
+        return list_until_none_goes(partial(self.list, path), path, self.location)
 
     # --- writes --------------------------------------------------------------------------------------------
 

@@ -244,6 +244,11 @@ class TimelineStore:
         timeline = timeline.with_voids(self._find_voids(timeline))
         return timeline if as_stored else timeline.with_pending(self._read_undone_times(timeline))
 
+    def peek(self) -> Timeline:
+        """List the timeline as it is now, with commits as they are stored. The store does not remember this listing."""
+        listed = self.storage.list_at_once(self.layout.folder)
+        return Timeline.of_file_names((entry.name for entry in listed if not entry.is_folder), layout=self.layout)
+
     def _parse_names(self, names: tuple[str, ...], archive: str | None) -> Timeline:
         """Make the timeline of these file names. The last result is cached: most listings during a write are equal."""
         arguments = (names, archive, self.layout)
@@ -270,10 +275,12 @@ class TimelineStore:
         return frozenset(time for plan in plans if plan is not None for time in plan.times)
 
     def _list_instants(self) -> Sequence[FileInfo]:
-        listed = self.storage.list(self._layout.folder if self._layout else HOODIE)
+        # Instants are archived from the oldest on. If the listing lacked an archived instant and had an older one, the
+        # files of the archived instant would count as files of a write that has not completed.
+        listed = self.storage.list_at_once(self._layout.folder if self._layout else HOODIE)
         if self._layout is None:
             self._layout = self._guess_layout(listed)
-            listed = listed if self._layout.folder == HOODIE else self.storage.list(self._layout.folder)
+            listed = listed if self._layout.folder == HOODIE else self.storage.list_at_once(self._layout.folder)
         return listed
 
     def _may_have_moved(self, listed: Sequence[FileInfo]) -> bool:

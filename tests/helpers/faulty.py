@@ -241,6 +241,10 @@ class FaultyStorage:
         self._enter("list", path, False)
         return self.inner.list(path)
 
+    def list_at_once(self, path: str) -> Sequence[FileInfo]:
+        self._enter("list", path, False)
+        return self.inner.list_at_once(path)
+
     def open_input(self, path: str) -> Any:
         self._enter("open_input", path, False)
         return self.inner.open_input(path)

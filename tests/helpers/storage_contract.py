@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from threading import Barrier
+from threading import Barrier, Event
 from typing import Any
 
 import pytest
@@ -92,10 +92,12 @@ class StorageContract:
     Attributes:
         passing_sizes: sizes that a file may have, for a moment, while it is created.
         raced_names: the number of names that several writers create at the same time.
+        row_length: the number of files that are created and deleted in order.
     """
 
     passing_sizes: frozenset[int] = frozenset()
     raced_names: int = 50
+    row_length: int = 3000
 
     @pytest.mark.parametrize("data", [b"", b"first", b"x" * 200_000])
     def test_create_makes_whole_files(self, storage: Storage, data: bytes) -> None:
@@ -231,13 +233,14 @@ class StorageContract:
             "x": ("a/x", 3, False),
         }
         assert list(listed) == sorted(listed)
+        assert list(storage.list_at_once("a")) == list(storage.list("a"))
         for name in ("x", "empty"):
             assert storage.info(f"a/{name}") == listed[name]
         found = storage.info("a/folder")
         assert found is not None
         assert found.is_folder
         assert [name for name in names(storage, "") if name != HOODIE] == ["a"]
-        assert list(storage.list("a/x")) == []
+        assert list(storage.list("a/x")) == list(storage.list_at_once("a/x")) == []
 
     def test_listings_are_never_old(self, storage: Storage) -> None:
         assert names(storage, "a") == []
@@ -249,6 +252,30 @@ class StorageContract:
         assert [entry.size_bytes for entry in storage.list("a")] == [3]
         storage.delete("a/x")
         assert names(storage, "a") == []
+
+    def test_a_listing_at_once_shows_one_moment(self, storage: Storage) -> None:
+        """The files lie in a row: they are created, and later deleted, from the first to the last."""
+        ends = Event()
+
+        def move_row() -> None:
+            try:
+                for start in range(0, self.row_length, 40):
+                    for number in range(start, start + 40):
+                        storage.create(f"row/{number}", b"")
+                    for number in range(start - 20, start + 20):
+                        storage.delete(f"row/{number}")
+            finally:
+                ends.set()
+
+        with ThreadPoolExecutor(1) as pool:
+            moved = pool.submit(move_row)
+            listings = []
+            while not ends.is_set():
+                listings.append(sorted(int(entry.name) for entry in storage.list_at_once("row")))
+            moved.result()
+        seen = [found for found in listings if found]
+        assert seen
+        assert [found for found in seen if len(found) != found[-1] - found[0] + 1] == []
 
     def test_streams(self, storage: Storage) -> None:
         stream(storage, "p/data", b"abc" * 1000)

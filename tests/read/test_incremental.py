@@ -203,6 +203,10 @@ class Listing(LocalStorage):
         self.listed.append(path)
         return super().list(path)
 
+    def list_at_once(self, path: str) -> Sequence[FileInfo]:
+        self.listed.append(path)
+        return super().list_at_once(path)
+
 
 def test_the_timeline_is_listed_once_for_a_range(tmp_path: Path) -> None:
     table = new_table(tmp_path)

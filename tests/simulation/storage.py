@@ -323,6 +323,10 @@ class SimStorage(NoLocks):
                     entries[below] = FileInfo(below, len(found.data), found.modified_ms)
         return [entries[name] for name in sorted(entries)]
 
+    def list_at_once(self, path: str) -> Sequence[FileInfo]:
+        """Return `list`, which gives up no turn after its request."""
+        return self.list(path)
+
     def open_input(self, path: str) -> Any:
         """Read the whole file in one request, so that threads of pyarrow send none."""
         return pa.BufferReader(self.read(path))

@@ -41,7 +41,7 @@ def s3(network: Network) -> Iterator[Mapping[str, Any]]:
 
 
 class TestMoto(StorageContract):
-    raced_names = 10  # A call to S3 takes milliseconds.
+    raced_names, row_length = 10, 120  # A call to S3 takes milliseconds.
 
     @pytest.fixture
     def storage(self, s3: Mapping[str, Any]) -> ObjectStorage:
@@ -92,7 +92,7 @@ class TestMoto(StorageContract):
 class OnServer(StorageContract):
     """The contract on a server that runs in a process of its own."""
 
-    raced_names = 10
+    raced_names, row_length = 10, 120
     server_name: str
 
     @pytest.fixture(scope="class")

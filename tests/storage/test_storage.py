@@ -37,6 +37,9 @@ class TestFsspecStorage(StorageContract):
     def storage(self) -> FsspecStorage:
         return FsspecStorage(f"memory://table-{next(NUMBERS)}")
 
+    @pytest.mark.skip(reason="fsspec's file system in memory cannot be listed while it changes")
+    def test_a_listing_at_once_shows_one_moment(self, storage: FsspecStorage) -> None: ...
+
     def test_one_writer_at_a_time_is_told_so(self, storage: FsspecStorage, caplog: pytest.LogCaptureFixture) -> None:
         schema = pa.schema({"id": pa.int64()})
         table = lakeformat.create(storage.url, schema, record_key="id")

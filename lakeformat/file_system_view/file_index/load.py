@@ -31,6 +31,7 @@ from lakeformat.file_system_view.live_files import ListedFiles
 from lakeformat.file_system_view.schema_history import has_column_ids
 from lakeformat.file_system_view.snapshot import Snapshot, check_instant_available, list_snapshot, table_schema
 from lakeformat.file_system_view.table_listing import FILE_INDEX
+from lakeformat.files.missing_files import CleanedFileError
 from lakeformat.model.commit import CommitMetadata
 from lakeformat.model.files import FileGroupId
 from lakeformat.model.instant import Action, Instant, State
@@ -49,8 +50,8 @@ __all__ = [
 ]
 
 _LOG: Final = logging.getLogger("lakeformat.file_index")
-#: Number of times that the timeline is read if files of it are archived or undone meanwhile. A file that looks damaged
-#: is read twice.
+#: Number of times that the timeline is read if files are archived, cleaned or undone meanwhile. A file that looks
+#: damaged is read twice.
 _TRIES: Final = 5
 #: Maximum number of deltas that are read at once.
 _THREADS: Final = 8
@@ -97,9 +98,11 @@ def load_snapshot(
         except (FileNotFoundError, CorruptTableError) as error:
             if not tries:
                 raise
-            if isinstance(error, CorruptTableError):
+            if isinstance(error, CorruptTableError) and not isinstance(error, CleanedFileError):
                 tries = min(tries, 1)
-            _LOG.info("%s: archived, moved or undone while the timeline was read; reading the timeline again", error)
+            _LOG.info(
+                "%s: archived, moved, cleaned or undone while the timeline was read; reading the timeline again", error
+            )
             config = store.config()
 
 
