@@ -412,7 +412,7 @@ def _without_deleted(rows: pa.Table) -> pa.Table:
 
 
 def _list_timeline(storage: Storage, config: TableConfig) -> list[str]:
-    return [entry.name for entry in storage.list(f"{FOLDER}/{config.timeline_folder}") if not entry.is_folder]
+    return [entry.name for entry in storage.list_at_once(f"{FOLDER}/{config.timeline_folder}") if not entry.is_folder]
 
 
 def open_metadata_table(storage: Storage, config: TableConfig, timeline: Timeline) -> MetadataTable | None:

@@ -38,17 +38,20 @@ KINDS: Final[dict[str, dict[str, Any]]] = {
 
 @dataclass(frozen=True)
 class OvertakenStorage(LocalStorage):
-    """A storage in which other processes change the table each time directly after the timeline was listed.
+    """A storage in which other processes change the table directly after a timeline was listed.
 
     Attributes:
         changes: the changes, the next one last.
+        folder: the folder of the table whose timeline it is: the table or its metadata table.
     """
 
     changes: list[Callable[[], object]] = field(default_factory=list)
+    folder: str = ""
 
     def list_at_once(self, path: str) -> Sequence[FileInfo]:
         listed = super().list_at_once(path)
-        if self.changes and path in {".hoodie", ".hoodie/timeline"} and any("commit" in entry.name for entry in listed):
+        folders = {f"{self.folder}.hoodie", f"{self.folder}.hoodie/timeline"}
+        if self.changes and path in folders and any("commit" in entry.name for entry in listed):
             self.changes.pop()()
         return listed
 
@@ -67,9 +70,9 @@ def write_often(table: lakeformat.Table, value: int) -> None:
     table.archive()
 
 
-def overtake(table: lakeformat.Table, change: Callable[[], object]) -> lakeformat.Table:
+def overtake(table: lakeformat.Table, change: Callable[[], object], folder: str = "") -> lakeformat.Table:
     """Return the table as another process sees it that reads the timeline, and waits for a change after that."""
-    storage = OvertakenStorage(table.context.storage.location)
+    storage = OvertakenStorage(table.context.storage.location, folder=folder)
     other = lakeformat.Table(storage, table.options)
     other.context = replace(other.context, use_index=False)
     other.to_arrow()  # From then on, it knows the commits, even if they are archived.
@@ -141,3 +144,21 @@ def test_a_partition_that_is_deleted_meanwhile_is_there_or_not(table: lakeformat
         write_often(table, 20)
 
     assert quiet_rows(overtake(table, change)) == []
+
+
+@pytest.mark.parametrize("table", [kind for kind in KINDS if "metadata" in kind], indirect=True)
+def test_the_metadata_table_is_compacted_and_cleaned_before_its_files_are_listed(table: lakeformat.Table) -> None:
+    location = table.context.storage.location
+    compacting = {"hoodie.metadata.compact.max.delta.commits": 1, "hoodie.clean.automatic": False}
+    long = {"hoodie.keep.max.commits": 30, "hoodie.keep.min.commits": 20}
+    later = lakeformat.open(location, **compacting, **long)
+
+    def change() -> None:
+        files = Path(location, ".hoodie/metadata/files")
+        before = set(files.glob("*.hfile"))
+        for value in range(6):
+            later.upsert(rows("new", [200], value))
+        assert before
+        assert not any(file.exists() for file in before)
+
+    assert quiet_rows(overtake(table, change, ".hoodie/metadata/")) == [(1, 2), (2, 2)]
