@@ -66,6 +66,11 @@ class Case:
         return self.payload != DMS and (self.is_newest or not self.merge_on_read)
 
     @property
+    def is_old_mysql(self) -> bool:
+        """Tell whether Hudi compares positions of a batch as text, and keeps the stored row if they are equal."""
+        return self.payload == MYSQL and self.release == "0.15.0"
+
+    @property
     def has_bytes(self) -> bool:
         """Tell whether Hudi fills bytes: 1.2.0 fails on them before version 9, and does not fill its own log files."""
         return self.payload == POSTGRES and (self.release == "0.15.0" or (self.is_newest and not self.merge_on_read))
@@ -123,13 +128,16 @@ def snapshot(case: Case) -> Iterator[Event]:
 
 def changes(case: Case) -> Iterator[Event]:
     """Yield newer, tied and older rows and deletes, and several of one key."""
-    yield from (("newer", 510, "u", "new", 2), ("tie", 505, "u", "new", 2), ("older", 504, "u", "new", 2))
-    yield from (("gone", 506, "d", "x", 2), ("gone_tie", 505, "d", "x", 2), ("again", 507, "d", "x", 2))
+    yield from (("newer", 510, "u", "new", 2), ("older", 504, "u", "new", 2))
+    yield from (("gone", 506, "d", "x", 2), ("again", 507, "d", "x", 2))
+    if not case.is_old_mysql:
+        yield from (("tie", 505, "u", "new", 2), ("gone_tie", 505, "d", "x", 2))
     yield from (("nobody", 506, "d", "x", 2), ("fresh", 401, "c", "only", 2), ("file", 499, "u", "late", 2))
-    yield from (("twice", 509, "u", "first", 2), ("twice", 510, "u", "second", 3))
+    first, last = (508, 509) if case.is_old_mysql else (509, 510)
+    yield from (("twice", first, "u", "first", 2), ("twice", last, "u", "second", 3))
     yield from (
-        ("dup", 508, "u", "x", 3),
-        ("dup", 511, "d", "y", 4),
+        ("dup", first, "u", "x", 3),
+        ("dup", last, "d", "y", 4),
         ("back", 508, "d", "x", 3),
         ("back", 509, "c", "c", 4),
     )
