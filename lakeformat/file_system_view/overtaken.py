@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from lakeformat.errors import CorruptTableError
 from lakeformat.model.files import BaseFileName, FileGroupId, FileSlice, LogFileName, join_path
 from lakeformat.model.instant import Action, Instant, State
 from lakeformat.timeline.store import TimelineStore
@@ -31,15 +32,17 @@ def find_overtaking(
         slices: the file slices of the snapshot by partition path, made from the listing.
 
     Raises:
-        CorruptTableError: the plan of a clean is damaged.
+        FileNotFoundError: a clean was archived during the call.
     """
     if timeline.archive == "" or until is None:
         return None
     now = store.peek()
-    known = _completed_cleans(timeline)
-    later = [clean for clean in now.of_action(Action.CLEAN) if clean.at(State.COMPLETED) not in known]
-    if known and known[-1].at(State.COMPLETED) not in _completed_cleans(now):
-        return store.path(known[-1])
+    known = {clean.time: clean for clean in timeline.of_action(Action.CLEAN) if clean.state is State.COMPLETED}
+    found = {clean.time: clean for clean in now.of_action(Action.CLEAN)}
+    last = max(known, default="")
+    if last and last not in found:
+        return store.path(known[last])
+    later = [clean for time, clean in found.items() if time not in known]
     if not later:
         return None
     if not known and not timeline.commit_times <= now.commit_times:
@@ -54,14 +57,14 @@ def find_overtaking(
     return None
 
 
-def _completed_cleans(timeline: Timeline) -> list[Instant]:
-    return [clean for clean in timeline.of_action(Action.CLEAN) if clean.state is State.COMPLETED]
-
-
 def _planned_files(
     store: TimelineStore, clean: Instant
 ) -> Iterator[tuple[str, FileGroupId, BaseFileName | LogFileName]]:
-    for folder, names in store.read_clean_plan(clean).files.items():
+    try:
+        plan = store.read_clean_plan(clean)
+    except CorruptTableError:
+        return  # A clean without a readable plan deletes nothing.
+    for folder, names in plan.files.items():
         for text in names:
             name = BaseFileName.match(text) or LogFileName.match(text)
             if name is not None and not (isinstance(name, LogFileName) and name.is_cdc):

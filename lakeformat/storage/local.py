@@ -53,8 +53,8 @@ except ImportError:  # Not a POSIX system: the locks then do not exclude other p
 EXCLUDES: Final = fcntl is not None
 _POLL_SECONDS: Final = 0.02
 _OWNER_BYTES: Final = 512
-#: Number of names that the system is sure to return by one call. So they are those of one moment.
-_READ_AT_ONCE: Final = 100
+#: Number of names that every C library gets by one call of the system. So they are those of one moment.
+_READ_AT_ONCE: Final = 30
 #: Handles of the files that this process has opened to lock them. A forked child closes them. Use it only under
 #: `_GUARD`: a fork waits for `_GUARD`, so a child cannot inherit a handle that is not in the set yet.
 _OPEN_HANDLES: Final[set[int]] = set()

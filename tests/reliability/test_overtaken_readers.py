@@ -12,10 +12,12 @@ import pytest
 
 import lakeformat
 from lakeformat.errors import InstantNotAvailableError
+from lakeformat.model.instant import Action, Instant, State
 from lakeformat.storage import FileInfo, LocalStorage
 from tests.helpers.tables import a_schema
 
 SCHEMA: Final = a_schema(id="int64", region="string", v="int64")
+LATER: Final = "20990101000000000"
 #: A table whose files are cleaned and whose commits are archived as soon as possible.
 SHORT: Final[dict[str, Any]] = {
     "hoodie.clean.commits.retained": 1,
@@ -144,6 +146,12 @@ def test_a_partition_that_is_deleted_meanwhile_is_there_or_not(table: lakeformat
         write_often(table, 20)
 
     assert quiet_rows(overtake(table, change)) == []
+
+
+def test_a_clean_without_a_plan_has_deleted_nothing(table: lakeformat.Table) -> None:
+    store = table.context.store
+    store.storage.create(store.path(Instant(LATER, Action.CLEAN, State.REQUESTED)), b"")
+    assert quiet_rows(overtake(table, lambda: None)) == [(1, 2), (2, 2)]
 
 
 @pytest.mark.parametrize("table", [kind for kind in KINDS if "metadata" in kind], indirect=True)
