@@ -326,7 +326,7 @@ class CommitUndo:
         if restore.state is State.REQUESTED:
             restore = self._start(restore)
         done: dict[str, RollbackMetadata] = {}
-        known = self._rollbacks_since(restore)
+        known = self._list_rollbacks(restore, plan)
         victims = [each for time, _ in plan.instants if time not in known for each in self._instants_at(time)[:1]]
         files_of = self._choose_files(victims, plan)
         if not known:  # Else the run before has done it.
@@ -340,7 +340,7 @@ class CommitUndo:
         metadata = CompletedRestore(restore.time, self.clock.now_ms() - started, plan, done)
         with suppress(FileExistsError):
             store.complete(restore, metadata, self.clock)
-        for rollback in self._rollbacks_since(restore).values():
+        for rollback in self._list_rollbacks(restore, plan).values():
             prepare_removal(store, rollback.time)
             store.remove(rollback)
         claims.release(store.storage, restore.time)
@@ -366,13 +366,17 @@ class CommitUndo:
         claims.release(self.store.storage, rollback.time)
         return decode_rollback(self.store.read(rollback), name=self.store.path(rollback))
 
-    def _rollbacks_since(self, restore: Instant) -> dict[str, Instant]:
-        """Return a mapping of undone instant time to rollback, for the rollbacks that the restore has begun."""
+    def _list_rollbacks(self, restore: Instant, plan: RestorePlan) -> dict[str, Instant]:
+        """Return a mapping of undone instant time to rollback, for the rollbacks that the restore has begun.
+
+        Later rollbacks of other commits are not among them: if this process slept, another one may have finished the
+        restore long ago.
+        """
         found: dict[str, Instant] = {}
         for rollback in self.store.load(as_stored=True).of_action(Action.ROLLBACK):
-            plan = self.store.read_rollback_plan(rollback) if rollback.time > restore.time else None
-            if plan is not None:
-                found[plan.instant_time] = rollback
+            undone = self.store.read_rollback_plan(rollback) if rollback.time > restore.time else None
+            if undone is not None and undone.instant_time in plan.times:
+                found[undone.instant_time] = rollback
         return found
 
 

@@ -15,7 +15,8 @@ from lakeformat.errors import (
     InvalidInputError,
     WriteConflictError,
 )
-from lakeformat.model.instant import Action
+from lakeformat.model.instant import Action, State
+from lakeformat.transaction.undo import CommitUndo
 from tests.helpers import hudi_rs
 from tests.helpers.tables import a_batch, a_schema, a_table
 
@@ -168,6 +169,22 @@ def test_restore_metadata_names_the_undone_commits(table: lakeformat.Table) -> N
     assert plan is not None
     assert (plan.target, plan.instants) == (first, ((third, "commit"), (second, "commit")))
     assert done.undone == (third, second)
+
+
+def test_a_restore_whose_process_slept_leaves_later_rollbacks_alone(table: lakeformat.Table) -> None:
+    table.restore(instants(table)[1])
+    table.upsert(rows(range(3), "later"))
+    context = table.context
+    undoing = CommitUndo(context.store, context.store.config(), context.clock)
+    timeline = context.store.load()
+    rollback = undoing.begin(timeline.commits[-1], {})
+    (restore,) = timeline.of_action(Action.RESTORE)
+    plan = context.store.read_restore_plan(restore)
+    assert plan is not None
+    undoing.restore(restore.at(State.INFLIGHT), plan)  # Its process did not see that another one has finished it.
+    assert context.store.load().of_action(Action.ROLLBACK) == (rollback,)
+    undoing.roll_back(rollback)
+    assert read(table) == {**dict.fromkeys(range(5), "a"), **dict.fromkeys(range(5, 15), "b")}
 
 
 @pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])

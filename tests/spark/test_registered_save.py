@@ -18,7 +18,7 @@ from lakeformat.spark import last_result, register, unregister
 from lakeformat.spark.writes.merge_place import touched_bytes
 from lakeformat.write.intake import plan_job
 from lakeformat.write.rows.stage import Run, StagedTask
-from tests.helpers.lakehouse import FLIGHT_COLUMNS, FLIGHTS, commits
+from tests.helpers.lakehouse import FLIGHT_COLUMNS, FLIGHTS, commits, run_application
 
 pytestmark = pytest.mark.spark
 
@@ -315,5 +315,4 @@ else:
     raise AssertionError
 assert sorted(lakeformat.open(path).to_arrow(["id"])["id"].to_pylist()) == list(range(10))
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
+    run_application(script, cwd=tmp_path)
