@@ -37,15 +37,15 @@ def find_overtaking(
     if timeline.archive == "" or until is None:
         return None
     now = store.peek()
-    known = {clean.time: clean for clean in timeline.of_action(Action.CLEAN) if clean.state is State.COMPLETED}
-    found = {clean.time: clean for clean in now.of_action(Action.CLEAN)}
-    last = max(known, default="")
+    known, found = ({clean.time: clean for clean in each.of_action(Action.CLEAN)} for each in (timeline, now))
+    last = max((time for time, clean in known.items() if clean.state is State.COMPLETED), default="")
     if last and last not in found:
         return store.path(known[last])
+    # What a clean deletes that was pending then was not part of the newest state then.
     later = [clean for time, clean in found.items() if time not in known]
     if not later:
         return None
-    if not known and not timeline.commit_times <= now.commit_times:
+    if not last and not timeline.commit_times <= now.commit_times:
         return store.path(later[0])
     commits = (commit for commit in timeline.commits if commit.time <= until)
     replaced = {group for commit in commits for group in store.read_commit(commit).replaced_groups}

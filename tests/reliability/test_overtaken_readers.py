@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 import lakeformat
+from lakeformat.codec.timeline_files.clean import CleanPlan, encode_clean_plan
 from lakeformat.errors import InstantNotAvailableError
 from lakeformat.model.instant import Action, Instant, State
 from lakeformat.storage import FileInfo, LocalStorage
@@ -150,7 +152,17 @@ def test_a_partition_that_is_deleted_meanwhile_is_there_or_not(table: lakeformat
 
 def test_a_clean_without_a_plan_has_deleted_nothing(table: lakeformat.Table) -> None:
     store = table.context.store
-    store.storage.create(store.path(Instant(LATER, Action.CLEAN, State.REQUESTED)), b"")
+    requested = store.path(Instant(LATER, Action.CLEAN, State.REQUESTED))
+    assert quiet_rows(overtake(table, lambda: store.storage.create(requested, b""))) == [(1, 2), (2, 2)]
+
+
+def test_a_clean_that_was_pending_before_is_no_reason_to_read_again(table: lakeformat.Table) -> None:
+    """Its files may be those of file groups whose replacecommit has been archived since then."""
+    store = table.context.store
+    gone = f"{uuid.uuid4()}-0_0-0-0_20200101000000000.parquet"
+    plan = CleanPlan("KEEP_LATEST_COMMITS", None, "", {"quiet": (gone,)})
+    requested = store.path(Instant(LATER, Action.CLEAN, State.REQUESTED))
+    store.storage.create(requested, encode_clean_plan(plan, store.storage.location))
     assert quiet_rows(overtake(table, lambda: None)) == [(1, 2), (2, 2)]
 
 
