@@ -500,6 +500,7 @@ def make_history(bucket: Bucket, operations: Sequence[Operation], reads: Sequenc
     undone: dict[str, float] = {}
     plans: set[str] = set()
     rollbacks: dict[str, str] = {}
+    begun: set[str] = set()
     for change in bucket.journal:
         layout = LAYOUT_2 if change.path.startswith(f"{LAYOUT_2.folder}/") else LAYOUT_1
         folder, _, name = change.path.rpartition("/")
@@ -507,10 +508,11 @@ def make_history(bucket: Bucket, operations: Sequence[Operation], reads: Sequenc
         if instant is None:
             continue
         if instant.action is TimelineAction.ROLLBACK:
-            if instant.state is State.REQUESTED and change.data:
+            if instant.state is State.REQUESTED and change.data and instant.time not in begun:
                 rollbacks[instant.time] = decode_rollback_plan(change.data, name=name).instant_time
                 plans.add(rollbacks[instant.time])
-            elif instant.state is State.COMPLETED:
+            elif instant.state is not State.REQUESTED and change.kind == "put":
+                begun.add(instant.time)  # From then on it is not given up, though a restore removes it at its end.
                 rollbacks.pop(instant.time, None)
             elif change.kind == "delete" and instant.time in rollbacks:  # The rollback was given up.
                 plans.discard(rollbacks.pop(instant.time))
