@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from lakeformat.errors import CorruptTableError
-from lakeformat.model.files import BaseFileName, FileGroupId, FileSlice, LogFileName, join_path
+from lakeformat.model.files import BaseFileName, FileGroupId, FileSlice, LogFileName, join_path, match_data_file
 from lakeformat.model.instant import Action, Instant, State
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
@@ -66,7 +66,7 @@ def _planned_files(
         return  # A clean without a readable plan deletes nothing.
     for folder, names in plan.files.items():
         for text in names:
-            name = BaseFileName.match(text) or LogFileName.match(text)
+            name = match_data_file(text)
             if name is not None and not (isinstance(name, LogFileName) and name.is_cdc):
                 yield join_path(folder, text), FileGroupId(folder, name.file_id), name
 

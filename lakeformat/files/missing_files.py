@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lakeformat.errors import CorruptTableError, LakeformatError
-from lakeformat.model.files import BaseFileName, FileGroupId, LogFileName, join_path
+from lakeformat.model.files import BaseFileName, FileGroupId, LogFileName, join_path, match_data_file
 from lakeformat.storage.port import Storage
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
@@ -86,4 +86,4 @@ def _is_replaced(store: TimelineStore, timeline: Timeline, path: str) -> bool:
 
 def _parse_name(path: str) -> BaseFileName | LogFileName | None:
     file_name = path.rpartition("/")[2]
-    return BaseFileName.match(file_name) or LogFileName.match(file_name)
+    return match_data_file(file_name)

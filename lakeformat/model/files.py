@@ -17,6 +17,7 @@ __all__ = [
     "LogFile",
     "LogFileName",
     "join_path",
+    "match_data_file",
 ]
 
 #: Name of the file that marks a folder as a partition: Hudi ignores folders without it.
@@ -130,6 +131,11 @@ class LogFileName:
     def order(self) -> tuple[str, int, str]:
         """Return the key by which the log files of a slice are sorted (Hudi: ``HoodieLogFile.LogFileComparator``)."""
         return self.instant_time, self.version, self.write_token or ""
+
+
+def match_data_file(name: str) -> BaseFileName | LogFileName | None:
+    """Parse the bare name of a base file or log file. Return None for files of other kinds."""
+    return BaseFileName.match(name) or LogFileName.match(name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ import socket
 import stat
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -316,19 +316,8 @@ class LocalStorage:
 
     def list(self, path: str) -> Sequence[FileInfo]:
         """List the direct children, sorted by name. Links whose target is missing are left out."""
-        entries: list[FileInfo] = []
         with self._explain_errors("list", path):
-            try:
-                with os.scandir(self._resolve(path)) as scan:
-                    for entry in scan:
-                        try:
-                            status = entry.stat()
-                        except FileNotFoundError:
-                            continue
-                        entries.append(_make_info(f"{path}/{entry.name}" if path else entry.name, status))
-            except (FileNotFoundError, NotADirectoryError):
-                return ()
-        return sorted(entries, key=lambda entry: entry.path)
+            return _make_infos(path, _scan(self._resolve(path)), keeps_gone=False)
 
     def list_at_once(self, path: str) -> Sequence[FileInfo]:
         """List the direct children as they were at one moment, sorted by name.
@@ -336,18 +325,11 @@ class LocalStorage:
         A child that was deleted after that moment has 0 bytes and the present time.
         """
         scan = partial(_scan, self._resolve(path))
-        entries: list[FileInfo] = []
         with self._explain_errors("list", path):
             children = scan()
             if len(children) > _READ_AT_ONCE:
-                children = list_until_none_goes(scan, path, self.root)
-            for each in children:
-                child = f"{path}/{each.name}" if path else each.name
-                try:
-                    entries.append(_make_info(child, each.stat()))
-                except FileNotFoundError:
-                    entries.append(FileInfo(child, 0, time.time_ns() // 1_000_000, False))
-        return sorted(entries, key=lambda entry: entry.path)
+                children = list_until_none_goes(children, scan, path, self.root)
+            return _make_infos(path, children, keeps_gone=True)
 
     def open_input(self, path: str) -> Any:
         """Open the file as a memory map, from which Parquet and Arrow readers read without a copy."""
@@ -499,6 +481,19 @@ def _scan(real: str) -> Sequence[os.DirEntry[str]]:
             return list(scan)
     except (FileNotFoundError, NotADirectoryError):
         return []
+
+
+def _make_infos(folder: str, children: Iterable[os.DirEntry[str]], *, keeps_gone: bool) -> list[FileInfo]:
+    """Look at the children of a folder. Return those that exist, or also those that were deleted since the scan."""
+    found: list[FileInfo] = []
+    for each in children:
+        path = f"{folder}/{each.name}" if folder else each.name
+        try:
+            found.append(_make_info(path, each.stat()))
+        except FileNotFoundError:
+            if keeps_gone:
+                found.append(FileInfo(path, 0, time.time_ns() // 1_000_000, False))
+    return sorted(found, key=lambda entry: entry.path)
 
 
 def _make_info(path: str, status: os.stat_result) -> FileInfo:

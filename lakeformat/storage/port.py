@@ -303,8 +303,10 @@ class Ids(Protocol):
         """Return a new unique text of 32 hexadecimal characters."""
 
 
-def list_until_none_goes(list_once: Callable[[], Sequence[_Entry]], path: str, location: str) -> Sequence[_Entry]:
-    """List a folder until the next listing has all children of the one before. Return the last listing.
+def list_until_none_goes(
+    seen: Sequence[_Entry], list_again: Callable[[], Sequence[_Entry]], path: str, location: str
+) -> Sequence[_Entry]:
+    """List a folder again until a listing has all children of the one before, at first of ``seen``. Return the last.
 
     So no child that it lacks was deleted after one that it has. A child that was created during the last listing may be
     missing.
@@ -312,9 +314,8 @@ def list_until_none_goes(list_once: Callable[[], Sequence[_Entry]], path: str, l
     Raises:
         StorageError: Files of the folder were deleted during each of many listings.
     """
-    seen = list_once()
     for _ in range(_MOST_LISTINGS):
-        again = list_once()
+        again = list_again()
         if {each.name for each in seen} <= {each.name for each in again}:
             return again
         seen = again

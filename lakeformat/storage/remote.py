@@ -173,7 +173,7 @@ class RemoteStorage(NoLocks):
         listed = self.list(path)
         if len(listed) <= _LISTED_AT_ONCE and not self.has_folders:
             return listed
-        return list_until_none_goes(partial(self.list, path), path, self.location)
+        return list_until_none_goes(listed, partial(self.list, path), path, self.location)
 
     # --- writes --------------------------------------------------------------------------------------------
 

@@ -24,7 +24,7 @@ from lakeformat.metadata_table.deltacommit import MetadataChanges, fits_log_file
 from lakeformat.metadata_table.index_definitions import is_partitioned_index
 from lakeformat.metadata_table.metadata_table import MetadataTable
 from lakeformat.metadata_table.names import MetadataPartition
-from lakeformat.model.files import BaseFile, BaseFileName, FileGroupId, LogFile, LogFileName, join_path
+from lakeformat.model.files import BaseFile, BaseFileName, FileGroupId, LogFile, LogFileName, join_path, match_data_file
 from lakeformat.model.instant import Instant, State, parse_instant_time
 from lakeformat.model.table_config import TableConfig
 from lakeformat.storage.port import Clock, Storage
@@ -93,7 +93,7 @@ def _changes_of_undo(
 
 def _ids_of(names: Mapping[str, None]) -> Iterator[str]:
     for name in names:
-        parsed = BaseFileName.match(name) or LogFileName.match(name)
+        parsed = match_data_file(name)
         if parsed is not None:
             yield parsed.file_id
 

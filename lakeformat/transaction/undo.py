@@ -42,7 +42,7 @@ from lakeformat.concurrency import thread_pool
 from lakeformat.errors import CorruptTableError, UnsupportedTableError, WriteConflictError
 from lakeformat.file_system_view.file_groups import Listing, list_files
 from lakeformat.model.commit import CommitMetadata
-from lakeformat.model.files import BaseFileName, LogFileName, join_path
+from lakeformat.model.files import LogFileName, join_path, match_data_file
 from lakeformat.model.instant import REPLACE_ACTIONS, WRITE_ACTIONS, Action, Instant, State
 from lakeformat.model.table_config import TableConfig
 from lakeformat.storage.port import Clock, check_path
@@ -96,7 +96,7 @@ def files_to_undo(
                     f"commit {victim.time} has appended to {path}, which holds rows of commits that stay; use Apache "
                     "Hudi to go back"
                 )
-            if BaseFileName.match(name) or LogFileName.match(name):
+            if match_data_file(name):
                 named.add((folder, name))
     named.update(
         (file.partition_path, str(file.name))

@@ -133,11 +133,11 @@ def changes(case: Case) -> Iterator[Event]:
     if not case.is_old_mysql:
         yield from (("tie", 505, "u", "new", 2), ("gone_tie", 505, "d", "x", 2))
     yield from (("nobody", 506, "d", "x", 2), ("fresh", 401, "c", "only", 2), ("file", 499, "u", "late", 2))
-    first, last = (508, 509) if case.is_old_mysql else (509, 510)
-    yield from (("twice", first, "u", "first", 2), ("twice", last, "u", "second", 3))
+    first, second, third = (508, 509, 509) if case.is_old_mysql else (509, 510, 511)
+    yield from (("twice", first, "u", "first", 2), ("twice", second, "u", "second", 3))
     yield from (
-        ("dup", first, "u", "x", 3),
-        ("dup", last, "d", "y", 4),
+        ("dup", 508, "u", "x", 3),
+        ("dup", third, "d", "y", 4),
         ("back", 508, "d", "x", 3),
         ("back", 509, "c", "c", 4),
     )

@@ -33,7 +33,7 @@ from lakeformat.codec.avro.container import (
 from lakeformat.codec.field_names import check_names
 from lakeformat.errors import CorruptTableError
 from lakeformat.model.commit import CommitMetadata, LogsMerged, WriteStat
-from lakeformat.model.files import BaseFileName, LogFileName
+from lakeformat.model.files import LogFileName, match_data_file
 
 __all__ = [
     "CHECKSUM_KEY",
@@ -305,7 +305,7 @@ def _check_stats(partition: str, stats: Iterable[WriteStat]) -> None:
         folder, _, bare = stat.path.rpartition("/")
         if folder != partition and _segments(folder) != _segments(partition):
             raise ValueError(f"{stat.path!r} does not lie in its partition {partition!r}")
-        file_name = BaseFileName.match(bare) or LogFileName.match(bare)
+        file_name = match_data_file(bare)
         if file_name is None and not bare.endswith(_OTHER_FORMATS):
             raise ValueError(f"{stat.path!r} is neither a base file nor a log file")
         if file_name is not None and file_name.file_id != stat.file_id:

@@ -26,7 +26,7 @@ from lakeformat.file_system_view.context import TableContext
 from lakeformat.file_system_view.file_index.load import undone_times
 from lakeformat.file_system_view.file_index.update import carry_over, find_provable_manifest
 from lakeformat.locks import lock_table
-from lakeformat.model.files import BaseFileName, LogFileName
+from lakeformat.model.files import match_data_file
 from lakeformat.model.instant import COMMIT_ACTIONS, COMPLETES_AS, Action, Instant, State, format_instant_time
 from lakeformat.model.table_config import TableConfig, TableType
 from lakeformat.public import OneLine, public
@@ -157,7 +157,7 @@ class ArchiveSession:
         for path, ids in self.store.read_commit(commit).replaced.items():
             hidden = frozenset(ids)
             for entry in self.storage.list(path) if hidden else ():
-                name = BaseFileName.match(entry.name) or LogFileName.match(entry.name)
+                name = match_data_file(entry.name)
                 if name is not None and name.file_id in hidden:
                     return True
         return False

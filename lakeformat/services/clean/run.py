@@ -27,7 +27,7 @@ from lakeformat.display import FILES, progress
 from lakeformat.errors import LakeformatError, StorageError, WriteConflictError
 from lakeformat.file_system_view.context import TableContext
 from lakeformat.locks import lock_table
-from lakeformat.model.files import PARTITION_MARKER, BaseFileName, FileGroupId, LogFileName, join_path
+from lakeformat.model.files import PARTITION_MARKER, FileGroupId, join_path, match_data_file
 from lakeformat.model.instant import Action, Instant, State
 from lakeformat.model.table_config import TableConfig
 from lakeformat.public import OneLine, public
@@ -556,7 +556,7 @@ def _has_pending_clean(timeline: Timeline) -> bool:
 
 def _choose_deletable(path: str, names: Sequence[str], kept_paths: frozenset[str]) -> list[str]:
     """Return the names that are data files and whose paths are not in ``kept_paths``: these may be deleted."""
-    known = (name for name in names if BaseFileName.match(name) or LogFileName.match(name))
+    known = (name for name in names if match_data_file(name))
     return [name for name in known if join_path(path, name) not in kept_paths]
 
 

@@ -22,7 +22,7 @@ from lakeformat.file_system_view.live_files import ListedSlices
 from lakeformat.file_system_view.slices import build_slices
 from lakeformat.file_system_view.snapshot import FileNames, Snapshot, make_latest_base, table_schema
 from lakeformat.locks import lock_table
-from lakeformat.model.files import BaseFileName, FileSlice, LogFileName, join_path
+from lakeformat.model.files import FileSlice, join_path, match_data_file
 from lakeformat.model.instant import Action, State
 from lakeformat.model.table_config import TableConfig, TableType
 from lakeformat.services.doctor import file_checks, plan, timeline_checks
@@ -54,7 +54,7 @@ _LEFTOVERS: Final = frozenset({Kind.ORPHAN, Kind.STALE_MARKERS})
 def _instant_of(path: str) -> str:
     """Return the instant time in the name of a data file, or the name of a folder of markers."""
     name = path.rpartition("/")[2]
-    file = LogFileName.match(name) or BaseFileName.match(name)
+    file = match_data_file(name)
     return file.instant_time if file is not None else name
 
 
