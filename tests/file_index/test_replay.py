@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import pytest
 
 from lakeformat.codec.timeline_files.recovery import RollbackPlan, encode_rollback_plan
@@ -9,6 +11,7 @@ from lakeformat.file_system_view.file_index.load import rolled_back_times
 from lakeformat.file_system_view.file_index.replay import cover_timeline, files_of_commit, find_missing_commits
 from lakeformat.file_system_view.file_index.stored import CoveredTimeline
 from lakeformat.model.commit import CommitMetadata, WriteStat
+from lakeformat.model.instant import Instant
 from lakeformat.storage import MemoryStorage
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
@@ -29,6 +32,24 @@ def timeline(*names: str, archive: str | None = "a", layout: TimelineLayout = LA
 
 
 KNOWN = CoveredTimeline(frozenset({time(1), time(3)}), frozenset({time(2)}), "a")
+
+
+def find_replay(
+    *names: str,
+    undone: Collection[int] = (),
+    archived: Collection[int] = (),
+    as_of: str | None = None,
+    archive: str | None = "a",
+    layout: TimelineLayout = LAYOUT_1,
+) -> tuple[Instant, ...] | None:
+    return find_missing_commits(
+        KNOWN,
+        timeline(*names, archive=archive, layout=layout),
+        as_of,
+        rolled_back=lambda: frozenset(map(time, undone)),
+        is_on_timeline=lambda instant: instant.time not in map(time, archived),
+    )
+
 
 CASES: dict[str, tuple[list[str], set[int], list[int] | None]] = {
     "nothing happened": (["1.commit", "2.inflight", "3.commit"], set(), []),
@@ -52,7 +73,7 @@ CASES: dict[str, tuple[list[str], set[int], list[int] | None]] = {
 @pytest.mark.parametrize("case", CASES)
 def test_snapshot_is_brought_forward_by_replay(case: str, layout: TimelineLayout) -> None:
     names, undone, wanted = CASES[case]
-    found = find_missing_commits(KNOWN, timeline(*names, layout=layout), None, lambda: frozenset(map(time, undone)))
+    found = find_replay(*names, undone=undone, layout=layout)
     assert (None if found is None else [instant.time for instant in found]) == (
         None if wanted is None else list(map(time, wanted))
     )
@@ -60,10 +81,17 @@ def test_snapshot_is_brought_forward_by_replay(case: str, layout: TimelineLayout
 
 @pytest.mark.parametrize("archive", ["", "b", None])
 def test_replay_is_impossible_if_the_archive_has_changed(archive: str | None) -> None:
-    assert (
-        find_missing_commits(KNOWN, timeline("1.commit", "2.inflight", "3.commit", archive=archive), None, frozenset)
-        is None
-    )
+    assert find_replay("1.commit", "2.inflight", "3.commit", archive=archive) is None
+
+
+@pytest.mark.parametrize("layout", [LAYOUT_1, LAYOUT_2], ids=["layout 1", "layout 2"])
+@pytest.mark.parametrize(("archived", "wanted"), [((), [0, 2, 4]), ((0,), None), ((2,), [0, 2, 4]), ((4,), [0, 2, 4])])
+def test_commit_that_was_archived_before_the_snapshot_is_not_replayed(
+    archived: tuple[int, ...], wanted: list[int] | None, layout: TimelineLayout
+) -> None:
+    """A commit that the snapshot knows, or that is newer, cannot have been archived before it."""
+    found = find_replay("0.commit", "1.commit", "2.commit", "3.commit", "4.commit", archived=archived, layout=layout)
+    assert (found and [instant.time for instant in found]) == (wanted and list(map(time, wanted)))
 
 
 @pytest.mark.parametrize(
@@ -78,11 +106,11 @@ def test_rolled_back_plan_can_run_later(action: str, is_gone: bool) -> None:
 
 
 def test_snapshot_beyond_an_instant_cannot_serve_it() -> None:
-    whole = timeline("1.commit", "2.inflight", "3.commit", "4.commit", "5.commit")
-    found = find_missing_commits(KNOWN, whole, time(4), frozenset)
+    names = ("1.commit", "2.inflight", "3.commit", "4.commit", "5.commit")
+    found = find_replay(*names, as_of=time(4))
     assert found is not None
     assert [instant.time for instant in found] == [time(4)]
-    assert find_missing_commits(KNOWN, whole, time(2), frozenset) is None
+    assert find_replay(*names, as_of=time(2)) is None
 
 
 def test_snapshot_covers_the_active_timeline() -> None:

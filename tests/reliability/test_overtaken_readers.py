@@ -185,3 +185,21 @@ def test_the_metadata_table_is_compacted_and_cleaned_before_its_files_are_listed
         assert not any(file.exists() for file in before)
 
     assert quiet_rows(overtake(table, change, ".hoodie/metadata/")) == [(1, 2), (2, 2)]
+
+
+@pytest.mark.parametrize("table", [kind for kind in KINDS if kind.endswith("-cow")], indirect=True)
+def test_commits_are_archived_before_the_file_index_is_read(table: lakeformat.Table) -> None:
+    """The commits on the reader's timeline have files of a file group that was replaced after they were archived."""
+    location = table.context.storage.location
+    long = {"hoodie.keep.max.commits": 30, "hoodie.keep.min.commits": 20, "hoodie.clean.automatic": False}
+    later = lakeformat.open(location, **long, **{"lakeformat.file.index.commits": 4})
+    for value in range(3, 6):
+        later.upsert(rows("quiet", [1, 2], value))
+    later.cluster(by="v")
+    for value in range(6, 10):
+        later.upsert(rows("quiet", [1], value))
+    later.archive(min_commits=8, max_commits=9)
+    assert len(later.snapshot().timeline.commits) == 8
+    storage = OvertakenStorage(location, changes=[lambda: later.archive(min_commits=6, max_commits=7)])
+    assert quiet_rows(lakeformat.Table(storage)) == [(1, 9), (2, 5)]
+    assert len(later.snapshot().timeline.commits) == 6

@@ -233,7 +233,13 @@ def find_replayed_commits(
     store: TimelineStore, covered: CoveredTimeline, whole: Timeline, as_of: str | None = None
 ) -> tuple[Instant, ...] | None:
     """Return the commits that must be replayed to bring an index snapshot up to date, as `find_missing_commits`."""
-    return find_missing_commits(covered, whole, as_of, lambda: rolled_back_times(store, whole))
+    return find_missing_commits(
+        covered,
+        whole,
+        as_of,
+        rolled_back=lambda: rolled_back_times(store, whole),
+        is_on_timeline=lambda instant: store.info(instant) is not None,
+    )
 
 
 def undone_times(store: TimelineStore, instants: Iterable[Instant]) -> frozenset[str]:

@@ -10,6 +10,9 @@ all of these conditions hold:
   from the timeline.)
 - Each write that was pending at the snapshot is on the timeline, pending or completed, or was rolled back by a rollback
   that is on the timeline.
+- No commit that is replayed was archived before the snapshot was made. Such a commit can be on a timeline that was
+  listed while commits were being archived. It is older than a commit that the snapshot covers, was not pending at the
+  snapshot, and its file is gone.
 
 If one of the conditions does not hold, the snapshot is not used. If no snapshot can be used, the folders are listed.
 """
@@ -56,7 +59,11 @@ def cover_timeline(timeline: Timeline) -> CoveredTimeline:
 
 
 def find_missing_commits(
-    covered: CoveredTimeline, whole: Timeline, as_of: str | None, rolled_back: Callable[[], frozenset[str]]
+    covered: CoveredTimeline,
+    whole: Timeline,
+    as_of: str | None,
+    rolled_back: Callable[[], frozenset[str]],
+    is_on_timeline: Callable[[Instant], bool],
 ) -> tuple[Instant, ...] | None:
     """Return the commits that must be replayed to bring an index snapshot up to date with an instant, oldest first.
 
@@ -66,6 +73,8 @@ def find_missing_commits(
         whole: all active instants, with `Timeline.archive` loaded.
         as_of: the instant; None for now.
         rolled_back: returns the times of the commits that rollbacks on the timeline have undone.
+        is_on_timeline: tells whether a commit of ``whole`` is still on the timeline. It is called for the commits that
+            may have been archived since ``whole`` was listed.
     """
     cut = whole if as_of is None else whole.as_of(as_of)
     if not covered.commits or not covered.commits <= cut.commit_times:
@@ -76,7 +85,10 @@ def find_missing_commits(
     gone = covered.pending - known
     if gone and not gone <= rolled_back():
         return None
-    return tuple(instant for instant in cut.commits if instant.time not in covered.commits)
+    missing = tuple(instant for instant in cut.commits if instant.time not in covered.commits)
+    last = max(covered.commits)
+    old = (instant for instant in missing if instant.time < last and instant.time not in covered.pending)
+    return missing if all(map(is_on_timeline, old)) else None
 
 
 def files_of_commit(metadata: CommitMetadata, measure: Callable[[str], int | None]) -> list[BaseFile] | None:

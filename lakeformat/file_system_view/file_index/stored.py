@@ -194,7 +194,11 @@ def _open_parquet(storage: Storage, path: str) -> pq.ParquetFile | None:
     try:
         data = storage.read(path)
         if name is None or hashlib.blake2b(data, digest_size=16).hexdigest() != name.digest:
-            _LOG.warning("%s of the file index is damaged and not used; the next write replaces it", path)
+            _LOG.warning(
+                "%s of the file index is not used: another process is writing it, or it is damaged; "
+                "the next write replaces a damaged one",
+                path,
+            )
             return None
         return pq.ParquetFile(pa.BufferReader(data))
     except FileNotFoundError:
