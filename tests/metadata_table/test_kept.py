@@ -29,7 +29,7 @@ from tests.metadata_table.test_fixtures import open_table
 
 LAYOUTS = ["v6_mor_compacted", "v8_cow_clustered", "v9_mor_compacted"]
 #: The same tables for long tests: one of them runs in each test run.
-LONG_LAYOUTS = [*(pytest.param(name, marks=pytest.mark.slow) for name in LAYOUTS[:-1]), LAYOUTS[-1]]
+LONG_LAYOUTS = [*(pytest.param(name, marks=pytest.mark.nightly) for name in LAYOUTS[:-1]), LAYOUTS[-1]]
 
 
 def _mark_of(name: str) -> tuple[pytest.MarkDecorator, ...]:

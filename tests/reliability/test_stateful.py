@@ -14,11 +14,9 @@ from tests.helpers.written_table import Kind, WrittenTable
 
 STEPS: Final = 40
 KINDS: Final = [Kind(version, is_merge_on_read) for is_merge_on_read in (False, True) for version in (6, 8, 9)]
-#: `make test-slow` runs the kinds that differ most, `make nightly` the others.
+#: `make test-slow` runs two kinds that differ, `make nightly` the others.
 SLOW_OR_NIGHTLY: Final = [
-    pytest.param(
-        kind, marks=pytest.mark.slow if kind in (Kind(6, False), Kind(6, True), Kind(9, True)) else pytest.mark.nightly
-    )
+    pytest.param(kind, marks=pytest.mark.slow if kind in (Kind(6, True), Kind(9, True)) else pytest.mark.nightly)
     for kind in KINDS
 ]
 

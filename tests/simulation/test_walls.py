@@ -130,7 +130,7 @@ def _first_problem(plan: Plan) -> str | None:
     return next((str(problem) for problem in (*result.anomalies, *damage)), None)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", list(WALLS))
 def test_without_this_guarantee_a_seed_goes_wrong(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
@@ -139,7 +139,7 @@ def test_without_this_guarantee_a_seed_goes_wrong(name: str, monkeypatch: pytest
     assert _first_problem(dataclasses.replace(found.plan, walls=frozenset())) is None
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_live_writers_that_are_undone_lose_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(claims, "is_alive", lambda *_: False)
     wrong = {seed: problem for seed in range(150) if (problem := _first_problem(make_plan(seed)))}
