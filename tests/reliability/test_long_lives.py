@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -80,19 +81,25 @@ def assert_whole_commits(table: lakeformat.Table, seen: dict[int, int]) -> None:
             seen[writer] = values[0]
 
 
-@pytest.mark.parametrize(("kind", "seconds", "retained"), LIVES)
-def test_two_writers_and_a_reader_over_many_commits_lose_nothing(
-    kind: str, seconds: int, retained: int, tmp_path: Path, record_property: Callable[[str, object], None]
-) -> None:
-    path, (version, chosen) = tmp_path / "t", KINDS[kind]
-    short = {
+def make_table(path: Path, kind: str, retained: int, **more: Any) -> tuple[lakeformat.Table, dict[str, Any]]:
+    """Make a table that retains a number of commits, archives soon, and has some deltas of the file index."""
+    version, chosen = KINDS[kind]
+    options = {
         "hoodie.clean.commits.retained": retained,
         "hoodie.keep.min.commits": retained + 2,
         "hoodie.keep.max.commits": retained + 4,
         "lakeformat.file.index.commits": 1 + retained // 2,
+        "hoodie.write.table.version": version,
+        **chosen,
+        **more,
     }
-    options = {**short, **chosen, "hoodie.write.table.version": version}
-    lakeformat.create(path, SCHEMA, record_key="id", partition_by="region", **options)
+    return lakeformat.create(path, SCHEMA, record_key="id", partition_by="region", **options), options
+
+
+def look_while_writers_run(
+    look: Callable[[], None], path: Path, seconds: int, options: dict[str, Any]
+) -> tuple[list[dict[str, Any]], dict[int, int]]:
+    """Look at the table while writers change it. Return what the writers say, and the rows that must be there."""
     given = json.dumps({name: str(value) for name, value in options.items()})
     command = [sys.executable, "-m", "tests.helpers.busy_writer", str(path)]
     writers = [
@@ -101,14 +108,22 @@ def test_two_writers_and_a_reader_over_many_commits_lose_nothing(
         )
         for writer in WRITERS
     ]
-    seen: dict[int, int] = {}
-    table = lakeformat.open(path, **options)
     while any(writer.poll() is None for writer in writers):
-        assert_whole_commits(table, seen)
+        look()
     said = [writer.communicate() for writer in writers]
     assert [writer.returncode for writer in writers] == [0, 0], said
     results = [json.loads(out) for out, _ in said]
-    held = {int(id_): v for each in results for id_, v in each["held"].items()}
+    return results, {int(id_): v for each in results for id_, v in each["held"].items()}
+
+
+@pytest.mark.parametrize(("kind", "seconds", "retained"), LIVES)
+def test_two_writers_and_a_reader_over_many_commits_lose_nothing(
+    kind: str, seconds: int, retained: int, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    path = tmp_path / "t"
+    table, options = make_table(path, kind, retained)
+    seen: dict[int, int] = {}
+    results, held = look_while_writers_run(lambda: assert_whole_commits(table, seen), path, seconds, options)
 
     assert {row["id"]: row["v"] for row in table.to_arrow().to_pylist()} == held
     record_property("commits", len(table.history()))
@@ -118,9 +133,58 @@ def test_two_writers_and_a_reader_over_many_commits_lose_nothing(
     assert not table.check(), str(table.check())
     timeline = table.snapshot().timeline
     assert not timeline.pending
-    assert len(timeline.commits) <= short["hoodie.keep.max.commits"]
-    assert len(timeline.instants) <= 2 * short["hoodie.keep.max.commits"]  # There are rollbacks between them.
+    assert len(timeline.commits) <= options["hoodie.keep.max.commits"]
+    assert len(timeline.instants) <= 2 * options["hoodie.keep.max.commits"]  # There are rollbacks between them.
     assert sum(each.is_file() for each in path.rglob("*")) < MOST_FILES
     if table.config.takes_logs:
         table.compact()  # hudi-rs does not read file groups without a base file.
     hudi_rs.assert_same_rows(table)
+
+
+@dataclass
+class Replica:
+    """A copy of a table that follows its changes.
+
+    Attributes:
+        rows: the rows by key, from the images of all changes.
+        newest: the newest value of each key, from incremental queries, which do not return deletes.
+    """
+
+    table: lakeformat.Table
+    rows: dict[int, dict[str, Any]] = field(default_factory=dict)
+    newest: dict[int, int] = field(default_factory=dict)
+    seen: str = "000"
+    seen_rows: str = "000"
+
+    def follow(self) -> None:
+        """Apply the changes since the last call. Check that each change begins with the row that the copy has."""
+        images = self.table.changes(self.seen, images=True)
+        for change in images.to_arrow().to_pylist():
+            before, after = change["before"], change["after"]
+            id_ = (before or after)["id"]
+            assert self.rows.pop(id_, None) == before
+            if after is not None:
+                self.rows[id_] = after
+        self.seen = images.until
+        rows = self.table.changes(self.seen_rows)
+        for row in rows.to_arrow().to_pylist():
+            assert row["v"] >= self.newest.get(row["id"], 0)
+            self.newest[row["id"]] = row["v"]
+        self.seen_rows = rows.until
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("logs_changes", [False, True], ids=["derived", "logged"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_replica_that_follows_the_changes_of_two_writers_equals_the_table(
+    kind: str, logs_changes: bool, tmp_path: Path
+) -> None:
+    path = tmp_path / "t"
+    # The images of a change can be read as long as the files from before it are retained.
+    table, options = make_table(path, kind, 12, **{"hoodie.table.cdc.enabled": logs_changes})
+    replica = Replica(table)
+    _, held = look_while_writers_run(replica.follow, path, 20, options)
+    replica.follow()
+    assert {id_: row["v"] for id_, row in replica.rows.items()} == held
+    assert {id_: replica.newest[id_] for id_ in held} == held
