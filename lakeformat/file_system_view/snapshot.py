@@ -302,7 +302,8 @@ def list_snapshot(
         try:
             found = request.make_from_metadata_table(listed)
         except (CorruptTableError, InstantNotAvailableError, FileNotFoundError) as error:
-            source = FileSource(FOLDERS.name, f"the metadata table cannot be used: {error}", is_damage=True)
+            reason = str(error).partition(";")[0]  # The advice after it is for a folder that lacks the file.
+            source = FileSource(FOLDERS.name, f"the metadata table cannot be used: {reason}", is_damage=True)
         else:
             return request.check_not_overtaken(found)
     found = request.make_snapshot(list_files(store.storage), source)

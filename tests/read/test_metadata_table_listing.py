@@ -181,6 +181,7 @@ def test_damaged_metadata_table_is_left_aside_with_one_line(
     (line,) = [record.getMessage() for record in caplog.records]
     assert line.startswith(f"{listed.location}: the folders were listed: the metadata table cannot be used: ")
     assert "\n" not in line
+    assert "restore it from a copy" not in line
     assert listed.snapshot().source.name == "folders"
 
 
