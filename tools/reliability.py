@@ -106,7 +106,7 @@ PROMISES: Final[Sequence[Promise]] = (
         "Processes write one table at once, are killed and stopped, their clocks jump, the network loses answers: what"
         " is acknowledged is visible, what is refused never is, nothing is doubled or left over",
         ("tests/many_writers/test_processes.py",),
-        "test-slow",
+        "nightly",
     ),
     Promise(
         "Executors and drivers are killed while they merge, cluster and compact: rows are those before or after",
