@@ -17,12 +17,15 @@ RUN := $(VENV)/bin/python
 # Word-splitting is off: a JAVA_HOME may hold spaces. A failure stops the recipe before Spark starts.
 WITH_JAVA := JAVA_HOME="$$($(RUN) tools/setup_java.py)" && export JAVA_HOME &&
 PYTEST := $(RUN) -m pytest
-MAIN_TESTS := not slow and not interop and not nightly
-SLOW_TESTS := slow and not interop and not nightly
+WHOLE_TESTS := not interop and not nightly
+MAIN_TESTS := not slow and $(WHOLE_TESTS)
+SLOW_TESTS := slow and $(WHOLE_TESTS)
+# A case costs 20 processor seconds at most, in `make test` 2 (tests/helpers/durations.py).
+FOR_CI := --budget=20 --hypothesis-profile=ci
 # As many workers as cores, up to four; tests that share a Spark run in one of them (see conftest.py).
 PARALLEL := -n auto --maxprocesses 4
 
-.PHONY: docs dist help setup demo test test-slow format check interop bench jar test-matrix nightly clean
+.PHONY: docs dist help setup demo test test-slow for-slow format check interop bench jar test-matrix mutants durations nightly clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do \
@@ -35,13 +38,15 @@ demo: $(VENV)/.stamp-demo ## the main job: a year of real flights through a tabl
 	@rm -rf build/demo
 	$(WITH_JAVA) $(RUN) -m lakeformat.demo --path build/demo/flights
 
-test: $(VENV)/.stamp-test ## the tests: ten minutes on two cores
-	$(WITH_JAVA) $(PYTEST) -m "$(MAIN_TESTS)" $(PARALLEL) $(ARGS)
+test: $(VENV)/.stamp-test $(if $(WHOLE),for-slow) ## the tests: five minutes on two cores; with WHOLE=1 those of test-slow, too, as in CI
+	$(WITH_JAVA) $(PYTEST) -m "$(if $(WHOLE),$(WHOLE_TESTS),$(MAIN_TESTS))" $(if $(WHOLE),$(FOR_CI),--budget=2) $(PARALLEL) $(ARGS)
 
-test-slow: $(VENV)/.stamp-test .venv-sail/.stamp ## the tests that take longer: crashes at every call of every operation, long random runs, most of Spark, the jar
+test-slow: $(VENV)/.stamp-test for-slow ## the tests that take longer: crashes at every call of every operation, long random runs, most of Spark, the jar
+	$(WITH_JAVA) $(PYTEST) -m "$(SLOW_TESTS)" $(FOR_CI) $(PARALLEL) $(ARGS)
+
+for-slow: $(VENV)/.stamp-test .venv-sail/.stamp
 	$(RUN) tools/setup_servers.py ci
 	$(WITH_JAVA) $(RUN) tools/setup_hadoop_aws.py
-	$(WITH_JAVA) $(PYTEST) -m "$(SLOW_TESTS)" --hypothesis-profile=whole $(PARALLEL) $(ARGS)
 
 check: $(VENV)/.stamp-check ## format, lint, types, layers, what the house promises: under a minute
 	$(RUN) -m ruff check .
@@ -56,7 +61,7 @@ format: $(VENV)/.stamp-check ## format the sources and repair what the linter ca
 
 interop: $(VENV)/.stamp-test ## the same tables through Apache Hudi's own Spark bundles
 	$(WITH_JAVA) $(RUN) tools/interop_setup.py
-	$(WITH_JAVA) $(PYTEST) -m "interop and not nightly" tests/interop $(PARALLEL) $(ARGS)
+	$(WITH_JAVA) $(PYTEST) -m "interop and not nightly" tests/interop $(FOR_CI) $(PARALLEL) $(ARGS)
 
 docs: $(VENV)/.stamp-docs ## the documentation's site, strict, under build/site
 	cd tools && NO_MKDOCS_2_WARNING=1 ../$(RUN) -m mkdocs build --quiet -f mkdocs.yml
@@ -71,15 +76,22 @@ dist: $(VENV)/.stamp-dist jar ## wheel and sdist under dist/, and the jar
 	@rm -rf dist
 	$(RUN) -m build --outdir dist .
 
-test-matrix: $(RUN) ## the Spark tests on every supported PySpark, each in its own environment
+test-matrix: $(RUN) ## the Spark tests on every supported PySpark, lazy frames on the oldest polars
 	$(WITH_JAVA) $(RUN) tools/matrix.py $(ARGS)
 
-nightly: $(VENV)/.stamp-test $(VENV)/.stamp-gcs $(VENV)/.stamp-dist .venv-engines/.stamp test-matrix ## test-matrix, the long tests, all cases with Apache Hudi, and Ray, dask, daft and ibis
+mutants: $(VENV)/.stamp-test ## change the code in small ways: the nearest tests must notice (ARGS="services/clean --share 0.1")
+	$(RUN) tools/mutants.py $(ARGS)
+
+durations: $(RUN) ## what the tests cost that ran last, by folder, file and function (ARGS="--top 50")
+	@$(RUN) tools/durations.py $(ARGS)
+
+nightly: $(VENV)/.stamp-test $(VENV)/.stamp-gcs $(VENV)/.stamp-dist .venv-engines/.stamp test-matrix ## test-matrix, the long tests, all cases with Apache Hudi, Ray, dask, daft and ibis, and mutants
 	$(WITH_JAVA) $(RUN) tools/interop_setup.py nightly
 	$(RUN) tools/setup_servers.py nightly
-	$(WITH_JAVA) $(PYTEST) -m nightly --hypothesis-profile=nightly -n auto --maxprocesses 2 $(ARGS)
-	$(WITH_JAVA) $(PYTEST) -m "hypothesis and $(MAIN_TESTS)" --hypothesis-profile=whole $(PARALLEL) $(ARGS)
+	$(WITH_JAVA) $(PYTEST) -m "nightly and not (rest and hypothesis)" --hypothesis-profile=nightly -n auto --maxprocesses 2 $(ARGS)
+	$(WITH_JAVA) $(PYTEST) -m "hypothesis and not interop and (rest or not nightly)" --hypothesis-profile=whole --hypothesis-seed=$$(date -u +%Y%m%d) $(PARALLEL) $(ARGS)
 	.venv-engines/bin/python -m pytest -m nightly tests/integrations $(ARGS)
+	$(RUN) tools/mutants.py
 
 clean: ## remove the environments, caches and everything built
 	rm -rf .venv .venv-* build dist .work .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis \

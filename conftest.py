@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import sys
+from collections import OrderedDict
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,18 +15,25 @@ from hypothesis import settings
 
 # pytest explains failed assertions of the helpers like those of the tests.
 pytest.register_assert_rewrite("tests.helpers")
+pytest_plugins = ["tests.helpers.durations", "tests.helpers.few_cases"]
 # Spark starts its Python workers by name. They must use this interpreter, not the first one on PATH.
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 # A host whose name does not resolve still runs local Spark.
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+# A JVM that lives for minutes compiles quickly rather than well, and collects garbage in one thread.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
-# The default profile tries few examples of each property; `make test-slow` and `make nightly` try all. In CI each run
-# draws the same examples.
-_CI = bool(os.environ.get("CI"))
-settings.register_profile("look", deadline=None, max_examples=30, derandomize=_CI, print_blob=_CI)
-settings.register_profile("whole", deadline=None, max_examples=100, derandomize=_CI, print_blob=_CI)
-settings.register_profile("nightly", deadline=None, max_examples=1000, print_blob=True)
+# Temporary folders lie in memory where the machine has a folder for it with room: a flush costs nothing there. pytest
+# keeps the folders of failed tests alone (pyproject.toml), so little room is enough. `tests/storage` uses the disk.
+_MEMORY = Path("/dev/shm")  # noqa: S108
+if os.access(_MEMORY, os.W_OK) and shutil.disk_usage(_MEMORY).free > 2 << 30:
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_MEMORY))
+
+# Few examples of each property on a plain run, fewer of the expensive ones (`tests.helpers.examples`); all by night.
+# Hypothesis sets ``derandomize`` where it finds a CI, and then no seed counts.
+for _name, _examples in {"look": 30, "ci": 30, "whole": 100, "nightly": 1000}.items():
+    settings.register_profile(_name, deadline=None, derandomize=False, max_examples=_examples, print_blob=True)
 settings.load_profile("look")
 
 
@@ -51,7 +61,6 @@ _FIRST_LOOK_AT_SPARK = (
     "test_spark_sql.py",
     "test_spark_statements.py",
     "test_spark_types.py",
-    "test_spark_where.py",
     "test_spark_writes.py",
 )
 
@@ -62,6 +71,23 @@ _SECOND_HUDI = (
     "test_metadata_table_made.py",
     "test_metadata_table_shared.py",
 )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Let Hypothesis draw the same examples in each run, unless ``--hypothesis-seed`` says otherwise.
+
+    `.ci/run` gives another seed each day. `make nightly` draws new examples in each run.
+    """
+    is_nightly = config.getoption("--hypothesis-profile") == "nightly"
+    if config.getoption("--hypothesis-seed") is None and not is_nightly:
+        config.option.hypothesis_seed = "0"
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    """Return the line that tells how to draw the same examples again."""
+    seed = config.getoption("--hypothesis-seed")
+    return f"examples of Hypothesis: --hypothesis-seed={seed}" if seed is not None else "examples of Hypothesis: new"
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -98,7 +124,28 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """
     from xdist.scheduler import LoadScopeScheduling
 
+    from tests.helpers.few_cases import seconds_of
+
+    class LongestFirst(OrderedDict[str, dict[str, bool]]):
+        """Scopes that wait, and their tests. The one that costs most goes first, so that the workers end together."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.seconds: dict[str, float] = {}
+
+        def __setitem__(self, scope: str, tests: dict[str, bool]) -> None:
+            self.seconds[scope] = sum(seconds_of(test) for test in tests)
+            super().__setitem__(scope, tests)
+
+        def popitem(self, last: bool = False) -> tuple[str, dict[str, bool]]:
+            longest = max(self, key=self.seconds.__getitem__)
+            return longest, self.pop(longest)
+
     class ByScope(LoadScopeScheduling):
+        def __init__(self, config: pytest.Config, log: Any) -> None:
+            super().__init__(config, log)
+            self.workqueue = LongestFirst()
+
         def _split_scope(self, nodeid: str) -> str:
             return _scope(nodeid)
 

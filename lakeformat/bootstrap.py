@@ -11,15 +11,18 @@ import json
 import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 from urllib.parse import unquote
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
+from lakeformat.codec.json_text import parse_json
 from lakeformat.config.resolve import resolve, storage_options_of
 from lakeformat.errors import CorruptTableError, DuplicateKeyError, InvalidInputError, SchemaMismatchError
+from lakeformat.files.batch_rows import OpenParquet
+from lakeformat.files.footers import open_parquet, row_batches
 from lakeformat.model.files import BaseFileName
 from lakeformat.public import public
 from lakeformat.services.doctor.run import REMOVED
@@ -284,11 +287,16 @@ def _sources(storage: Storage) -> tuple[SourceFile, ...]:
     return sources_of(_list_sources(storage), storage.location)
 
 
-def _open(storage: Storage, file: SourceFile) -> pq.ParquetFile:
+@contextmanager
+def _open(storage: Storage, file: SourceFile) -> Iterator[OpenParquet]:
     try:
-        return pq.ParquetFile(storage.open_input(file.path))
-    except pa.ArrowException as error:
-        raise CorruptTableError(f"{storage.location}/{file.path} cannot be read ({error}); take it out") from error
+        source = storage.open_input(file.path)
+    except FileNotFoundError:
+        raise InvalidInputError(
+            f"{storage.location}/{file.path} was deleted meanwhile; adopt the folder again"
+        ) from None
+    with source, open_parquet(source, f"{storage.location}/{file.path}") as parquet:
+        yield parquet
 
 
 def _schema(storage: Storage, file: SourceFile) -> pa.Schema:
@@ -310,7 +318,7 @@ def _batches(storage: Storage, files: Sequence[SourceFile], schema: pa.Schema) -
         with _open(storage, file) as parquet:
             present = set(parquet.schema_arrow.names)
             wanted = [name for name in schema.names if name in present]
-            for batch in parquet.iter_batches(_ROWS, columns=wanted):
+            for batch in row_batches(parquet, f"{storage.location}/{file.path}", _ROWS, columns=wanted):
                 columns = [_column(batch, field, folders) for field in schema]
                 yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
@@ -368,7 +376,7 @@ def _has_unfinished_adoption(table: Table) -> bool:
     if not timeline.commits:
         return False
     if storage.info(_NOTE) is not None:
-        token = json.loads(storage.read(_NOTE))["token"]
+        token, _ = _read_note(storage)
         if any(
             commit.extra.get(_ADOPTED) == token for commit in map(table.context.store.read_commit, timeline.commits)
         ):
@@ -376,16 +384,44 @@ def _has_unfinished_adoption(table: Table) -> bool:
     raise InvalidInputError(f"{storage.location} is a Hudi table already; open it")
 
 
+def _read_note(storage: Storage) -> tuple[str, list[str]]:
+    """Return the token and the paths of the source files of the adoption in progress.
+
+    Raises:
+        CorruptTableError: the note is damaged, or names another file than a source file.
+    """
+    try:
+        note = parse_json(storage.read(_NOTE))
+        token, paths = note["token"], [file["path"] for file in note["files"]]
+        if not isinstance(token, str) or (odd := [path for path in paths if not _may_be_source(path)]):
+            raise ValueError(f"it names {str(odd[0] if isinstance(token, str) else token)[:200]!r}")
+    except (ValueError, KeyError, TypeError, LookupError) as error:
+        raise CorruptTableError(
+            f"{storage.location}/{_NOTE} is damaged ({error}); nothing was moved; delete it, and move source files "
+            "whose rows are in the table out of the folder"
+        ) from None
+    return token, paths
+
+
+def _may_be_source(path: Any) -> bool:
+    """Tell whether a path in the table's folder may be one of a source file, as `_list_sources` finds them."""
+    if not isinstance(path, str) or not path or "\0" in path or "\n" in path:
+        return False
+    *folders, name = path.split("/")
+    hidden = is_hidden(name, is_folder=False) or any(is_hidden(folder, is_folder=True) for folder in folders)
+    return "" not in folders and not hidden and name.endswith(".parquet") and BaseFileName.match(name) is None
+
+
 def _move_sources_aside(table: Table) -> Table:
     """Move the source files to `REMOVED`, because their rows are in the table now. Return the table."""
     storage = table.context.storage
-    files = json.loads(storage.read(_NOTE))["files"]
+    _, files = _read_note(storage)
     aside = f"{REMOVED}/{table.context.clock.now_ms()}"
-    for file in files:
-        if storage.info(file["path"]) is not None:
-            storage.move(file["path"], f"{aside}/{file['path']}")
-    for file in files:
-        folder = file["path"].rpartition("/")[0]
+    for path in files:
+        if storage.info(path) is not None:
+            storage.move(path, f"{aside}/{path}")
+    for path in files:
+        folder = path.rpartition("/")[0]
         while folder and storage.remove_empty(folder):
             folder = folder.rpartition("/")[0]
     storage.delete(_NOTE)

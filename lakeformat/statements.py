@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
+from lakeformat.concurrency import Attempts
 from lakeformat.config.resolve import Options
 from lakeformat.file_system_view.context import TableContext
 from lakeformat.file_system_view.snapshot import Snapshot
@@ -16,6 +17,7 @@ from lakeformat.read.query import readable_schema
 from lakeformat.read.run.session import find_matches
 from lakeformat.services.after_write import check_services
 from lakeformat.services.bad_rows import put_aside_rows
+from lakeformat.transaction.conflict import StalePlanError, repeat_after
 from lakeformat.transaction.hooks import HookArguments, check_validators, hooks_of
 from lakeformat.transaction.result import WriteResult
 from lakeformat.write.intake import prepare_input
@@ -53,15 +55,19 @@ def update(
     Args:
         runner: makes the function that writes the files in Spark tasks; None writes the files in this process.
     """
-    snapshot = context.writable_snapshot()
-    schema = snapshot.columns(context.storage.location)
-    nullable_schema = make_nested_nullable(schema)
-    change = Rewrite(
-        nullable_schema,
-        bind_condition(where, schema, options),
-        plan_assignments(values, nullable_schema, snapshot.config),
-    )
-    return _run_rewrite(context, options, snapshot, Operation.UPSERT, change, runner, hooks)
+
+    def run() -> WriteResult:
+        snapshot = context.writable_snapshot()
+        schema = snapshot.columns(context.storage.location)
+        nullable_schema = make_nested_nullable(schema)
+        change = Rewrite(
+            nullable_schema,
+            bind_condition(where, schema, options),
+            plan_assignments(values, nullable_schema, snapshot.config),
+        )
+        return _run_rewrite(context, options, snapshot, Operation.UPSERT, change, runner, hooks)
+
+    return repeat_after(StalePlanError, run, Attempts(options.patience, context.ids.token))
 
 
 def delete_where(
@@ -72,10 +78,14 @@ def delete_where(
     **hooks: Unpack[HookArguments],
 ) -> WriteResult:
     """Delete the rows that a condition selects; see `lakeformat.Table.delete`. ``runner`` is as in `update`."""
-    snapshot = context.writable_snapshot()
-    schema = snapshot.columns(context.storage.location)
-    change = Rewrite(schema, bind_condition(where, schema, options))
-    return _run_rewrite(context, options, snapshot, Operation.DELETE, change, runner, hooks)
+
+    def run() -> WriteResult:
+        snapshot = context.writable_snapshot()
+        schema = snapshot.columns(context.storage.location)
+        change = Rewrite(schema, bind_condition(where, schema, options))
+        return _run_rewrite(context, options, snapshot, Operation.DELETE, change, runner, hooks)
+
+    return repeat_after(StalePlanError, run, Attempts(options.patience, context.ids.token))
 
 
 def merge_rows(

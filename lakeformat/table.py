@@ -12,12 +12,13 @@ Examples:
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 
 from lakeformat.catalog.verbs import Registering
+from lakeformat.concurrency import Attempts
 from lakeformat.config.resolve import Options, resolve, storage_options_of
 from lakeformat.errors import InvalidInputError, InvalidOptionError
 from lakeformat.file_system_view.context import TableContext
@@ -36,6 +37,7 @@ from lakeformat.storage import Clock, Ids, RandomIds, Storage, SystemClock, open
 from lakeformat.timeline.history import HistoryEntry
 from lakeformat.timeline.path_probe import check_free
 from lakeformat.timeline.store import TimelineStore
+from lakeformat.transaction.conflict import StalePlanError, repeat_after
 from lakeformat.transaction.hooks import HookArguments, check_validators, hooks_of
 from lakeformat.transaction.result import WriteResult
 from lakeformat.write.direct_session import write_direct
@@ -48,6 +50,7 @@ from lakeformat.write.rows.arrow_input import (
     check_insert_allowed,
     drop_index_columns,
     fit_to_table,
+    has_only_failed_writes,
     is_python_data,
     is_schema,
     schema_of,
@@ -118,7 +121,7 @@ def create(
         check_insert_allowed(table.context.store, has_rows=rows is not None)
     stored = incoming_schema(drop_index_columns(schema_of(schema) if rows is None else rows.schema, roles))
     check_free(table.context.storage)
-    new = if_exists == "error"
+    new = if_exists == "error" and not (insert and has_only_failed_writes(table.context.store))
     config = create_table(table.context.store, table.options, stored, table.context.clock, must_be_new=new)
     check_options(config, table.options, table.context.storage.location)
     if insert and rows is not None:
@@ -248,11 +251,25 @@ class Table(ArrowReadVerbs, WriteVerbs[Rows], Clustering, Compaction, Indexing, 
         return self._run_services(update(self.context, options, values, where, **hooks))
 
     def _merge(self, rows: Rows, clauses: tuple[Clause, ...], options: Options, hooks: HookArguments) -> WriteResult:
+        return self._run_services(
+            self._plan_again(rows, options, lambda: self._merge_once(rows, clauses, options, hooks))
+        )
+
+    def _plan_again(self, rows: Rows | None, options: Options, run: Callable[[], WriteResult]) -> WriteResult:
+        """Plan and run a write; again if the table's columns have changed meanwhile, and the rows can be read again."""
+        if rows is not None and not can_be_read_again(rows):
+            return run()
+        result: WriteResult = repeat_after(StalePlanError, run, Attempts(options.patience, self.context.ids.token))
+        return result
+
+    def _merge_once(
+        self, rows: Rows, clauses: tuple[Clause, ...], options: Options, hooks: HookArguments
+    ) -> WriteResult:
         # Dicts and lists have no column types, so their values are converted to the types of the table's columns.
         schema = self.context.snapshot().schema if is_python_data(rows) else None
         bad_rows = make_collector(self.context, options)
         reader = arrow_reader(rows, schema, bad_rows)
-        return self._run_services(merge_rows(self.context, options, reader, clauses, bad_rows=bad_rows, **hooks))
+        return merge_rows(self.context, options, reader, clauses, bad_rows=bad_rows, **hooks)
 
     def _arrow_rows(self, rows: Rows) -> Rows:
         return rows
@@ -271,10 +288,16 @@ class Table(ArrowReadVerbs, WriteVerbs[Rows], Clustering, Compaction, Indexing, 
         combine: bool = False,
     ) -> WriteResult:
         values: dict[str, Any] = {**(options or {}), _OPERATION: operation.value}
-        config = self.config
-        if combine and config.record_fields:
+        if combine and self.config.record_fields:
             values["hoodie.combine.before.insert"] = True
         resolved = self.options.with_values(**values)
+        result = self._plan_again(rows, resolved, lambda: self._write_once(rows, operation, hooks, resolved))
+        return run_services_after_write(result, self.context, resolved)
+
+    def _write_once(
+        self, rows: Rows | None, operation: Operation, hooks: HookArguments, resolved: Options
+    ) -> WriteResult:
+        config = self.config
         config.check_writable(self.context.storage.location)
         snapshot = self.context.snapshot(config=config)
         given: Any = pa.table({}) if rows is None and operation is Operation.DELETE_PARTITION else rows
@@ -295,11 +318,8 @@ class Table(ArrowReadVerbs, WriteVerbs[Rows], Clustering, Compaction, Indexing, 
         with reuse_memory(), put_aside_rows(session, bad_rows):
             if operation is Operation.DELETE_PARTITION:
                 of_rows = (frozenset(), 0) if job.named_partitions else distinct_partitions(reader, job.prepare.keys)
-                result = session.run_delete_partitions(*of_rows)
-            elif job.writes_directly:
-                result = write_direct(session, reader, read_again if can_be_read_again(given) else None, bad_rows)
-            else:
-                known = snapshot.timeline.commit_times
-                with prepare_input(self.context.storage, job, reader, bad_rows) as (prepared, arrived):
-                    result = session.run_staged(prepared, arrived, known, snapshot)
-        return run_services_after_write(result, self.context, resolved)
+                return session.run_delete_partitions(*of_rows)
+            if job.writes_directly:
+                return write_direct(session, reader, read_again if can_be_read_again(given) else None, bad_rows)
+            with prepare_input(self.context.storage, job, reader, bad_rows) as (prepared, arrived):
+                return session.run_staged(prepared, arrived, snapshot.timeline.commit_times, snapshot)

@@ -1,4 +1,7 @@
-"""Run the tests marked ``spark`` on every supported PySpark, each in its own environment.
+"""Run the tests marked ``spark`` on every supported PySpark, and lazy frames on the oldest polars, each by itself.
+
+Each PySpark answers the questions of ``tests/fixtures/spark`` again. The oldest one also runs the tests marked
+``rest``; `make nightly` runs those on the newest one.
 
 Usage: ``python tools/matrix.py [VERSION ...]``. The environment of a version is ``.venv-spark-<version>`` in the
 project's root. It is created once, and its packages are installed again if pyproject.toml has changed. Versions run one
@@ -18,13 +21,17 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 VERSIONS: Final = ("4.0.5", "4.1.4", "4.2.1", "4.3.0")
+#: The oldest polars that pyproject.toml allows, in the list of versions.
+POLARS: Final = "polars==1.37.0"
 #: The expression of pytest marks that selects the tests.
-TESTS: Final = "spark and not interop and not nightly"
+TESTS: Final = "spark and not interop and (recorded or not nightly)"
+#: The expression for the oldest PySpark.
+ALL_TESTS: Final = "spark and not interop and (recorded or rest or not nightly)"
 
 
 def environment(version: str) -> Path:
-    """Create or update the environment with this PySpark version, if needed. Return the path of its Python."""
-    folder = ROOT / f".venv-spark-{version}"
+    """Create or update the environment with this PySpark or polars, if needed. Return the path of its Python."""
+    folder = ROOT / f".venv-spark-{version.replace('==', '-')}"
     python, stamp = folder / "bin" / "python", folder / ".stamp"
     project = ROOT / "pyproject.toml"
     if stamp.exists() and stamp.stat().st_mtime >= project.stat().st_mtime:
@@ -32,13 +39,14 @@ def environment(version: str) -> Path:
     if not python.exists():
         venv.create(folder, with_pip=True)
     pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    subprocess.run([*pip, "--editable", ".[test]", f"pyspark=={version}"], cwd=ROOT, check=True)
+    wanted = version if version == POLARS else f"pyspark=={version}"
+    subprocess.run([*pip, "--editable", ".[test]", wanted], cwd=ROOT, check=True)
     stamp.touch()
     return python
 
 
 def run_tests(version: str) -> str:
-    """Run the tests with one PySpark version. Return ``"passed"``, or a text that says what failed."""
+    """Run the tests with one PySpark version or polars. Return ``"passed"``, or a text that says what failed."""
     try:
         python = environment(version)
     except subprocess.CalledProcessError:
@@ -48,22 +56,24 @@ def run_tests(version: str) -> str:
     environ = {**inherited, "PYSPARK_PYTHON": str(python), "PYSPARK_DRIVER_PYTHON": str(python)}
     pytest = [str(python), "-m", "pytest", "-n", "auto", "--maxprocesses", "2"]
     pytest += ["-o", f"cache_dir=.pytest_cache/spark-{version}"]
-    code = subprocess.run([*pytest, "-m", TESTS], cwd=ROOT, env=environ, check=False).returncode
+    chosen = ALL_TESTS if version == VERSIONS[0] else TESTS
+    tests = ["tests/read/test_lazy_frames.py"] if version == POLARS else ["-m", chosen]
+    code = subprocess.run([*pytest, *tests], cwd=ROOT, env=environ, check=False).returncode
     return "passed" if code == 0 else f"failed (pytest exit code {code})"
 
 
 def main() -> int:
     """Run the tests on all versions, then print one line for each. Return 1 if any version failed."""
     parser = argparse.ArgumentParser(description="Run the Spark tests on several PySpark versions.")
-    parser.add_argument("versions", metavar="VERSION", nargs="*", default=list(VERSIONS))
+    parser.add_argument("versions", metavar="VERSION", nargs="*", default=[*VERSIONS, POLARS])
     versions: list[str] = parser.parse_args().versions
     lines: list[str] = []
     results: list[str] = []
     for version in versions:
-        print(f"--- PySpark {version}", flush=True)
+        print(f"--- {version}", flush=True)
         started = time.monotonic()
         results.append(run_tests(version))
-        lines.append(f"PySpark {version:<8} {results[-1]:<32} {time.monotonic() - started:6.0f} s")
+        lines.append(f"{version:<16} {results[-1]:<32} {time.monotonic() - started:6.0f} s")
     print("\n".join(lines))
     return 0 if all(result == "passed" for result in results) else 1
 

@@ -1,21 +1,38 @@
 """Conversion of Arrow data to a requested schema.
 
-Columns and nested fields are matched by name. A value that would lose information is an error.
+Columns and nested fields are matched by name. A value that does not fit its type is an error. Numbers are converted as
+by Hudi 1.2.0 (``HoodieAvroUtils``): integers are rounded to floats, and floats to decimals, in silence.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from lakeformat.arrow.float_texts import float_texts
 from lakeformat.errors import SchemaMismatchError
 
-__all__ = ["VIEWS", "conform", "conform_array", "is_any_list", "reader_schema", "rebase", "replace_children"]
+__all__ = [
+    "VIEWS",
+    "conform",
+    "conform_array",
+    "conform_exactly",
+    "is_any_list",
+    "reader_schema",
+    "rebase",
+    "replace_children",
+]
 
 #: Maps each view type to the plain type with the same values. Arrow cannot decode dictionaries of view types.
 VIEWS: Final = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
+_FLOATS: Final = (pa.float32(), pa.float64())
+#: Holds each 64-bit integer, signed or not.
+_WHOLE: Final = pa.decimal128(20, 0)
+#: Digits after the first significant one, and one more, in the text of a double.
+_FLOAT_DIGITS: Final = 18
 
 
 def reader_schema(schema: pa.Schema) -> pa.Schema:
@@ -35,8 +52,11 @@ def _reader_type(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-def conform(rows: Any, schema: pa.Schema) -> Any:
+def conform(rows: Any, schema: pa.Schema, *, exact: bool = False) -> Any:
     """Return a table or batch with exactly the columns of ``schema``. Columns that ``rows`` lacks are null.
+
+    Args:
+        exact: whether columns are converted by `conform_exactly`.
 
     Raises:
         SchemaMismatchError: A value does not fit its column; the message names the column.
@@ -47,7 +67,9 @@ def conform(rows: Any, schema: pa.Schema) -> Any:
     for at, name in enumerate(rows.schema.names):
         place.setdefault(name, at)
     columns = [
-        _column(rows.column(place[field.name]), field) if field.name in place else pa.nulls(rows.num_rows, field.type)
+        _column(rows.column(place[field.name]), field, conform_exactly if exact else conform_array)
+        if field.name in place
+        else pa.nulls(rows.num_rows, field.type)
         for field in schema
     ]
     if isinstance(rows, pa.RecordBatch):
@@ -55,14 +77,14 @@ def conform(rows: Any, schema: pa.Schema) -> Any:
     return pa.Table.from_arrays(columns, schema=schema)
 
 
-def _column(values: Any, field: pa.Field) -> Any:
+def _column(values: Any, field: pa.Field, convert: Callable[[pa.Array, pa.DataType], pa.Array]) -> Any:
     if values.type.equals(field.type):
         return values
     try:
         if isinstance(values, pa.ChunkedArray):
-            chunks = [conform_array(chunk, field.type) for chunk in values.chunks]
+            chunks = [convert(chunk, field.type) for chunk in values.chunks]
             return pa.chunked_array(chunks, type=field.type)
-        return conform_array(values, field.type)
+        return convert(values, field.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise SchemaMismatchError(
             f"column {field.name!r} of type {values.type} does not fit the table's {field.type}: "
@@ -70,8 +92,16 @@ def _column(values: Any, field: pa.Field) -> Any:
         ) from None
 
 
+def conform_exactly(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Convert as `conform_array` does. Raise ``pa.ArrowInvalid``, too, if a float would round an integer."""
+    if pa.types.is_dictionary(values.type):
+        return conform_exactly(_decode_dictionary(values), kind)
+    may_round = pa.types.is_integer(values.type) and pa.types.is_floating(kind)
+    return values.cast(kind) if may_round else conform_array(values, kind)
+
+
 def conform_array(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Convert an array to another type. Raise ``pa.ArrowInvalid`` if a value would be lost."""
+    """Convert an array to another type. Raise ``pa.ArrowInvalid`` if a value does not fit."""
     if values.type.equals(kind):
         return values
     if pa.types.is_null(values.type):
@@ -89,7 +119,31 @@ def conform_array(values: pa.Array, kind: pa.DataType) -> pa.Array:
         values = rebase(values)
         elements = conform_array(values.values, kind.value_type)
         return replace_children(values, elements, _with_layout(kind, values.type)).cast(kind)
+    return _plain(values, kind)
+
+
+def _plain(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Convert values that are not nested."""
+    if pa.types.is_integer(values.type):
+        if pa.types.is_decimal(kind):
+            return values.cast(_WHOLE).cast(kind)
+        return values.cast(kind, safe=not pa.types.is_floating(kind))
+    if values.type in _FLOATS:
+        if pa.types.is_string(kind):
+            return float_texts(values)
+        if pa.types.is_decimal(kind):
+            return _round_to_decimal(values, kind)
+        if pa.types.is_float32(values.type) and pa.types.is_float64(kind):
+            return values.cast(pa.string()).cast(kind)  # 0.1 becomes 0.1, and not 0.10000000149011612.
     return values.cast(kind, safe=True)
+
+
+def _round_to_decimal(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Round the shortest texts of floats, halves away from zero: 1.005 becomes 1.01."""
+    is_zero = pc.less(pc.abs(values), 10.0 ** -(kind.scale + 1))
+    texts = pc.if_else(is_zero, "0", values.cast(pa.string()))
+    exact = texts.cast(pa.decimal256(76, kind.scale + _FLOAT_DIGITS))
+    return pc.round(exact, kind.scale, "half_towards_infinity").cast(kind)
 
 
 def _decode_dictionary(values: pa.DictionaryArray) -> pa.Array:

@@ -12,26 +12,35 @@ from lakeformat.cli import show as showing
 from lakeformat.cli.options import options_group
 from lakeformat.cli.output import exits_text
 
-__all__ = ["app"]
+__all__ = ["app", "version"]
 
 _HELP: Final = """Apache Hudi tables without Spark or Java: look, read, write and keep in order.
 
 A table is a folder or any URL that fsspec knows: /data/flights, s3://bucket/flights, gs://..., abfs://...
 """
 
-_MANUAL: Final[Mapping[str, Any]] = {"no_args_is_help": True, "rich_markup_mode": "rich"}
+_MANUAL: Final[Mapping[str, Any]] = {
+    "no_args_is_help": True,
+    "rich_markup_mode": "rich",
+    "context_settings": {"help_option_names": ["-h", "--help"]},
+}
+
+
+def version() -> None:
+    """Print the version."""
+    import lakeformat
+
+    print(f"lakeformat {lakeformat.__version__}")
 
 
 def _version(wanted: bool) -> None:
     if wanted:
-        import lakeformat
-
-        print(f"lakeformat {lakeformat.__version__}")
+        version()
         raise typer.Exit
 
 
 def _root(
-    version: Annotated[
+    shows_version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
@@ -42,6 +51,11 @@ _COMMANDS: Final[Sequence[Callable[..., None]]] = (
     inspect.describe,
     inspect.history,
     inspect.read,
+    inspect.count,
+    inspect.schema,
+    inspect.files,
+    inspect.changes,
+    inspect.sql,
     inspect.bad_rows,
     inspect.plan,
     inspect.layout_report,
@@ -64,6 +78,7 @@ _COMMANDS: Final[Sequence[Callable[..., None]]] = (
     recovery.check,
     recovery.dedupe,
     recovery.repair,
+    version,
 )
 _SHOWS: Final[Sequence[Callable[..., None]]] = (showing.slices, showing.timeline, showing.commit, showing.plan)
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AsJson",
+    "AsOf",
     "Columns",
     "OptionPairs",
     "Output",
@@ -21,6 +22,7 @@ __all__ = [
     "ShownFormat",
     "StorageOptionPairs",
     "TablePath",
+    "Vertical",
     "Where",
     "open_table",
     "parse_pairs",
@@ -29,6 +31,10 @@ __all__ = [
 
 TablePath: TypeAlias = Annotated[str, typer.Argument(help="Folder or URL of the table.", show_default=False)]
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Answer in JSON.")]
+AsOf: TypeAlias = Annotated[
+    str | None, typer.Option(help="The table as it was: an instant, a version number, a date (and time).")
+]
+Vertical: TypeAlias = Annotated[bool, typer.Option("--vertical", help="Show each value on a line of its own.")]
 Where: TypeAlias = Annotated[str | None, typer.Option(help="Only rows that match this Spark SQL condition.")]
 Columns: TypeAlias = Annotated[str | None, typer.Option(help="Only these columns, commas between them.")]
 RowsFormat: TypeAlias = Annotated[

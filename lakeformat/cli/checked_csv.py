@@ -18,7 +18,7 @@ from lakeformat.errors import InvalidInputError
 from lakeformat.write.rows.bad_rows import BadRows, json_texts
 from lakeformat.write.rows.faults import Fault, Reason, find_failing, join_faults
 
-__all__ = ["open_checked"]
+__all__ = ["csv_options", "open_checked"]
 
 _COLUMN: Final = "c"
 
@@ -36,7 +36,7 @@ def open_checked(file: Any, types: Mapping[str, pa.DataType], bad_rows: BadRows)
         lines.append((row.text, f"the line has {row.actual_columns} values, not {row.expected_columns}"))
         return "skip"
 
-    options = _options(dict.fromkeys(types, pa.string()))
+    options = csv_options(dict.fromkeys(types, pa.string()))
     reader = csv.open_csv(file, parse_options=csv.ParseOptions(invalid_row_handler=skip), convert_options=options)
     schema = pa.schema([field.with_type(types.get(field.name, field.type)) for field in reader.schema])
 
@@ -50,8 +50,14 @@ def open_checked(file: Any, types: Mapping[str, pa.DataType], bad_rows: BadRows)
     return pa.RecordBatchReader.from_batches(schema, read())
 
 
-def _options(types: Mapping[str, pa.DataType]) -> csv.ConvertOptions:
-    return csv.ConvertOptions(column_types=types, strings_can_be_null=True, quoted_strings_can_be_null=False)
+def csv_options(types: Mapping[str, pa.DataType]) -> csv.ConvertOptions:
+    """Return the rules by which texts of CSV become values. Nothing and ``NULL`` without quotes are null.
+
+    The other words that Arrow takes for null by default, such as ``NA`` and ``NaN``, are texts and numbers here.
+    """
+    return csv.ConvertOptions(
+        column_types=types, null_values=["", "NULL", "null"], strings_can_be_null=True, quoted_strings_can_be_null=False
+    )
 
 
 def _convert(texts: pa.Table, schema: pa.Schema, bad_rows: BadRows, first: int) -> pa.Table:
@@ -89,7 +95,7 @@ def _parse(texts: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
     lines = csv.ParseOptions(ignore_empty_lines=False, newlines_in_values=True)
     try:
         source = pa.BufferReader(sink.getvalue())
-        return csv.read_csv(source, parse_options=lines, convert_options=_options({_COLUMN: field.type})).column(0)
+        return csv.read_csv(source, parse_options=lines, convert_options=csv_options({_COLUMN: field.type})).column(0)
     except pa.ArrowInvalid as error:
         text = str(error).partition("#0: ")[2] or str(error)
         raise InvalidInputError(f"column {field.name!r}: {text}") from None

@@ -1,15 +1,17 @@
-"""Commands that only read: describe, history, read, bad-rows, plan, layout-report."""
+"""Commands that look at a table and its rows, and SQL."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from lakeformat.cli.arguments import (
     AsJson,
+    AsOf,
     Columns,
     OptionPairs,
     Output,
@@ -17,15 +19,33 @@ from lakeformat.cli.arguments import (
     ShownFormat,
     StorageOptionPairs,
     TablePath,
+    Vertical,
     Where,
     open_table,
     parse_pairs,
     split_names,
 )
-from lakeformat.cli.output import print_remark, show_json, show_rows, to_plain
+from lakeformat.cli.output import print_remark, show_json, show_result, show_rows, to_plain
 from lakeformat.errors import InvalidInputError
 
-__all__ = ["bad_rows", "describe", "history", "layout_report", "plan", "read"]
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from lakeformat.table import Table
+
+__all__ = [
+    "bad_rows",
+    "changes",
+    "count",
+    "describe",
+    "files",
+    "history",
+    "layout_report",
+    "plan",
+    "read",
+    "schema",
+    "sql",
+]
 
 #: Rows that ``--format table`` shows by default.
 _SHOWN: Final = 20
@@ -40,13 +60,33 @@ def describe(
     """
     table = open_table(path, option, storage_option)
     description = table.describe()
-    schema = [{"name": field.name, "type": str(field.type)} for field in table.snapshot().schema or ()]
+    schema = _columns(table)
     if as_json:
         extra = {"log_share": description.log_share, "advice": description.advice, "columns": schema}
         show_json({**to_plain(description), **extra})
         return
     print(description, end="\n\n")
-    show_rows(("column", "type"), [(each["name"], each["type"]) for each in schema])
+    _show_columns(schema)
+
+
+def _columns(table: Table) -> list[dict[str, str]]:
+    return [{"name": field.name, "type": str(field.type)} for field in table.snapshot().schema or ()]
+
+
+def _show_columns(columns: Sequence[Mapping[str, str]]) -> None:
+    show_rows(("column", "type"), [(each["name"], each["type"]) for each in columns])
+
+
+def _show_count(rows: int, *, as_json: bool) -> None:
+    show_json({"rows": rows}) if as_json else print(rows)
+
+
+def _print_rows(
+    rows: pa.RecordBatchReader, kind: str, output: str | None, storage_option: Sequence[str] | None, vertical: bool
+) -> None:
+    from lakeformat.cli.rows import write_rows
+
+    write_rows(rows, kind, output, parse_pairs(storage_option), vertical=vertical)
 
 
 def history(
@@ -107,9 +147,7 @@ def read(
     path: TablePath,
     columns: Columns = None,
     where: Where = None,
-    as_of: Annotated[
-        str | None, typer.Option(help="The table as it was: an instant, a version number, a date (and time).")
-    ] = None,
+    as_of: AsOf = None,
     since: Annotated[str | None, typer.Option(help="Only rows that later commits wrote; 000 for everything.")] = None,
     until: Annotated[str | None, typer.Option(help="With --since: up to and including this instant.")] = None,
     limit: Annotated[
@@ -117,6 +155,7 @@ def read(
     ] = None,
     meta_columns: Annotated[bool, typer.Option("--meta-columns", help="Also Hudi's five meta columns.")] = False,
     count: Annotated[bool, typer.Option("--count", help="Print only the number of rows.")] = False,
+    vertical: Vertical = False,
     format: ShownFormat = "table",  # noqa: A002  The usual name of the option.
     output: Output = None,
     as_json: AsJson = False,
@@ -129,7 +168,7 @@ def read(
 
     [bold]lakeformat read /data/flights --as-of 2025-11-20 --format parquet --output flights.parquet[/bold]
     """
-    from lakeformat.cli.rows import show_table, write_rows
+    from lakeformat.cli.rows import show_table
 
     kind = "json" if as_json else format
     table = open_table(path, option, storage_option)
@@ -140,7 +179,7 @@ def read(
     if count:
         rows = table.changes(since, until).count(where) if since is not None else table.count(where, as_of=as_of)
         rows = rows if limit is None else min(limit, rows)
-        show_json({"rows": rows}) if as_json else print(rows)
+        _show_count(rows, as_json=as_json)
         return
     if since is not None:
         scan = table.changes(since, until).read(wanted, where=where, **how)
@@ -148,19 +187,111 @@ def read(
         scan = table.read(wanted, where=where, as_of=as_of, **how)
     if few and output is None:
         rows_held = scan.to_arrow()
-        show_table(rows_held.slice(0, _SHOWN))
+        show_table(rows_held.slice(0, _SHOWN), vertical=vertical)
         if rows_held.num_rows > _SHOWN:
             print_remark(f"the first {_SHOWN} rows; --limit shows more, --count counts all rows")
         return
     # No progress display if the rows themselves go to the terminal.
     quiet = replace(scan, shows_progress=output is not None or not sys.stdout.isatty())
-    write_rows(quiet.to_batches(), kind, output, parse_pairs(storage_option))
+    _print_rows(quiet.to_batches(), kind, output, storage_option, vertical)
+
+
+def count(
+    path: TablePath,
+    where: Where = None,
+    as_of: AsOf = None,
+    as_json: AsJson = False,
+    option: OptionPairs = None,
+    storage_option: StorageOptionPairs = None,
+) -> None:
+    """Count the rows of a table.
+
+    [bold]lakeformat count /data/flights --where "month = 3"[/bold]
+    """
+    _show_count(open_table(path, option, storage_option).count(where, as_of=as_of), as_json=as_json)
+
+
+def schema(
+    path: TablePath, as_json: AsJson = False, option: OptionPairs = None, storage_option: StorageOptionPairs = None
+) -> None:
+    """List the columns of a table and their types.
+
+    [bold]lakeformat schema /data/flights[/bold]
+    """
+    columns = _columns(open_table(path, option, storage_option))
+    if as_json:
+        show_json(columns)
+        return
+    _show_columns(columns)
+
+
+def files(
+    path: TablePath,
+    as_of: AsOf = None,
+    vertical: Vertical = False,
+    format: ShownFormat = "table",  # noqa: A002  The usual name of the option.
+    output: Output = None,
+    as_json: AsJson = False,
+    storage_option: StorageOptionPairs = None,
+) -> None:
+    """List the live files of a table: path, partition, size, rows, log files.
+
+    [bold]lakeformat files /data/flights --format csv[/bold]
+    """
+    rows = open_table(path, None, storage_option).files(as_of=as_of)
+    _print_rows(rows.to_reader(), "json" if as_json else format, output, storage_option, vertical)
+
+
+def changes(
+    path: TablePath,
+    since: Annotated[str, typer.Option(help="After this instant; 000 for all commits.")] = "000",
+    until: Annotated[str | None, typer.Option(help="Up to and including this instant.")] = None,
+    where: Where = None,
+    vertical: Vertical = False,
+    format: ShownFormat = "table",  # noqa: A002  The usual name of the option.
+    output: Output = None,
+    as_json: AsJson = False,
+    option: OptionPairs = None,
+    storage_option: StorageOptionPairs = None,
+) -> None:
+    """Print what commits changed: each row with its operation, and its values before and after.
+
+    [bold]lakeformat changes /data/flights --where "id = 7"[/bold]
+    """
+    rows = open_table(path, option, storage_option).changes(since, until, images=True)
+    _print_rows(rows.to_batches(where=where), "json" if as_json else format, output, storage_option, vertical)
+
+
+def sql(
+    text: Annotated[str, typer.Argument(help="One statement of DuckDB's SQL.", show_default=False)],
+    table: Annotated[
+        list[str] | None, typer.Option("--table", "-t", help="A name in the statement: name=path; may be repeated.")
+    ] = None,
+    vertical: Vertical = False,
+    format: ShownFormat = "table",  # noqa: A002  The usual name of the option.
+    output: Output = None,
+    as_json: AsJson = False,
+    storage_option: StorageOptionPairs = None,
+) -> None:
+    """Run one SQL statement: a query, or a statement that writes. Needs lakeformat[sql].
+
+    [bold]lakeformat sql "select carrier, count(*) n from flights group by carrier" -t flights=/data/flights[/bold]
+    """
+    import lakeformat
+
+    tables: dict[str, Any] = {name: open_table(path, None, storage_option) for name, path in parse_pairs(table).items()}
+    answer = lakeformat.sql(text, **tables)
+    if isinstance(answer, lakeformat.WriteResult):
+        show_result(answer, as_json=as_json)
+        return
+    _print_rows(answer.to_reader(), "json" if as_json else format, output, storage_option, vertical)
 
 
 def bad_rows(
     path: TablePath,
     where: Where = None,
     columns: Columns = None,
+    vertical: Vertical = False,
     format: ShownFormat = "table",  # noqa: A002  The usual name of the option.
     output: Output = None,
     as_json: AsJson = False,
@@ -171,10 +302,8 @@ def bad_rows(
 
     [bold]lakeformat bad-rows /data/flights --where "reason = 'no_key'" --columns message,row_json[/bold]
     """
-    from lakeformat.cli.rows import write_rows
-
     rows = open_table(path, option, storage_option).bad_rows(split_names(columns), where=where)
-    write_rows(rows.to_reader(), "json" if as_json else format, output, parse_pairs(storage_option))
+    _print_rows(rows.to_reader(), "json" if as_json else format, output, storage_option, vertical)
 
 
 def plan(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Sequence
 
@@ -43,12 +44,21 @@ def _report_error(error: Exception, arguments: Sequence[str]) -> int:
         print(getattr(error, "message", "") or "see lakeformat --help", file=sys.stderr)
         return USAGE
     if hasattr(error, "format_message"):  # typer found a wrong command or argument.
-        text = error.format_message().rstrip(".?")
+        text = _hint(error.format_message().rstrip(".?"))
         usage = f"{text}; see lakeformat {'' if text.startswith('No such command') else _command(arguments)}--help"
         return _print_error(usage, "UsageError", USAGE, arguments)
     code = exit_code(error)
     unexpected = f"{kind}: {error}; set LAKEFORMAT_TRACEBACK=1 to see where" if code == UNEXPECTED else str(error)
     return _print_error(unexpected, kind, code, arguments)
+
+
+def _hint(text: str) -> str:
+    """Name lakeformat's command where the message is about one of another program."""
+    from lakeformat.config.foreign_names import own_command
+
+    asked = re.match(r"No such command '([^']*)'", text)
+    own = own_command(asked[1]) if asked else None
+    return text if asked is None or own is None else f"{asked[0]}; here it is called {own}"
 
 
 def _command(arguments: Sequence[str]) -> str:

@@ -22,12 +22,15 @@ __all__ = [
     "USAGE",
     "exit_code",
     "exits_text",
+    "fit_columns",
     "human_bytes",
     "print_remark",
     "show_json",
     "show_pairs",
     "show_result",
     "show_rows",
+    "show_values",
+    "show_vertical",
     "to_plain",
 ]
 
@@ -72,19 +75,107 @@ def show_pairs(pairs: Mapping[str, Any]) -> None:
 
 
 def show_rows(names: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str = "") -> None:
-    """Print a table. Numbers are right-aligned."""
+    """Print a report. Numbers are right-aligned and have separators. Only long texts go on in the next line."""
+    given = [list(row) for row in rows]
+    cells = [[_text(value) for value in row] for row in given]
+    numbers = [any(_is_number(row[at]) for row in given) for at in range(len(names))]
+    widths = [max(map(_width, (name, *(row[at] for row in cells)))) for at, name in enumerate(names)]
+    short = [number or width <= _SHORT_TEXT for number, width in zip(numbers, widths, strict=True)]
+    room = _terminal_width()
+    if room is not None:
+        least = [width if is_short else _SHORT_TEXT for width, is_short in zip(widths, short, strict=True)]
+        widths = fit_columns(least, [True] * len(least), room)
+    table = _table(title)
+    for name, number, is_short in zip(names[: len(widths)], numbers, short, strict=False):
+        table.add_column(name, justify="right" if number else "left", overflow="fold", no_wrap=is_short)
+    for row in cells:
+        table.add_row(*map(_cell, row[: len(widths)]))
+    _print(table)
+    if hidden := names[len(widths) :]:
+        print_remark(f"… {len(hidden)} more columns: {', '.join(hidden)}; --json or a wider terminal shows them")
+
+
+def show_values(names: Sequence[str], columns: Sequence[Sequence[str]], is_number: Sequence[bool]) -> None:
+    """Print rows of data, each on one line. On a terminal long texts are cut, and so are columns without room."""
+    room = _terminal_width()
+    widths = [max(map(_width, (name, *texts))) for name, texts in zip(names, columns, strict=True)]
+    if room is not None:
+        widths = fit_columns(widths, is_number, room)
+    table = _table("")
+    for name, width, number in zip(names, widths, is_number, strict=False):
+        table.add_column(
+            _cell(name), justify="right" if number else "left", width=width, no_wrap=True, overflow="ellipsis"
+        )
+    for row in zip(*columns[: len(widths)], strict=True):
+        table.add_row(*map(_cell, row))
+    _print(table)
+    if hidden := names[len(widths) :]:
+        print_remark(
+            f"… {len(hidden)} more columns: {_cut(', '.join(hidden), 200)}; --vertical shows each on a line, read "
+            "--columns chooses columns"
+        )
+
+
+def show_vertical(names: Sequence[str], columns: Sequence[Sequence[str]]) -> None:
+    """Print rows of data with each value on a line of its own."""
+    wide = max(map(_width, names), default=0)
+    for at, row in enumerate(zip(*columns, strict=True)):
+        print(f"{'' if at == 0 else chr(10)}row {at + 1}")
+        for name, text in zip(names, row, strict=True):
+            print(f"  {name}{' ' * (wide - _width(name))}  {text}")
+
+
+def fit_columns(widths: Sequence[int], is_number: Sequence[bool], room: int) -> list[int]:
+    """Return the widths of the columns that fit, from the left; there is at least one. Numbers are not cut.
+
+    >>> fit_columns([4, 60, 5, 9], [True, False, True, False], 50)
+    [4, 32, 5]
+    """
+    if sum(widths) + _GAP * (len(widths) - 1) <= room:
+        return list(widths)
+    fitted: list[int] = []
+    for width, number in zip(widths, is_number, strict=True):
+        wanted = width if number else min(width, _WIDEST_TEXT)
+        if fitted and sum(fitted) + _GAP * len(fitted) + wanted > room:
+            break
+        fitted.append(min(wanted, room))
+    return fitted
+
+
+#: Widths in characters: of a cut text, of a text that stays on its line, and of the gap between columns.
+_WIDEST_TEXT: Final = 32
+_SHORT_TEXT: Final = 20
+_GAP: Final = 3
+
+
+def _table(title: str) -> Any:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
+
+    return Table(box=SIMPLE_HEAD, title=title or None, title_justify="left", show_edge=False, pad_edge=False)
+
+
+def _cell(text: str) -> Any:
     from rich.text import Text
 
-    cells = [list(row) for row in rows]
-    table = Table(box=SIMPLE_HEAD, title=title or None, title_justify="left", show_edge=False, pad_edge=False)
-    for at, name in enumerate(names):
-        numbers = any(_is_number(row[at]) for row in cells)
-        table.add_column(name, justify="right" if numbers else "left", overflow="fold")
-    for row in cells:
-        table.add_row(*(Text(_text(value)) for value in row))
-    _print(table)
+    return Text(text)
+
+
+def _width(text: str) -> int:
+    from rich.cells import cell_len
+
+    return int(cell_len(text))
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def _terminal_width() -> int | None:
+    """Return the width of the terminal in characters; None if stdout is none."""
+    from rich.console import Console
+
+    return Console().width if sys.stdout.isatty() else None
 
 
 def _print(table: Any) -> None:

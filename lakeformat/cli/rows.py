@@ -10,10 +10,10 @@ import json
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from decimal import Decimal, InvalidOperation
+from decimal import InvalidOperation
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from lakeformat.cli.output import print_remark, show_rows, to_plain
+from lakeformat.cli.output import print_remark, show_values, show_vertical, to_plain
 from lakeformat.errors import InvalidInputError, SchemaMismatchError
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def _refusal(source: str, kind: str, error: Exception) -> InvalidInputError:
         return SchemaMismatchError(f"{source}: {reason}; correct the value{_HINT}")
     if kind == "csv" and "CSV parse error" in text:
         return InvalidInputError(f"{source}: {text}; correct that line, or name another format with --format{_HINT}")
-    return InvalidInputError(f"{source} cannot be read as {kind}: {text}; name another with --format")
+    return InvalidInputError(f"{source} cannot be read as {kind}: {text}; correct it, or name another with --format")
 
 
 def _guess_kind(source: str) -> str:
@@ -128,9 +128,10 @@ def _open(source: str, storage_options: Mapping[str, Any]) -> Any:
 
 def _read_parquet(file: Any, like: pa.Schema | None, bad_rows: BadRows | None) -> _Opened:
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
-    parquet = pq.ParquetFile(file)
+    from lakeformat.files.batch_rows import OpenParquet
+
+    parquet = OpenParquet(file)
     batches = parquet.iter_batches()
     return pa.RecordBatchReader.from_batches(parquet.schema_arrow, batches), parquet.metadata.num_rows
 
@@ -139,6 +140,8 @@ def _read_csv(file: Any, like: pa.Schema | None, bad_rows: BadRows | None) -> _O
     import pyarrow as pa
     from pyarrow import csv
 
+    from lakeformat.cli.checked_csv import csv_options, open_checked
+
     flat = {} if like is None else {field.name: field.type for field in like if not pa.types.is_nested(field.type)}
     if file.read(2) == b"\x1f\x8b":
         file.seek(0)
@@ -146,16 +149,14 @@ def _read_csv(file: Any, like: pa.Schema | None, bad_rows: BadRows | None) -> _O
     else:
         file.seek(0)
     if bad_rows is not None:
-        from lakeformat.cli.checked_csv import open_checked
-
         return open_checked(file, flat, bad_rows), None
-    convert = csv.ConvertOptions(column_types=flat, strings_can_be_null=True, quoted_strings_can_be_null=False)
-    return csv.open_csv(file, convert_options=convert), None
+    return csv.open_csv(file, convert_options=csv_options(flat)), None
 
 
 def _read_json(file: Any, like: pa.Schema | None, bad_rows: BadRows | None) -> _Opened:
     """Read one object per line, or one list of objects. Rows become Python objects; use Parquet for large loads."""
     from lakeformat.arrow.python_values import to_array
+    from lakeformat.cli.json_values import from_json
     from lakeformat.write.rows.arrow_input import python_table, take_out_unreadable
 
     rows = _json_rows(file.read(), bad_rows)
@@ -163,18 +164,19 @@ def _read_json(file: Any, like: pa.Schema | None, bad_rows: BadRows | None) -> _
     known = {} if like is None else {field.name: field.type for field in like}
     values: dict[str, Any] = {name: [row.get(name) for row in rows] for name in names}
     if bad_rows is not None:
-        values = take_out_unreadable(
-            values, known, lambda some, kind: to_array(_json_column(some, kind), kind), bad_rows
-        )
-    table = python_table({name: _json_column(values[name], known.get(name)) for name in names}, like)
+        values = take_out_unreadable(values, known, lambda some, kind: to_array(from_json(some, kind), kind), bad_rows)
+    table = python_table({name: from_json(values[name], known.get(name)) for name in names}, like)
     return table.to_reader(), table.num_rows
 
 
 def _json_rows(data: bytes, bad_rows: BadRows | None) -> list[dict[str, Any]]:
     """Return the objects of a list, or of lines. Other lines are collected, or refused."""
+    from lakeformat.cli.json_values import parse_json
+
     text = io.TextIOWrapper(io.BytesIO(data), "utf-8")
-    if data.lstrip()[:1] == b"[" or bad_rows is None:
-        rows = json.load(text) if data.lstrip()[:1] == b"[" else [json.loads(line) for line in text if line.strip()]
+    is_list = data.lstrip()[:1] == b"["
+    if is_list or bad_rows is None:
+        rows = parse_json(text.read()) if is_list else [parse_json(line) for line in text if line.strip()]
         if not all(isinstance(row, dict) for row in rows):
             raise InvalidInputError("a row of the JSON is not an object; give one object per row")
         return list(rows)
@@ -182,7 +184,7 @@ def _json_rows(data: bytes, bad_rows: BadRows | None) -> list[dict[str, Any]]:
     others: list[tuple[str, str]] = []
     for line in filter(str.strip, text):
         try:
-            row = json.loads(line)
+            row = parse_json(line)
         except ValueError as error:
             others.append((line.rstrip("\n"), f"the line is not JSON: {error}"))
             continue
@@ -192,18 +194,6 @@ def _json_rows(data: bytes, bad_rows: BadRows | None) -> list[dict[str, Any]]:
             others.append((line.rstrip("\n"), "the line is not a JSON object"))
     bad_rows.add_lines(others)
     return objects
-
-
-def _json_column(values: list[Any], kind: pa.DataType | None) -> Any:
-    """Convert texts and numbers to dates and decimals if the column has such a type, since JSON has neither."""
-    import pyarrow as pa
-
-    if kind is not None and pa.types.is_decimal(kind):
-        return [None if value is None else Decimal(str(value)) for value in values]
-    texts = all(value is None or isinstance(value, str) for value in values)
-    if kind is not None and pa.types.is_temporal(kind) and texts:
-        return pa.array(values, pa.string()).cast(kind)
-    return values
 
 
 def _read_arrow(file: Any, like: pa.Schema | None, bad_rows: BadRows | None) -> _Opened:
@@ -251,12 +241,20 @@ OUTPUTS: Final = ("table", "csv", "json", "arrow", "parquet")
 _BINARY: Final = frozenset({"arrow", "parquet"})
 
 
-def write_rows(reader: pa.RecordBatchReader, kind: str, output: str | None, storage_options: dict[str, Any]) -> None:
+def write_rows(
+    reader: pa.RecordBatchReader,
+    kind: str,
+    output: str | None,
+    storage_options: dict[str, Any],
+    *,
+    vertical: bool = False,
+) -> None:
     """Write all rows of a stream. Memory: one batch; for ``table``, all rows.
 
     Args:
         kind: one of `OUTPUTS`.
         output: path or URL of a file; None for stdout.
+        vertical: whether a table has each value on a line of its own.
 
     Raises:
         InvalidInputError: the format is unknown, or a binary format would go to a terminal.
@@ -268,7 +266,7 @@ def write_rows(reader: pa.RecordBatchReader, kind: str, output: str | None, stor
     if kind == "table":
         if output is not None:
             raise InvalidInputError("--format table is for people to look at; give csv, json, arrow or parquet")
-        show_table(reader.read_all())
+        show_table(reader.read_all(), vertical=vertical)
         return
     with _sink(output, storage_options) as sink:
         rows = _WRITERS[kind](reader, sink)
@@ -276,20 +274,25 @@ def write_rows(reader: pa.RecordBatchReader, kind: str, output: str | None, stor
         print_remark(f"{rows:,} rows written to {output}")
 
 
-def show_table(rows: pa.Table) -> None:
-    """Print all rows as a table for people."""
-    show_rows(rows.column_names, zip(*(_texts(column) for column in rows.columns), strict=True))
+def show_table(rows: pa.Table, *, vertical: bool = False) -> None:
+    """Print all rows as a table for people; ``vertical`` prints each value on a line of its own."""
+    import pyarrow as pa
+
+    columns = [[" ".join(_display(value).splitlines()) for value in column.to_pylist()] for column in rows.columns]
+    if vertical:
+        show_vertical(rows.column_names, columns)
+        return
+    kinds = [field.type for field in rows.schema]
+    show_values(
+        rows.column_names,
+        columns,
+        [pa.types.is_integer(of) or pa.types.is_floating(of) or pa.types.is_decimal(of) for of in kinds],
+    )
 
 
-def _texts(column: pa.ChunkedArray) -> list[Any]:
-    return [str(shown) if isinstance(shown := _display(value), float) else shown for value in column.to_pylist()]
-
-
-def _display(value: Any) -> Any:
+def _display(value: Any) -> str:
     if isinstance(value, bool) or value is None:
         return "null" if value is None else str(value).lower()
-    if isinstance(value, int | float):
-        return value
     if isinstance(value, list | dict):
         return json.dumps(to_plain(value), ensure_ascii=False)
     return str(value)

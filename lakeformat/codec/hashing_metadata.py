@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterable
 from typing import Any, Final
 
+from lakeformat.codec.json_text import parse_json
 from lakeformat.errors import CorruptTableError
 from lakeformat.model.hashing_metadata import MOST_HASH, HashNode, HashRing, NodeTag
 
@@ -41,7 +42,7 @@ def decode_ring(data: bytes, *, name: str) -> HashRing:
         CorruptTableError: the file is damaged, or of a later version.
     """
     try:
-        record = json.loads(data)
+        record = parse_json(data)
         if record["version"] != _VERSION:
             raise CorruptTableError(f"{name} has version {record['version']}, which is not supported; use Apache Hudi")
         nodes = {node.value: node for node in map(_node, record["nodes"])}
@@ -74,7 +75,7 @@ def decode_nodes(text: str, *, name: str) -> tuple[HashNode, ...]:
         CorruptTableError: the text is damaged.
     """
     try:
-        return tuple(map(_node, json.loads(text)))
+        return tuple(map(_node, parse_json(text)))
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise _damage(name, error) from None
 

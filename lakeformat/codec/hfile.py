@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -73,6 +74,11 @@ Ints: TypeAlias = npt.NDArray[np.int64]
 #: No gzip member unpacks to more than this many times its size.
 _MAX_RATIO: Final = 1040
 _MAX_BLOCK: Final = 1 << 30
+#: A larger block may have this many times its packed size. Names of files shrink to a seventh.
+_SMALL_BLOCK: Final = 16 << 20
+_LIKELY_RATIO: Final = 32
+#: Maximum bytes of the file info, which has some ten entries and a schema.
+_MAX_INFO: Final = 2 << 20
 _MAX_LEVELS: Final = 8
 #: Bytes that are read at once at most. More than that are read in parts.
 _MAX_KEPT: Final = 64 << 20
@@ -256,28 +262,39 @@ class HFile:
         opened = get_number(trailer, 2)
         self._keep(opened, self._size - TRAILER_BYTES - opened)
         root, at = self._read_block(opened, ROOT)
-        index = _parse_root(root, get_number(trailer, 5, 0), is_data=True)
+        index = _parse_root(root, self._check_count(get_number(trailer, 5, 0)), is_data=True)
         levels = get_number(trailer, 8, 1)
         if levels > _MAX_LEVELS:
             raise ValueError(f"its index has {levels} levels")
         for level in range(levels - 1, 0, -1):
-            magic = BRANCH if level > 1 else LEAF
-            index = [entry for place in index for entry in _parse_index(self._read_block(place.offset, magic)[0])]
+            magic, above, index = BRANCH if level > 1 else LEAF, index, []
+            for place in above:
+                index += _parse_index(self._read_block(place.offset, magic)[0])
+                self._check_count(len(index))
         self._index = index
         self._keys = [place.key for place in index]
         if any(one >= other for one, other in pairwise(self._keys)):
             raise ValueError("its index is not sorted")
         metas, _ = self._read_block(at, ROOT)
         self._metas = {
-            place.key.decode(): place for place in _parse_root(metas, get_number(trailer, 6, 0), is_data=False)
+            place.key.decode(): place
+            for place in _parse_root(metas, self._check_count(get_number(trailer, 6, 0)), is_data=False)
         }
         self.info: Mapping[str, bytes] = self._read_info(get_number(trailer, 1))
         self._mvcc_bytes = int(self.info.get("KEY_VALUE_VERSION") == b"\0\0\0\1")
         if any(self.info.get("MAX_MEMSTORE_TS_KEY", b"")):
             raise UnsupportedTableError(f"{self.name} has cells of several versions; compact the table in Hudi")
 
+    def _check_count(self, blocks: int) -> int:
+        """Return the number of blocks that an index names. Raise an error if the file has no room for so many."""
+        if blocks > self._size // HEADER.size:
+            raise ValueError(f"its {self._size} bytes cannot have {blocks} blocks")
+        return blocks
+
     def _read_info(self, offset: int) -> dict[str, bytes]:
         raw, _ = self._read_block(offset, INFO)
+        if len(raw) > _MAX_INFO:
+            raise ValueError(f"its file info has {len(raw)} bytes")
         if not raw.startswith(b"PBUF"):
             raise ValueError("its file info is not a message")
         size, at = read_varint(raw, 4)
@@ -316,7 +333,8 @@ class HFile:
             raise ValueError(f"the header at byte {offset} is not valid")
         packed = self._read(offset + HEADER.size, packed_size)
         after = offset + HEADER.size + on_disk
-        if not 0 <= size <= min(_MAX_BLOCK, _MAX_RATIO * packed_size + 64):
+        likely = max(_SMALL_BLOCK, _LIKELY_RATIO * packed_size)
+        if not 0 <= size <= min(_MAX_BLOCK, _MAX_RATIO * packed_size + 64, likely):
             raise ValueError(f"the block at byte {offset} cannot have {size} bytes")
         if self._compression == GZIP:
             packed = _unpack(packed, size)
@@ -429,7 +447,7 @@ def _find_cells_at_once(data: npt.NDArray[np.uint8], starts: Ints, ends: Ints, r
 
 def _find_cells_of(raw: bytes, rest: int) -> Ints:
     """Return where the cells of one data block start."""
-    starts: list[int] = []
+    starts = array("q")
     add, unpack, at, end = starts.append, LENGTHS.unpack_from, 0, len(raw)
     while at < end:
         add(at)

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
+from lakeformat.codec.stored_types import MAX_NESTING
 from lakeformat.codec.timeline_files.commit import decode_json
 from lakeformat.errors import CorruptTableError
 from lakeformat.model.internal_schema import ARRAY, MAP, RECORD, InternalSchema, SchemaField, SchemaType
@@ -58,7 +59,7 @@ def _schema(document: Any, name: str) -> InternalSchema | None:
         last = max((field.id for field in _each_field(fields)), default=0)
         return InternalSchema(int(document["version_id"]), fields, max(last, int(document.get("max_column_id", last))))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise _corrupt(name, repr(error)) from None
+        raise _corrupt(name, repr(error)[:300]) from None
 
 
 def _each_field(fields: Iterable[SchemaField]) -> Iterator[SchemaField]:
@@ -67,29 +68,31 @@ def _each_field(fields: Iterable[SchemaField]) -> Iterator[SchemaField]:
         yield from _each_field(field.type.fields)
 
 
-def _field(document: Mapping[str, Any]) -> SchemaField:
-    kind, optional = _type(document["type"]), bool(document.get("optional", True))
+def _field(document: Mapping[str, Any], depth: int = 0) -> SchemaField:
+    kind, optional = _type(document["type"], depth + 1), bool(document.get("optional", True))
     return SchemaField(int(document["id"]), str(document["name"]), kind, optional, document.get("doc"))
 
 
-def _type(document: Any) -> SchemaType:
+def _type(document: Any, depth: int) -> SchemaType:
     if not isinstance(document, dict):
         return SchemaType(str(document))
+    if depth > MAX_NESTING:
+        raise ValueError(f"a column is nested over {MAX_NESTING} levels")
     match document["type"]:
         case "record":
-            return SchemaType(RECORD, tuple(map(_field, document["fields"])))
+            return SchemaType(RECORD, tuple(_field(field, depth) for field in document["fields"]))
         case "array":
-            return SchemaType(ARRAY, (_inner(document, "element"),))
+            return SchemaType(ARRAY, (_inner(document, "element", depth),))
         case "map":
-            return SchemaType(MAP, (_inner(document, "key"), _inner(document, "value")))
+            return SchemaType(MAP, (_inner(document, "key", depth), _inner(document, "value", depth)))
         case other:
             return SchemaType(str(other))
 
 
-def _inner(document: Mapping[str, Any], name: str) -> SchemaField:
+def _inner(document: Mapping[str, Any], name: str, depth: int) -> SchemaField:
     """Decode the element of an array, or the key or value of a map."""
     optional = bool(document.get(f"{name}_optional", name != "key"))
-    return SchemaField(int(document[f"{name}_id"]), name, _type(document[name]), optional)
+    return SchemaField(int(document[f"{name}_id"]), name, _type(document[name], depth + 1), optional)
 
 
 def _document(schema: InternalSchema) -> dict[str, Any]:

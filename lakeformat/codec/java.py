@@ -7,8 +7,9 @@
   prefix sums weighted by powers of 31, the hash of any range of text is computed from two entries of the sums. So no
   loop over keys is needed. Memory: about 30 bytes per byte of a block of 16,384 keys.
 - Date patterns, which Hudi parses by Joda-Time, limited to what partition paths need. A pattern may have the letters
-  ``yyyy MM dd HH mm ss SSS``, quoted literals (``'T'``, ``''``) and any separators. A pattern with any other letter is
-  refused; the error names the letter.
+  ``yyyy MM dd HH hh mm ss SSS``, quoted literals (``'T'``, ``''``) and any separators. A pattern for parsing may also
+  have ``Z``, an offset from UTC. Any other letter is refused; the error names it. The hour ``hh`` goes from 1 to 12,
+  and 12 is the first one, so morning and afternoon have the same text.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakeformat.arrow.float_texts import float_texts
 from lakeformat.codec.key_fields import BLOCK_KEYS, FieldRule, bounds_and_data, find_field_values, hash_blocks
 from lakeformat.errors import InvalidInputError, InvalidOptionError
 
@@ -40,12 +42,6 @@ __all__ = [
     "string_hashes",
 ]
 
-#: Below this absolute value, Java writes a floating-point number with an exponent.
-_PLAIN_FROM: Final = 1e-3
-#: From this absolute value on, Java writes a floating-point number with an exponent.
-_PLAIN_BELOW: Final = 1e7
-
-_DECIMAL_PARTS: Final = r"^(?P<sign>-?)(?P<whole>\d+)(?:\.(?P<fraction>\d+))?(?:e(?P<power>[+-]?\d+))?$"
 
 #: Days since the epoch of 0001-01-01, the first date that Spark and Hudi write in ten characters.
 _FIRST_DAY: Final = -719_162
@@ -78,7 +74,7 @@ def java_text(array: pa.Array) -> pa.StringArray:
     if pa.types.is_string(kind):
         return array
     if pa.types.is_floating(kind) and not pa.types.is_float16(kind):
-        return _format_floats(array)
+        return float_texts(array)
     if pa.types.is_date(kind):
         return _format_dates(array.cast(pa.date32()))
     if pa.types.is_timestamp(kind):
@@ -104,72 +100,6 @@ def _format_dates(array: pa.Array) -> pa.StringArray:
     if low is not None and not _FIRST_DAY <= low <= high <= _LAST_DAY:
         raise InvalidInputError("a date of a key or partition lies outside the years 1 to 9999; correct it")
     return array.cast(pa.string())
-
-
-def _format_floats(array: pa.Array) -> pa.StringArray:
-    """Convert floats to Java's text. Arrow writes the same digits, so only the notation is changed."""
-    size = pc.abs(array)
-    plain = pc.and_(pc.greater_equal(size, _PLAIN_FROM), pc.less(size, _PLAIN_BELOW))
-    is_zero = pc.equal(size, 0)
-    text = array.cast(pa.string())
-    with_point = pc.if_else(pc.match_substring(text, "."), text, pc.binary_join_element_wise(text, "0", "."))
-    others = pc.and_(pc.is_finite(array), pc.invert(pc.or_(plain, is_zero)))
-    if pc.any(others).as_py():
-        exponential = _format_exponential(pc.filter(array, others))
-        with_point = pc.replace_with_mask(with_point, pc.fill_null(others, False), exponential)
-    named = pc.case_when(
-        pc.make_struct(pc.is_nan(array), pc.equal(array, float("inf")), pc.equal(array, float("-inf"))),
-        "NaN",
-        "Infinity",
-        "-Infinity",
-        with_point,
-    )
-    return pc.if_else(pc.is_valid(array), named, pa.scalar(None, pa.string()))
-
-
-def _format_exponential(array: pa.Array) -> pa.StringArray:
-    """Format floats in Java's notation ``d.dddE[-]n``. The array must not contain nulls, zeros, NaN or infinities."""
-    parts = pc.extract_regex(array.cast(pa.string()), _DECIMAL_PARTS)
-    sign, whole, fraction = (pc.struct_field(parts, name) for name in ("sign", "whole", "fraction"))
-    power = pc.struct_field(parts, "power")
-    power = pc.if_else(pc.equal(power, ""), "0", pc.utf8_ltrim(power, "+")).cast(pa.int64())
-    written = pc.binary_join_element_wise(whole, fraction, "")
-    digits = pc.utf8_ltrim(written, "0")
-    leading_zeros = pc.subtract(pc.binary_length(written), pc.binary_length(digits))
-    exponent = pc.subtract(pc.add(power, pc.binary_length(whole)), pc.add(leading_zeros, 1))
-    digits = pc.utf8_rtrim(digits, "0")
-    rest = pc.utf8_slice_codeunits(digits, 1)
-    mantissa = pc.binary_join_element_wise(
-        pc.utf8_slice_codeunits(digits, 0, 1), pc.if_else(pc.equal(rest, ""), "0", rest), "."
-    )
-    mantissa, exponent = _write_two_digits_for_smallest(array, digits, mantissa, exponent)
-    number = pc.binary_join_element_wise(mantissa, exponent.cast(pa.string()), "E")
-    return pc.binary_join_element_wise(sign, number, "")
-
-
-def _write_two_digits_for_smallest(
-    array: pa.Array, digits: pa.Array, mantissa: pa.Array, exponent: pa.Array
-) -> tuple[pa.Array, pa.Array]:
-    """Replace the digits of numbers whose shortest text has one digit by the closest two digits, as Java does.
-
-    For example, the text of the smallest double is ``4.9E-324`` and not ``5E-324``. Only the smallest subnormal numbers
-    change: for all others, the second digit is 0.
-
-    Returns:
-        The changed ``mantissa`` and ``exponent``.
-    """
-    double = pa.types.is_float64(array.type)
-    unit = 5e-324 if double else float(np.finfo(np.float32).smallest_subnormal)
-    steps = [count * unit for count in range(1, 200)]
-    closest = [f"{step:.1e}".split("e") for step in steps]
-    index = pc.index_in(pc.abs(array), value_set=pa.array(steps, array.type))
-    index = pc.if_else(pc.equal(pc.binary_length(digits), 1), index, pa.scalar(None, pa.int32()))
-    if index.null_count == len(index):
-        return mantissa, exponent
-    return (
-        pc.coalesce(pc.take(pa.array([part[0] for part in closest]), index), mantissa),
-        pc.coalesce(pc.take(pa.array([int(part[1]) for part in closest]), index), exponent.cast(pa.int64())),
-    )
 
 
 _BASE: Final = 31
@@ -265,9 +195,14 @@ _MINUTE: Final = 60 * _SECOND
 _HOUR: Final = 60 * _MINUTE
 _DAY: Final = 24 * _HOUR
 #: Maps each pattern field, such as ``HH``, to the length in milliseconds of intervals in which its text never changes.
-_STEP: Final = {"yyyy": _DAY, "MM": _DAY, "dd": _DAY, "HH": _HOUR, "mm": _MINUTE, "ss": _SECOND, "SSS": 1}
-_DEFAULTS: Final = {"yyyy": 2000, "MM": 1, "dd": 1, "HH": 0, "mm": 0, "ss": 0, "SSS": 0}  # As in Joda-Time.
-_LIMITS: Final = {"yyyy": 9999, "MM": 12, "dd": 31, "HH": 23, "mm": 59, "ss": 59, "SSS": 999}
+_STEP: Final = {
+    "yyyy": _DAY, "MM": _DAY, "dd": _DAY, "HH": _HOUR, "hh": _HOUR, "mm": _MINUTE, "ss": _SECOND, "SSS": 1,
+}  # fmt: skip
+#: Values of the fields that a pattern lacks, as in Joda-Time. The hour 12 of ``hh`` changes nothing.
+_DEFAULTS: Final = {"yyyy": 2000, "MM": 1, "dd": 1, "HH": 0, "hh": 12, "mm": 0, "ss": 0, "SSS": 0}
+_LIMITS: Final = {"yyyy": 9999, "MM": 12, "dd": 31, "HH": 23, "hh": 12, "mm": 59, "ss": 59, "SSS": 999}
+#: The field of a pattern for the offset of the zone from UTC, such as ``+0530``, ``-05:00`` or ``Z``.
+_OFFSET_FIELDS: Final = frozenset({"Z", "ZZ"})
 
 _TOKEN: Final = re.compile(r"(?P<field>([A-Za-z])\2*)|'(?P<quoted>(?:[^']|'')*)'|(?P<literal>[^A-Za-z'])")
 _OFFSET: Final = re.compile(r"(?:GMT|UTC)?([+-])(\d{1,2}):?(\d{2})?")
@@ -289,8 +224,11 @@ class JavaPattern:
     tokens: tuple[tuple[bool, str], ...]
 
     @classmethod
-    def parse(cls, text: str) -> JavaPattern:
+    def parse(cls, text: str, *, takes_offset: bool = False) -> JavaPattern:
         """Parse a pattern such as ``yyyy-MM-dd'T'HH``.
+
+        Args:
+            takes_offset: Whether the pattern may have ``Z``. Then it can parse texts, but not make any.
 
         Raises:
             InvalidOptionError: A letter is not supported, a quote is not closed, or there is no field.
@@ -301,9 +239,10 @@ class JavaPattern:
             if match is None:
                 raise InvalidOptionError(f"date pattern {text!r} has a quote that is not closed; close it")
             if (field := match["field"]) is not None:
-                if field not in _STEP:
+                if field not in _STEP and not (takes_offset and field in _OFFSET_FIELDS):
+                    known = (*_STEP, *(["Z"] if takes_offset else []))
                     raise InvalidOptionError(
-                        f"date pattern {text!r} uses {field!r}; only {', '.join(_STEP)} are supported"
+                        f"date pattern {text!r} uses {field!r}; only {', '.join(known)} are supported"
                     )
                 tokens.append((True, field))
             elif (quoted := match["quoted"]) is not None:
@@ -311,9 +250,19 @@ class JavaPattern:
             else:
                 tokens.append((False, match["literal"]))
             at = match.end()
-        if not any(is_field for is_field, _ in tokens):
+        if not any(is_field and part in _STEP for is_field, part in tokens):
             raise InvalidOptionError(f"date pattern {text!r} names no part of a date; use such as yyyy/MM/dd")
         return cls(text, tuple(tokens))
+
+    @property
+    def has_offset(self) -> bool:
+        """Tell whether texts of the pattern name their offset from UTC."""
+        return any(is_field and part in _OFFSET_FIELDS for is_field, part in self.tokens)
+
+    @property
+    def without_offset(self) -> JavaPattern:
+        """Return the pattern without ``Z``."""
+        return JavaPattern(self.text, tuple(one for one in self.tokens if not (one[0] and one[1] in _OFFSET_FIELDS)))
 
     @property
     def step_millis(self) -> int:
@@ -332,6 +281,7 @@ class JavaPattern:
             "MM": f"{moment.month:02}",
             "dd": f"{moment.day:02}",
             "HH": f"{moment.hour:02}",
+            "hh": f"{moment.hour % 12 or 12:02}",
             "mm": f"{moment.minute:02}",
             "ss": f"{moment.second:02}",
             "SSS": f"{moment.microsecond // 1000:03}",
@@ -346,7 +296,11 @@ class JavaPattern:
             if not is_field:
                 pieces.append(re.escape(part))
                 continue
-            before_digits = index + 1 < len(self.tokens) and self.tokens[index + 1][0]
+            if part in _OFFSET_FIELDS:
+                pieces.append(f"(?P<f{index}>[Zz]|[+-][0-9]{{2}}(?::?[0-9]{{2}})?)")
+                continue
+            is_last = index + 1 == len(self.tokens)
+            before_digits = not is_last and self.tokens[index + 1][0] and self.tokens[index + 1][1] in _STEP
             # Joda-Time accepts fewer digits than the field has letters, unless another field follows directly.
             fewest = len(part) if before_digits or part == "yyyy" else 1
             pieces.append(f"(?P<f{index}>[0-9]{{{fewest},{len(part)}}})")
@@ -416,11 +370,17 @@ def parse_millis(texts: pa.StringArray, patterns: Sequence[JavaPattern], zone: s
         groups = pc.extract_regex(texts.take(pa.array(pending)), pattern.regex)
         fits = groups.is_valid().to_numpy(zero_copy_only=False)
         matched = pending[fits]
-        millis[matched] = _wall_clock(groups.filter(pa.array(fits)), pattern, texts.take(pa.array(matched)))
+        wall_clock = _wall_clock(groups.filter(pa.array(fits)), pattern, texts.take(pa.array(matched)))
+        millis[matched] = wall_clock if pattern.has_offset else _moments_in_zone(wall_clock, zone)
         pending = pending[~fits]
     if len(pending):
         tried = ", ".join(repr(pattern.text) for pattern in patterns)
         raise InvalidInputError(f"{texts[int(pending[0])].as_py()!r} is not a date by {tried}; correct it")
+    return millis
+
+
+def _moments_in_zone(millis: Int64s, zone: str) -> Int64s:
+    """Convert wall-clock times of a zone to milliseconds since the epoch."""
     if zone == "UTC":
         return millis
     wall_clock = pa.array(millis).cast(pa.timestamp("ms"))
@@ -433,10 +393,15 @@ def parse_millis(texts: pa.StringArray, patterns: Sequence[JavaPattern], zone: s
 
 
 def _wall_clock(groups: pa.StructArray, pattern: JavaPattern, texts: pa.StringArray) -> Int64s:
+    """Return the milliseconds of the parsed fields, less the offset from UTC if the pattern has one."""
     fields: dict[str, Int64s] = {}
+    offset: Int64s = np.zeros(len(texts), np.int64)
     for index, (is_field, part) in enumerate(pattern.tokens):
         if is_field:
             digits = pc.struct_field(groups, f"f{index}")
+            if part in _OFFSET_FIELDS:
+                offset = _parse_offsets(digits, texts)
+                continue
             if part == "SSS":  # The digits are a decimal fraction of a second: "5" is 500 ms.
                 digits = pc.ascii_rpad(digits, 3, "0")
             fields[part] = digits.cast(pa.int64()).to_numpy()
@@ -447,9 +412,24 @@ def _wall_clock(groups: pa.StructArray, pattern: JavaPattern, texts: pa.StringAr
     wrong = (days.astype("datetime64[M]") != months) | (day < 1) | (month < 1) | (year < 1)
     for part, limit in _LIMITS.items():
         wrong |= part_of[part] > limit
+    wrong |= part_of["hh"] < 1
     if wrong.any():
         raise InvalidInputError(f"{texts[int(wrong.argmax())].as_py()!r} is not a date that exists; correct it")
-    millis: Int64s = days.astype(np.int64) * _DAY + part_of["SSS"]
+    if "hh" in fields:  # It names an hour of the half of the day that HH gives, by default of the morning.
+        part_of["HH"] = part_of["HH"] // 12 * 12 + fields["hh"] % 12
+    millis: Int64s = days.astype(np.int64) * _DAY + part_of["SSS"] - offset
     for part in ("HH", "mm", "ss"):
         millis += part_of[part] * _STEP[part]
     return millis
+
+
+def _parse_offsets(offsets: pa.StringArray, texts: pa.StringArray) -> Int64s:
+    """Parse offsets from UTC such as ``+05:30``, ``-0500``, ``+01`` and ``Z``. Return them in milliseconds."""
+    is_utc = pc.equal(pc.ascii_upper(offsets), "Z")
+    digits = pc.ascii_rpad(pc.replace_substring(pc.if_else(is_utc, "+", offsets), ":", ""), 5, "0")
+    hours, minutes = (pc.utf8_slice_codeunits(digits, at, at + 2).cast(pa.int64()).to_numpy() for at in (1, 3))
+    if len(wrong := np.flatnonzero((hours > 23) | (minutes > 59))):
+        raise InvalidInputError(f"{texts[int(wrong[0])].as_py()!r} has no offset from UTC that exists; correct it")
+    is_west = pc.starts_with(digits, "-").to_numpy(zero_copy_only=False)
+    result: Int64s = (hours * _HOUR + minutes * _MINUTE) * np.where(is_west, -1, 1)
+    return result

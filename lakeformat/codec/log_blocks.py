@@ -334,6 +334,8 @@ _OURS: Final = 0x7FFFFFFF
 #: Maximum number of values in a container that lists them. A container of more values has a bit for each number.
 _MOST_LISTED: Final = 4096
 _BITS: Final = 1 << 16
+#: Default for the maximum number of row numbers of a set: as many records as a block of the default size can have.
+_MOST_POSITIONS: Final = 4 << 20
 #: A bitmap with runs stores the starts of its containers only if it has at least this many containers.
 _STARTS_FROM: Final = 4
 
@@ -383,8 +385,19 @@ def _encode_container(numbers: npt.NDArray[np.uint16]) -> bytes:
     return np.packbits(flags, bitorder="little").tobytes()
 
 
-def decode_positions(text: str) -> Positions | None:
-    """Decode a set of row numbers. Return None if the text is not such a set, or the numbers are not ascending."""
+def decode_positions(text: str, *, most: int = _MOST_POSITIONS, name: str = "a set of row numbers") -> Positions | None:
+    """Decode a set of row numbers. Return None if the text is not such a set, or the numbers are not ascending.
+
+    A few bytes can stand for 65,536 numbers. So the numbers are counted before any of them is unpacked.
+
+    Args:
+        text: The set as base64.
+        most: Maximum number of row numbers; for a block, its number of records.
+        name: What the set belongs to, for messages.
+
+    Raises:
+        CorruptTableError: The set has more than ``most`` row numbers.
+    """
     try:
         data = base64.b64decode(text, validate=True)
         (count,) = struct.unpack_from("<Q", data)
@@ -393,21 +406,31 @@ def decode_positions(text: str) -> Positions | None:
             (upper,) = struct.unpack_from("<I", data, at)
             if upper > _OURS:
                 return None
-            numbers, at = _decode_bitmap(data, at + 4)
-            parts.append(numbers + (upper << 32))
-            by_lakeformat = upper == _OURS and not len(numbers)
+            table, has_runs, at = _read_containers(data, at + 4)
+            most -= int(table[:, 1].sum()) + len(table)
+            if most < 0:
+                raise CorruptTableError(f"{name} has more row numbers than records; restore the file")
+            for (high, less_one), runs in zip(table.tolist(), has_runs.tolist(), strict=True):
+                numbers, at = _decode_container(data, at, less_one + 1, runs=runs)
+                parts.append(numbers + (upper << 32 | high << 16))
+            by_lakeformat = upper == _OURS and not len(table)
     except (binascii.Error, struct.error, ValueError, IndexError):
         return None
     numbers = np.concatenate(parts)
     return Positions(numbers, by_lakeformat) if at == len(data) and (np.diff(numbers) > 0).all() else None
 
 
-def _decode_bitmap(data: bytes, at: int) -> tuple[Ints, int]:
-    """Decode the 32-bit bitmap at position ``at``; return its numbers and the position after it."""
+def _read_containers(data: bytes, at: int) -> tuple[Ints, npt.NDArray[np.bool_], int]:
+    """Read the start of the 32-bit bitmap at position ``at``.
+
+    Return the table of its containers, which of them have runs, and the position of the first container.
+    """
     (cookie,) = struct.unpack_from("<I", data, at)
     at += 4
     if cookie == _COOKIE:
         (count,) = struct.unpack_from("<I", data, at)
+        if count > _BITS:
+            raise ValueError("a bitmap has more containers than upper bits")
         at, has_runs = at + 4, np.zeros(count, bool)
     elif cookie & 0xFFFF == _COOKIE_OF_RUNS:
         count = (cookie >> 16) + 1
@@ -417,18 +440,22 @@ def _decode_bitmap(data: bytes, at: int) -> tuple[Ints, int]:
         raise ValueError("not a bitmap")
     table = np.frombuffer(data, "<u2", 2 * count, at).astype(np.int64).reshape(-1, 2)
     at += table.size * 2
-    if cookie == _COOKIE or count >= _STARTS_FROM:
-        at += 4 * count
-    parts = [np.empty(0, np.int64)]
-    for (upper, less_one), runs in zip(table.tolist(), has_runs.tolist(), strict=True):
-        numbers, at = _decode_runs(data, at) if runs else _decode_values(data, at, less_one + 1)
-        parts.append(numbers + (upper << 16))
-    return np.concatenate(parts), at
+    return table, has_runs, at + 4 * count if cookie == _COOKIE or count >= _STARTS_FROM else at
 
 
-def _decode_runs(data: bytes, at: int) -> tuple[Ints, int]:
+def _decode_container(data: bytes, at: int, count: int, *, runs: bool) -> tuple[Ints, int]:
+    """Decode the lower bits of the ``count`` numbers of a container; return them and the position after it."""
+    numbers, at = _decode_runs(data, at, count) if runs else _decode_values(data, at, count)
+    if len(numbers) != count:
+        raise ValueError("a container has not as many numbers as its bitmap says")
+    return numbers, at
+
+
+def _decode_runs(data: bytes, at: int, numbers_in_all: int) -> tuple[Ints, int]:
     (count,) = struct.unpack_from("<H", data, at)
     runs = np.frombuffer(data, "<u2", 2 * count, at + 2).astype(np.int64).reshape(-1, 2)
+    if int(runs[:, 1].sum()) + count != numbers_in_all:
+        raise ValueError("a container has not as many numbers as its bitmap says")
     numbers = np.repeat(runs[:, 0], runs[:, 1] + 1)
     ends = np.cumsum(runs[:, 1] + 1)
     within = np.arange(len(numbers)) - np.repeat(ends - runs[:, 1] - 1, runs[:, 1] + 1)

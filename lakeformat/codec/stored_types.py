@@ -117,6 +117,8 @@ def _stored_field(field: pa.Field, name: str, place: Place) -> pa.Field:
 def _stored_type(data_type: pa.DataType, place: Place) -> pa.DataType:
     refuse_deep(place)
     types = pa.types
+    if isinstance(data_type, pa.BaseExtensionType):  # One that is written in Python may have no hash.
+        raise unstorable_type_error(data_type, place)
     if data_type in _STORED:
         return data_type
     if data_type in _WIDENED:

@@ -18,6 +18,7 @@ __all__ = [
     "ForeignNames",
     "check_arguments",
     "check_write_arguments",
+    "own_command",
     "refuse_others",
     "unknown_clause",
     "unknown_name",
@@ -153,7 +154,6 @@ _INSTEAD: Final[Mapping[str, str]] = {
         (
             "delete_column",
             "delete_columns",
-            "drop",
             "drop_column",
             "drop_columns",
             "dropColumn",
@@ -185,6 +185,14 @@ _INSTEAD: Final[Mapping[str, str]] = {
         _ALTER,
     ),
     **dict.fromkeys(("restoreToTimestamp", "restoreToVersion", "restore_to_version", "rollback_to_snapshot"), _RESTORE),
+    "drop": "to drop a column write alter().drop(...); to drop the table delete its folder",
+    "drop_table": "a table is its folder: delete the folder",
+    "maintenance": "write cluster(), compact(), clean() or archive()",
+    "plot": "write layout_report(by=...).figure(), or to_pandas().plot(...)",
+    "refresh": "each read sees the newest commit; nothing needs to be refreshed",
+    "sample": "write to_arrow(limit=...), or to_pandas().sample(...)",
+    "transaction": "each verb is one commit, whole or not at all",
+    **{f"to_{name}": f"write lakeformat.integrations.{name}.read_table(path)" for name in ("ray", "dask", "daft")},
     "alias": 'conditions of a merge name the two sides "source.x" and "target.x"; leave the alias out',
     "rename": "move the table's folder, and open it where it is then",
     "set_properties": "give options to lakeformat.open(path, ...); the table's own settings are fixed when it is made",
@@ -214,6 +222,7 @@ _OWN_CALLS: Final[Mapping[str, str]] = {
     "forName": "lakeformat.open(path); tables are named by path",
     "forPath": "lakeformat.open(path)",
     "generate": "files()",
+    **dict.fromkeys(("get", "find", "lookup", "query"), "read(where=...)"),
     "get_add_actions": "files()",
     "get_file_slices": "files()",
     "get_schema": "schema",
@@ -235,7 +244,7 @@ _OWN_CALLS: Final[Mapping[str, str]] = {
     "overwrite_partitions": "insert_overwrite(rows)",
     **dict.fromkeys(("partition_by", "partition_columns"), "config.partition_fields"),
     "partitions": "files()",
-    "protocol": "config",
+    **dict.fromkeys(("properties", "protocol"), "config"),
     "read_incremental_records": "changes(since)",
     "read_snapshot": "to_arrow()",
     "replace": "overwrite(rows)",
@@ -243,6 +252,8 @@ _OWN_CALLS: Final[Mapping[str, str]] = {
     "select": "read(columns)",
     "shape": "count()",
     "snapshots": "history()",
+    "sql": 'lakeformat.sql("select ... from t", t=table)',
+    **dict.fromkeys(("undo", "revert"), "rollback()"),
     "table_name": "name",
     "table_uri": "uri",
     "to_pyarrow": "to_arrow()",
@@ -299,6 +310,36 @@ _CLAUSES: Final[Mapping[str, str]] = {
     "withschemaevolution": "an upsert of rows that have the new columns",
     "commit": "execute()",
 }
+
+
+#: Maps commands of other programs to lakeformat's.
+_COMMANDS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("append", "add"), "insert"),
+    **dict.fromkeys(("cat", "head", "select", "show-rows", "scan"), "read"),
+    **dict.fromkeys(("cdc", "diff"), "changes"),
+    **dict.fromkeys(("expire-snapshots", "vacuum"), "clean"),
+    **dict.fromkeys(("info", "detail", "stats"), "describe"),
+    **dict.fromkeys(("log", "snapshots", "timeline"), "history"),
+    **dict.fromkeys(("ls", "list"), "files"),
+    **dict.fromkeys(("optimize", "zorder", "z-order", "sort"), "cluster --by COLUMNS"),
+    **dict.fromkeys(("undo", "revert"), "rollback, or restore"),
+    **dict.fromkeys(("query", "run"), "sql"),
+    **dict.fromkeys(("drop", "rm", "remove"), "nothing: a table is its folder, so delete the folder"),
+    **dict.fromkeys(("load", "import", "write"), "insert --bulk"),
+    **dict.fromkeys(("export", "dump"), "read --output FILE"),
+    **dict.fromkeys(("adopt", "bootstrap"), "convert"),
+    **dict.fromkeys(("fsck", "validate", "verify"), "check"),
+    **dict.fromkeys(("update", "merge"), "upsert, or sql"),
+}
+
+
+def own_command(name: str) -> str | None:
+    """Return lakeformat's command for one of another program; None if there is none at hand.
+
+    >>> own_command("vacuum")
+    'clean'
+    """
+    return _COMMANDS.get(name.lower().replace("_", "-"))
 
 
 def unknown_name(kind: type, name: str) -> str:

@@ -18,12 +18,12 @@ from typing import Final
 from lakeformat.config.hudi_support_table import IGNORED, OPEN, REFUSED, WARNED
 from lakeformat.config.option import Option
 from lakeformat.config.registry import OPTIONS
+from lakeformat.model.keys import TIMEBASED_PREFIXES
 
 __all__ = [
     "BY_NAME",
     "OPTIONS_BEGIN",
     "OPTIONS_END",
-    "TIMESTAMP_PREFIXES",
     "Answer",
     "AnswerKind",
     "HudiOption",
@@ -68,9 +68,6 @@ def hudi_names() -> Mapping[str, HudiOption]:
     older = {name.lower(): option for option in hudi_options() for name in option.others}
     return {**older, **{option.key.lower(): option for option in hudi_options()}}
 
-
-#: Prefixes of the options of the timestamp-based key generator, which `TimestampSettings.from_options` parses.
-TIMESTAMP_PREFIXES: Final = ("hoodie.keygen.timebased.", "hoodie.deltastreamer.keygen.timebased.")
 
 #: Maps each key and alias of lakeformat's options, in lower case, to the option.
 BY_NAME: Final[Mapping[str, Option]] = {
@@ -130,7 +127,7 @@ def find_answer(name: str) -> Answer | None:
     own_option, hudi_option = BY_NAME.get(name), hudi_names().get(name)
     if own_option is not None:
         return Answer(AnswerKind.OBEYED, own_option.doc)
-    if name.startswith(TIMESTAMP_PREFIXES):
+    if name.startswith(TIMEBASED_PREFIXES):
         return Answer(AnswerKind.OBEYED, "Part of the timestamp-based key generator.") if hudi_option else None
     if hudi_option is None and not any(fnmatchcase(name, family) for family in OPEN.split()):
         return None
@@ -185,7 +182,7 @@ def hudi_page() -> str:
         _PREFACE.format(newest=releases[-1], oldest=releases[0], **kinds),
         *_markdown_table("option | older names | Hudi's default | answer", (_describe_option(*row) for row in options)),
         "",
-        "Names with these beginnings that are not in that list, from Hudi's other bundles or releases between:",
+        "Names with these beginnings that are not in that list, from Hudi's bundles, releases between or AWS Glue:",
         "",
         *_markdown_table(
             "options | answer", (f"`{name}` | {_describe(None, answer)}" for name, answer in describe_open_families())

@@ -22,11 +22,15 @@ OPEN: Final = """
     hoodie.parquet.encryption.* hoodie.spark.sql.* hoodie.sql.* hoodie.streamer.*
     hoodie.write.concurrency.early.conflict.* hoodie.write.lock.*
     hoodie.bulkinsert.are.partitioner.records.sorted hoodie.clustering.preserve.commit.metadata
+    classname connectionname
 """
 
 #: Maps the text of a warning to the options that are ignored with this warning. The text says what lakeformat does
 #: instead. If the value switches the option off, there is no warning.
 WARNED: Final[Mapping[str, str]] = {
+    "they name the connector of an AWS Glue job, and this table is read and written by lakeformat": (
+        "classname connectionname"
+    ),
     "cleaning and archiving run after the commit, in the writer": """
         hoodie.archive.async hoodie.clean.async.enabled hoodie.clean.async hoodie.prewrite.cleaner.policy
     """,
@@ -58,7 +62,6 @@ IGNORED: Final[Mapping[str, str]] = {
     "the metadata table is kept by Hudi's defaults; the obeyed options say what is made of it": """
         hoodie.metadata.* hoodie.expression.index.* hoodie.index.name hoodie.datasource.write.secondarykey.column
         hoodie.hfile.* hoodie.table.index.defs.path hoodie.table.metadata.* hoodie.table.secondary.indexes.metadata
-        hoodie.bloom.index.use.metadata
     """,
     "compaction always merges log files in the same way, after writes (hoodie.compact.inline) or when it is called": """
         hoodie.compact.* hoodie.compaction.* hoodie.log.compaction.* hoodie.datasource.compaction.async.enable

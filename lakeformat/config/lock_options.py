@@ -9,9 +9,10 @@ from typing import Any, Final
 from lakeformat.config.option import Effect, Option, make_choice_parser, parse_count, parse_positive
 from lakeformat.errors import InvalidOptionError
 
-__all__ = ["LOCK_OPTIONS", "RETRIES", "LockSettings", "find_lock_errors"]
+__all__ = ["LOCK_OPTIONS", "RETRIES", "RETRY_SECONDS", "LockSettings", "find_lock_errors"]
 
 RETRIES: Final = "lakeformat.write.retries"
+RETRY_SECONDS: Final = "lakeformat.write.retry.seconds"
 _HUDI_RETRIES: Final = "hoodie.write.num.retries.on.conflict.failures"
 _MODE: Final = "hoodie.write.concurrency.mode"
 _PROVIDER: Final = "hoodie.write.lock.provider"
@@ -63,11 +64,18 @@ def _number(name: str, help_text: str, default: int) -> Option:
 
 LOCK_OPTIONS: Final[tuple[Option, ...]] = (
     Option(
-        RETRIES,
-        "Number of times that a write is repeated after a conflict with another writer.",
+        RETRY_SECONDS,
+        "Seconds for which a write is repeated after conflicts with other writers.",
         Effect.WRITE,
         parse_count,
-        5,
+        300,
+    ),
+    Option(
+        RETRIES,
+        "Maximum number of times that a write is repeated after a conflict with another writer, whatever the time; by "
+        "default the time alone counts.",
+        Effect.WRITE,
+        parse_count,
     ),
     Option(
         _HUDI_RETRIES, "If it is set, it is obeyed instead of lakeformat.write.retries.", Effect.WRITE, parse_count, 0

@@ -15,6 +15,7 @@ from operator import attrgetter
 from typing import Any, Final, cast
 
 from lakeformat.errors import InvalidOptionError
+from lakeformat.model.hashing_metadata import MOST_BUCKETS
 from lakeformat.model.zones import time_zone
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "import_callable",
     "make_choice_parser",
     "parse_bad_rows",
+    "parse_buckets",
     "parse_codec",
     "parse_count",
     "parse_dup_policy",
@@ -120,6 +122,15 @@ def parse_count(text: str) -> int:
 def parse_positive(text: str) -> int:
     """Parse a whole number from 1 up."""
     return _parse_at_least(1, text)
+
+
+def parse_buckets(text: str) -> int:
+    """Parse a number of buckets of a partition."""
+    with suppress(ValueError):
+        value = int(text.strip())
+        if 1 <= value <= MOST_BUCKETS:
+            return value
+    raise ValueError(f"write a whole number from 1 to {MOST_BUCKETS}")
 
 
 def parse_share(text: str) -> float:
@@ -275,8 +286,9 @@ def _parse_strategy(text: str, built: tuple[str, ...], what: str) -> str:
 
 
 def parse_layout_strategy(text: str) -> str:
-    """Parse the order of rows in a clustering: ``linear``, ``z-order`` (older name ``zorder``) or ``hilbert``."""
-    return "z-order" if text.strip().lower() == "zorder" else make_choice_parser("linear", "z-order", "hilbert")(text)
+    """Parse the order of rows in a clustering: ``linear``, ``z-order`` (or ``zorder``, ``z_order``) or ``hilbert``."""
+    plain = re.sub("[-_]", "", text.strip().lower())
+    return "z-order" if plain == "zorder" else make_choice_parser("linear", "z-order", "hilbert")(text)
 
 
 def parse_pattern(text: str) -> str:

@@ -13,10 +13,11 @@ from functools import cached_property
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from lakeformat.concurrency import Patience
 from lakeformat.config.catalog_options import CatalogOptions, find_catalog_errors
 from lakeformat.config.clustering_options import ClusteringOptions
-from lakeformat.config.hudi_support import BY_NAME, TIMESTAMP_PREFIXES
-from lakeformat.config.lock_options import RETRIES, LockSettings, find_lock_errors
+from lakeformat.config.hudi_support import BY_NAME
+from lakeformat.config.lock_options import RETRIES, RETRY_SECONDS, LockSettings, find_lock_errors
 from lakeformat.config.metadata_options import MetadataOptions
 from lakeformat.config.option import Effect
 from lakeformat.config.read_options import ReadOptions
@@ -25,7 +26,7 @@ from lakeformat.config.verdicts import judge
 from lakeformat.config.write_options import WriteOptions
 from lakeformat.errors import InvalidOptionError
 
-__all__ = ["TIMESTAMP_PREFIXES", "Options", "resolve", "spark_storage_options", "storage_options_of"]
+__all__ = ["Options", "resolve", "spark_storage_options", "storage_options_of"]
 
 _LOG: Final = logging.getLogger("lakeformat.config")
 
@@ -98,16 +99,16 @@ class Options:
         """Return the maximum number of seconds that a write waits for the lock of the table."""
         return float(self["hoodie.write.lock.wait_time_ms"]) / 1000
 
-    @property
+    @cached_property
     def lock(self) -> LockSettings:
         """Return the settings of the table's lock."""
         return LockSettings.of(self.__getitem__, self.is_set)
 
     @property
-    def retries(self) -> int:
-        """Return the number of times that a write is repeated after a conflict."""
+    def patience(self) -> Patience:
+        """Return how long a write is repeated after conflicts."""
         name = "hoodie.write.num.retries.on.conflict.failures"
-        return int(self[name] if self.is_set(name) else self[RETRIES])
+        return Patience(self[RETRY_SECONDS], self[name] if self.is_set(name) else self[RETRIES])
 
     @property
     def heartbeat_ms(self) -> int:

@@ -18,7 +18,9 @@ from lakeformat.config.option import (
 )
 from lakeformat.errors import InvalidOptionError
 
-__all__ = ["MODE", "PAYLOAD", "TABLE_OPTIONS", "MergeOptions"]
+__all__ = ["MODE", "PAYLOAD", "TABLE_OPTIONS", "UNCLEAR_KEYS", "MergeOptions"]
+
+UNCLEAR_KEYS: Final = "lakeformat.write.unclear.keys"
 
 TABLE_OPTIONS: Final[tuple[Option, ...]] = (
     Option(
@@ -35,6 +37,15 @@ TABLE_OPTIONS: Final[tuple[Option, ...]] = (
         parse_names,
         (),
         ("recordkey", "record_key", "hoodie.table.recordkey.fields"),
+    ),
+    Option(
+        UNCLEAR_KEYS,
+        "What a write does with a key of several fields whose text in Hudi other values have, too, because a value "
+        "holds `,b:` (b is a key field) or is `__null__`: refuse the row, or merge rows with one text, as Hudi.",
+        Effect.WRITE,
+        make_choice_parser("refuse", "merge"),
+        "refuse",
+        ("unclear_keys",),
     ),
     Option(
         WRITE + "partitionpath.field",
@@ -104,8 +115,8 @@ TABLE_OPTIONS: Final[tuple[Option, ...]] = (
     ),
     Option(
         "hoodie.write.complex.keygen.new.encoding",
-        "Form of the key if the complex generator has one key field: true writes the value alone, false field:value. "
-        "Existing tables keep their form.",
+        "Form of the key if the complex generator has one key field: true (the default) writes the value alone, "
+        "false field:value. Tables keep their form; from table version 9 on it is always field:value, as in Hudi.",
         Effect.TABLE,
         parse_flag,
         None,

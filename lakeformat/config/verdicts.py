@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
-from lakeformat.config.hudi_support import BY_NAME, TIMESTAMP_PREFIXES, Answer, AnswerKind, find_answer, hudi_names
+from lakeformat.config.hudi_support import BY_NAME, Answer, AnswerKind, find_answer, hudi_names
 from lakeformat.config.option import WRITE, Effect, Option
 from lakeformat.errors import nearest_name
+from lakeformat.model.keys import TIMEBASED_PREFIXES
 
 __all__ = ["Judgement", "OptionOutcome", "Verdict", "foreign_hint", "judge"]
 
@@ -53,7 +54,7 @@ _NAMES: Final[Mapping[str, str]] = {
         endinginstant endingtimestamp endingversion endinstanttime endsnapshotid endtimestamp endversion until
     """,
     "hoodie.datasource.query.type": "incremental querytype readchangefeed readchangedata",
-    "hoodie.datasource.overwrite.mode": "overwritemode partitionoverwritemode",
+    "hoodie.datasource.overwrite.mode": "overwritemode",
     "hoodie.parquet.compression.codec": "codec compression compressioncodec",
     "hoodie.parquet.max.file.size": "filesize maxfilesize targetfilesize",
     "hoodie.parquet.block.size": "rowgroupsize maxrowgroupsize",
@@ -239,7 +240,7 @@ def _judge_other(judgement: Judgement, name: str, text: str, missing: Iterable[s
     """Decide about an option that lakeformat does not have: an option of Hudi or Spark, or an unknown one."""
     lower = name.lower()
     answer, shown = find_answer(lower), _redact(lower, text)
-    if lower.startswith(TIMESTAMP_PREFIXES):
+    if lower.startswith(TIMEBASED_PREFIXES):
         return _judge_timestamp(judgement, name, text, answer)
     if answer is None:
         return _judge_unknown(name, text, missing)
@@ -267,7 +268,7 @@ def _judge_timestamp(judgement: Judgement, name: str, text: str, answer: Answer 
     if answer is not None:
         judgement.timestamp[lower] = text
         return Verdict(name, text, OptionOutcome.OBEYED, answer.explanation)
-    meant = nearest_name(lower, [known for known in hudi_names() if known.startswith(TIMESTAMP_PREFIXES)])
+    meant = nearest_name(lower, [known for known in hudi_names() if known.startswith(TIMEBASED_PREFIXES)])
     error = f"unknown option {name!r}{_format_hint(meant)}; {_LIST}"
     return Verdict(
         name,

@@ -12,6 +12,7 @@ from lakeformat.config.option import (
     Option,
     make_choice_parser,
     parse_bad_rows,
+    parse_buckets,
     parse_codec,
     parse_count,
     parse_dup_policy,
@@ -25,6 +26,7 @@ from lakeformat.config.option import (
     parse_share,
 )
 from lakeformat.config.read_options import METADATA_TABLE
+from lakeformat.config.table_options import UNCLEAR_KEYS
 
 __all__ = [
     "BAD_ROWS",
@@ -153,6 +155,7 @@ WRITE_OPTIONS: Final[tuple[Option, ...]] = (
         Effect.WRITE,
         make_choice_parser("static", "dynamic"),
         "static",
+        aliases=("partitionoverwritemode",),
     ),
     Option(
         "hoodie.combine.before.insert",
@@ -245,7 +248,7 @@ WRITE_OPTIONS: Final[tuple[Option, ...]] = (
         "Buckets, each one file group, of every partition under the index BUCKET; with consistent hashing, of a new "
         "partition.",
         Effect.WRITE,
-        parse_positive,
+        parse_buckets,
         256,
     ),
     Option(
@@ -255,13 +258,7 @@ WRITE_OPTIONS: Final[tuple[Option, ...]] = (
         parse_names,
         (),
     ),
-    Option(
-        "hoodie.index.bloom.fpp",
-        "Share of absent keys that a footer filter lets through.",
-        Effect.WRITE,
-        parse_share,
-        1e-4,
-    ),
+    Option("hoodie.index.bloom.fpp", "Share of absent keys that filters let through.", Effect.WRITE, parse_share, 1e-4),
     Option(
         "hoodie.bloom.index.prune.by.ranges",
         "Use the least and greatest keys of files to find keys.",
@@ -276,6 +273,7 @@ WRITE_OPTIONS: Final[tuple[Option, ...]] = (
         parse_flag,
         True,
     ),
+    Option("hoodie.bloom.index.use.metadata", "Ask the metadata table's filters.", Effect.WRITE, parse_flag, False),
     Option("hoodie.parquet.max.file.size", "Most bytes of a base file.", Effect.WRITE, parse_count, 125829120),
     Option(
         "lakeformat.parquet.row.group.rows",
@@ -364,7 +362,7 @@ WRITE_OPTIONS: Final[tuple[Option, ...]] = (
     ),
     Option(
         WRITE + "reconcile.schema",
-        "Keep the table's columns: columns that the input lacks become null, narrower types are widened.",
+        "Keep the table's columns: those that the input lacks become null, narrower types widen, wider are refused.",
         Effect.WRITE,
         parse_flag,
         False,
@@ -497,11 +495,13 @@ class WriteOptions:
         bad_rows: What a write does with rows that cannot be written: ``fail`` or ``aside``.
         bad_rows_path: Path of the table of bad rows; None for a folder inside the table.
         bad_rows_name: Name of the table of bad rows; None for the default.
+        merges_unclear_keys: Whether rows whose keys have one text are one row, whatever their values.
         dynamic: Whether Spark's save mode overwrite replaces only the partitions of the new rows, not the whole table.
         combine: Whether insert and bulk_insert write only one row per key.
         fill_missing: Whether columns of the table that the input lacks are written as null. If not, the write fails.
         index: Type of the index that finds the file groups of existing keys. AUTO lets lakeformat choose.
         by_ranges: Whether the Bloom index skips files whose key range does not include a key.
+        asks_stored_filters: Whether the bloom filters of the metadata table are asked before any file is opened.
         by_tree: Whether the Bloom index searches the key ranges in a tree.
         update_partition: Whether a global index moves a record to another partition if its new row belongs there.
         bucket_engine: How buckets are managed, with the index BUCKET: ``SIMPLE`` or ``CONSISTENT_HASHING``.
@@ -530,12 +530,14 @@ class WriteOptions:
     bad_rows: str
     bad_rows_path: str | None
     bad_rows_name: str | None
+    merges_unclear_keys: bool
     dynamic: bool
     combine: bool
     fill_missing: bool
     index: str
     by_ranges: bool
     by_tree: bool
+    asks_stored_filters: bool
     update_partition: bool
     bucket_engine: str
     buckets: int
@@ -566,12 +568,14 @@ class WriteOptions:
             bad_rows=value(BAD_ROWS),
             bad_rows_path=value(BAD_ROWS_PATH),
             bad_rows_name=value("hoodie.errortable.target.table.name"),
+            merges_unclear_keys=value(UNCLEAR_KEYS) == "merge",
             dynamic=value("hoodie.datasource.overwrite.mode") == "dynamic",
             combine=value("hoodie.combine.before.insert"),
             fill_missing=value("hoodie.write.set.null.for.missing.columns"),
             index=index,
             by_ranges=value("hoodie.bloom.index.prune.by.ranges"),
             by_tree=value("hoodie.bloom.index.use.treebased.filter"),
+            asks_stored_filters=value("hoodie.bloom.index.use.metadata"),
             update_partition=value(_UPDATE.get(index, _UPDATE["GLOBAL_SIMPLE"])),
             bucket_engine=value("hoodie.index.bucket.engine"),
             buckets=value("hoodie.bucket.index.num.buckets"),

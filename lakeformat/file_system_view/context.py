@@ -8,6 +8,7 @@ from typing import Any
 
 from lakeformat.config.resolve import Options
 from lakeformat.file_system_view.file_index.load import load_snapshot
+from lakeformat.file_system_view.hashing_rings import find_bucket_engine
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.model.table_config import TableConfig
 from lakeformat.storage import RandomIds, SystemClock, open_storage
@@ -85,6 +86,7 @@ class TableContext:
         config.check_writable(self.storage.location)
         snapshot = self.snapshot(config=config)
         snapshot.check_writable(self.storage.location)
+        find_bucket_engine(self.storage)
         return snapshot
 
 

@@ -14,7 +14,6 @@ Three sources prove that the rows of a file have the partition values of its fol
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -23,6 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakeformat.codec.json_text import parse_json
 from lakeformat.errors import InvalidOptionError, UnsupportedTableError
 from lakeformat.keys.partition_paths import DEFAULT_PARTITION, partition_values
 from lakeformat.model.commit import CommitMetadata
@@ -173,7 +173,7 @@ def find_folder_proven_files(metadata: CommitMetadata) -> frozenset[str]:
     listed_paths = metadata.extra.get(OFF_FOLDER)
     if listed_paths is not None:
         try:
-            return frozenset(stat.path for stat in metadata.all_stats()).difference(json.loads(listed_paths))
+            return frozenset(stat.path for stat in metadata.all_stats()).difference(parse_json(listed_paths))
         except (ValueError, TypeError):  # Lakeformat did not write this value, so it proves nothing.
             return frozenset()
     if metadata.operation not in _INSERTING:

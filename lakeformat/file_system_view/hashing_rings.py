@@ -13,10 +13,10 @@ from typing import Final
 
 from lakeformat.codec.hashing_metadata import decode_ring
 from lakeformat.concurrency import run_all
-from lakeformat.errors import CorruptTableError
+from lakeformat.errors import CorruptTableError, UnsupportedTableError
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.model.files import join_path
-from lakeformat.model.hashing_metadata import FIRST_INSTANT, HashRing
+from lakeformat.model.hashing_metadata import FIRST_INSTANT, MOST_BUCKETS, HashRing
 from lakeformat.storage.port import HOODIE, Storage
 from lakeformat.timeline.timeline import Timeline
 
@@ -24,6 +24,7 @@ __all__ = [
     "MARKER_SUFFIX",
     "RING_SUFFIX",
     "StoredRings",
+    "find_bucket_engine",
     "find_first_buckets",
     "list_ring_folders",
     "list_stored_rings",
@@ -35,8 +36,12 @@ __all__ = [
     "uses_consistent_hashing",
 ]
 
+_FOLDER: Final = f"{HOODIE}/.bucket_index"
 #: Folder of the hashing metadata. It exists only in tables with consistent hashing.
-_ROOT: Final = f"{HOODIE}/.bucket_index/consistent_hashing_metadata"
+_ROOT: Final = f"{_FOLDER}/consistent_hashing_metadata"
+#: Folder of the rules that give partitions their own numbers of buckets. Hudi's ``partition_bucket_index_manager``
+#: writes them.
+_RULES: Final = f"{_FOLDER}/partition_bucket_index_meta/configs"
 RING_SUFFIX: Final = ".hashing_meta"
 MARKER_SUFFIX: Final = ".commit"
 #: Number of partitions whose rings are read at once.
@@ -46,6 +51,22 @@ _THREADS: Final = 16
 def uses_consistent_hashing(storage: Storage) -> bool:
     """Tell whether the table's rows are found by consistent hashing. No table property shows it, only its metadata."""
     return bool(storage.list(_ROOT))
+
+
+def find_bucket_engine(storage: Storage) -> bool:
+    """Tell whether the table has consistent hashing. Refuse a table that cannot be written to because of its buckets.
+
+    Raises:
+        UnsupportedTableError: partitions have their own numbers of buckets.
+    """
+    folders = {entry.path for entry in storage.list(_FOLDER) if entry.is_folder}
+    if _RULES.rpartition("/")[0] in folders and (rules := storage.list(_RULES)):
+        raise UnsupportedTableError(
+            f"{storage.location}/{max(rule.path for rule in rules)} gives partitions their own numbers of buckets "
+            "(partition_bucket_index_manager), which lakeformat does not obey: it would store rows twice; write to the "
+            "table with Apache Hudi"
+        )
+    return _ROOT in folders and uses_consistent_hashing(storage)
 
 
 def ring_path(ring: HashRing, suffix: str = RING_SUFFIX) -> str:
@@ -160,14 +181,24 @@ def load_rings(
 
 
 def find_first_buckets(storage: Storage) -> int | None:
-    """Return the number of buckets with which a partition of the table began; None if no partition has a ring."""
+    """Return the number of buckets with which a partition of the table began; None if no partition has a ring.
+
+    Raises:
+        CorruptTableError: no partition can have this number of buckets.
+    """
     paths = [""]
     while paths:
         path = paths.pop()
         infos = storage.list(ring_folder(path))
         times = _times((info.name for info in infos if not info.is_folder), RING_SUFFIX)
         if times:
-            return StoredRings(path, times, frozenset()).read(storage, times[0]).first_buckets
+            first = StoredRings(path, times, frozenset()).read(storage, times[0]).first_buckets
+            if not 1 <= first <= MOST_BUCKETS:
+                raise CorruptTableError(
+                    f"the oldest hashing metadata in {storage.location}/{ring_folder(path)} says {first} buckets, but "
+                    f"a partition has 1 to {MOST_BUCKETS}; set hoodie.bucket.index.num.buckets for new partitions"
+                )
+            return first
         paths += (join_path(path, info.name) for info in reversed(infos) if info.is_folder)
     return None
 

@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
+from lakeformat.codec.json_text import parse_json
 from lakeformat.file_system_view.live_files import ListedSlices, LiveFiles
 from lakeformat.model.commit import CommitMetadata, WriteStat
 from lakeformat.model.files import BaseFile, FileGroupId, FileSlice, join_path
@@ -107,7 +108,7 @@ def _copied_facts(metadata: CommitMetadata) -> Iterator[tuple[WriteStat, str]]:
     if text is None:
         return
     try:
-        facts = {name: frozenset(ids) for name, ids in json.loads(text).items() if name in {_UPDATING, _UPSERTING}}
+        facts = {name: frozenset(ids) for name, ids in parse_json(text).items() if name in {_UPDATING, _UPSERTING}}
     except (ValueError, TypeError, AttributeError):
         return  # Lakeformat did not write this value, so no fact is known.
     for stat in metadata.all_stats():

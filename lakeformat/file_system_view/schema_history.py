@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from itertools import combinations
 from typing import Final
 
 from lakeformat.arrow.rename import FieldNames
@@ -33,10 +34,8 @@ __all__ = [
 
 _FOLDER: Final = f"{HOODIE}/.schema"
 _ENDING: Final = ".schemacommit"
-#: Pairs of stored type and present type for which every value converts without loss, and to the same value as in Hudi.
-_WIDENS: Final = frozenset({
-    ("int", "long"), ("int", "double"), ("float", "double"), ("int", "string"), ("long", "string"), ("date", "string"),
-})  # fmt: skip
+#: Pairs of stored type and present type for which every value converts, and to the same value as in Hudi.
+_WIDENS: Final = frozenset({*combinations(("int", "long", "float", "double", "string"), 2), ("date", "string")})
 _DECIMAL: Final = re.compile(r"decimal(?:_fixed|_bytes)?\((\d+), *(\d+)\)")
 
 
@@ -168,16 +167,16 @@ def _explain_refusal(old: SchemaType, now: SchemaType, path: str) -> str:
 
 
 def is_widening(old: str, now: str) -> bool:
-    """Tell whether values of a stored type become values of another, as in Hudi and without loss, or both are equal."""
+    """Tell whether values of a stored type become values of another as in Hudi, or both are equal."""
     return old == now or (old, now) in _WIDENS or _is_wider(old, now)
 
 
 def _is_wider(old: str, now: str) -> bool:
-    """Tell whether both types are decimals of the same scale, and the new type has at least as many digits."""
-    numbers = [_digits(kind) for kind in (old, now)]
-    if numbers[0] is None or numbers[1] is None:
+    """Tell whether both types are decimals, and the new one has at least as many digits on both sides of the point."""
+    before, after = _digits(old), _digits(now)
+    if before is None or after is None:
         return False
-    return numbers[0][1] == numbers[1][1] and numbers[0][0] <= numbers[1][0]
+    return before[1] <= after[1] and before[0] - before[1] <= after[0] - after[1]
 
 
 def _digits(kind: str) -> tuple[int, int] | None:

@@ -10,7 +10,6 @@ from typing import Final, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from lakeformat.codec.avro.schema import from_avro, without_meta
 from lakeformat.codec.log_blocks import HeaderKey
@@ -521,6 +520,6 @@ def _find_schema(
     if created:
         return without_meta(from_avro(created, name=f"{location}/{PROPERTIES_PATH}"))
     for file in reversed(files):
-        with store.storage.open_input(file.path) as source:
-            return without_meta(storage_schema(pq.read_schema(source)))
+        with open_base(store.storage, file) as source, open_parquet(source, f"{location}/{file.path}") as parquet:
+            return without_meta(storage_schema(parquet.schema_arrow))
     return None

@@ -11,7 +11,8 @@ Memory: the dictionary and indices of a column that is measured, or `_WINDOW` va
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
@@ -19,6 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lakeformat.arrow.conform import conform_array
 from lakeformat.arrow.row_bytes import decoded_bytes, value_ends
 
 __all__ = ["MOST_BYTES", "OpenParquet", "choose_batch_rows", "leaf_positions"]
@@ -26,12 +28,15 @@ __all__ = ["MOST_BYTES", "OpenParquet", "choose_batch_rows", "leaf_positions"]
 #: Default for the approximate maximum size of a decoded batch, in bytes.
 MOST_BYTES: Final = 128 << 20
 
+#: Maximum number of row groups of a file, of columns, of entries of its footer, and of chunks of a row group.
+_MOST_ITEMS: Final = 200_000
 #: Bytes of a decoded value, by physical type.
 _WIDTHS: Final = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4, "INT64": 8, "DOUBLE": 8, "INT96": 8}
 #: Encodings whose values may be far larger than their pages.
 _DENSE: Final = frozenset({"PLAIN_DICTIONARY", "RLE_DICTIONARY", "DELTA_BYTE_ARRAY"})
 #: Number of rows for which the decoded size of a column is measured together.
 _WINDOW: Final = 64
+_MOST_WINDOWS: Final = 1 << 21
 #: If the columns that are not decoded to measure them take more than this many times the bytes of a batch, a batch has
 #: at most `_SHORT_ROWS` rows. Only the average size of the rows is known, and a few rows may take most of the bytes.
 _LARGE: Final = 8
@@ -39,16 +44,94 @@ _SHORT_ROWS: Final = 1024
 
 
 class OpenParquet(pq.ParquetFile):  # type: ignore[misc]
-    """A Parquet file that keeps its source, so that it can be opened again with other options."""
+    """A Parquet file that keeps its source, so that it can be opened again with other options.
+
+    INT96 is read as a moment in UTC, in microseconds, as Spark, Hive and Impala write it. Arrow by itself gives
+    timestamps without a zone, in nanoseconds, which only reach from 1677 to 2262.
+    """
 
     def __init__(self, source: Any, **options: Any) -> None:
-        super().__init__(source, page_checksum_verification=True, **options)
+        super().__init__(
+            source,
+            page_checksum_verification=True,
+            coerce_int96_timestamp_unit="us",
+            thrift_container_size_limit=_MOST_ITEMS,
+            **options,
+        )
         self.from_source = source
         self.as_dictionaries = frozenset(options.get("read_dictionary") or ())
+
+    @property
+    def schema_arrow(self) -> pa.Schema:
+        """Return the Arrow schema of the file."""
+        return self._moments or super().schema_arrow
+
+    def iter_batches(self, *args: Any, **named: Any) -> Iterator[pa.RecordBatch]:
+        """Yield batches, as the method of pyarrow does."""
+        batches = super().iter_batches(*args, **named)
+        return batches if self._moments is None else (_with_moments(batch, self._moments) for batch in batches)
+
+    def read(self, *args: Any, **named: Any) -> pa.Table:
+        """Read the file, as the method of pyarrow does."""
+        table = super().read(*args, **named)
+        return table if self._moments is None else _with_moments(table, self._moments)
+
+    @cached_property
+    def _moments(self) -> pa.Schema | None:
+        """Return the Arrow schema with INT96 as moments in UTC; None if the file has no INT96."""
+        if " int96 " not in str(self.schema):
+            return None
+        leaves = (self.schema.column(at).physical_type == "INT96" for at in range(len(self.schema)))
+        found = super().schema_arrow
+        return pa.schema([field.with_type(_zoned(field.type, leaves)) for field in found], found.metadata)
 
     def with_dictionary(self, path: str) -> OpenParquet:
         """Open the same file again and read the column at this path as a dictionary."""
         return OpenParquet(self.from_source, metadata=self.metadata, read_dictionary=[path])
+
+
+def _zoned(kind: pa.DataType, leaves: Iterator[bool]) -> pa.DataType:
+    """Give the leaves of a type that are stored as INT96 the zone UTC.
+
+    Args:
+        leaves: tells for each leaf of the type, in order, whether it is stored as INT96.
+    """
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_zoned(field.type, leaves)) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(_zoned(kind.key_type, leaves), kind.item_field.with_type(_zoned(kind.item_type, leaves)))
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_zoned(kind.value_type, leaves)))
+    if pa.types.is_large_list(kind):
+        return pa.large_list(kind.value_field.with_type(_zoned(kind.value_type, leaves)))
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(kind.value_field.with_type(_zoned(kind.value_type, leaves)), kind.list_size)
+    if isinstance(kind, pa.BaseExtensionType):
+        _zoned(kind.storage_type, leaves)
+        return kind
+    return pa.timestamp("us", "UTC") if next(leaves, False) else kind
+
+
+def _with_moments(rows: Any, zoned: pa.Schema) -> Any:
+    """Return a table or batch of some of a file's columns with the types of the file's schema."""
+    fields = [field.with_type(_like(field.type, zoned.field(field.name).type)) for field in rows.schema]
+    columns = [
+        pa.chunked_array([conform_array(chunk, field.type) for chunk in column.chunks], field.type)
+        if isinstance(column, pa.ChunkedArray)
+        else conform_array(column, field.type)
+        for field, column in zip(fields, rows.columns, strict=True)
+    ]
+    schema = pa.schema(fields, rows.schema.metadata)
+    return rows.select([]) if not columns else type(rows).from_arrays(columns, schema=schema)
+
+
+def _like(kind: pa.DataType, zoned: pa.DataType) -> pa.DataType:
+    """Return the type of a column as `zoned` has it, without the fields of structs that were not read."""
+    if kind.equals(zoned) or pa.types.is_dictionary(kind):
+        return kind
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_like(field.type, zoned.field(field.name).type)) for field in kind])
+    return zoned
 
 
 def leaf_positions(parquet: pq.ParquetFile, columns: Iterable[str]) -> list[int]:
@@ -79,6 +162,8 @@ def choose_batch_rows(parquet: OpenParquet, group: int, leaves: Sequence[int], r
             if values * stored > most_bytes and path not in parquet.as_dictionaries and _DENSE & {*chunk.encodings}:
                 dense.append(path)
     windows = -(-found.num_rows // _WINDOW)
+    if windows > _MOST_WINDOWS:  # Too many to measure them, or a footer that lies.
+        return min(rows, _SHORT_ROWS)
     measured = np.zeros(windows, np.int64)
     for path in dense:
         longest = _measure_longest(parquet, group, path)

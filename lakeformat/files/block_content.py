@@ -32,6 +32,8 @@ __all__ = ["damaged_block_error", "decode_avro_rows", "decode_deletes", "decode_
 
 _HEAD: Final = struct.Struct(">ii")
 _LENGTH: Final = struct.Struct(">i")
+#: Maximum characters of a schema that is cached.
+_MOST_CACHED: Final = 1 << 20
 #: A Parquet block with more decoded bytes is read in chunks of this size.
 _CHUNK_BYTES: Final = 16 << 20
 
@@ -71,7 +73,7 @@ def decode_avro_rows(block: LogBlock, content: Any, columns: Collection[str] | N
 def _record_type(block: LogBlock) -> AvroType:
     text = block.require(HeaderKey.SCHEMA)
     try:
-        return _parse_record(text)
+        return _parse_record(text) if len(text) <= _MOST_CACHED else record_type(text, name=block.name)
     except LakeformatError:  # The cached parser's error does not name the block, so parse again to get one that does.
         return record_type(text, name=block.name)
 
@@ -79,7 +81,7 @@ def _record_type(block: LogBlock) -> AvroType:
 def _schema(block: LogBlock) -> pa.Schema:
     text = block.require(HeaderKey.SCHEMA)
     try:
-        return _parse_schema(text)
+        return _parse_schema(text) if len(text) <= _MOST_CACHED else from_avro(text, name=block.name)
     except LakeformatError:  # The cached parser's error does not name the block, so parse again to get one that does.
         return from_avro(text, name=block.name)
 
@@ -127,6 +129,8 @@ def decode_parquet_rows(block: LogBlock, content: Any, columns: Collection[str] 
             present = stored if columns is None else stored.intersection(columns)
             wanted = [name for name in schema.names if name in present]
             rows = _read(parquet, wanted)
+            if rows.num_rows != parquet.metadata.num_rows:
+                raise ValueError(f"it has {rows.num_rows} rows, and its footer says {parquet.metadata.num_rows}")
         typed = conform(rows.select(wanted), pa.schema([schema.field(name) for name in wanted]))
     except (pa.ArrowException, OSError, ValueError, SchemaMismatchError) as error:
         raise damaged_block_error(block, error) from None
@@ -135,6 +139,8 @@ def decode_parquet_rows(block: LogBlock, content: Any, columns: Collection[str] 
 
 def _read(parquet: OpenParquet, columns: Sequence[str]) -> pa.Table:
     """Read the columns. Large columns are read in several chunks, which the merge frees one by one."""
+    if not columns:  # Without a column the footer's row count would be believed.
+        return _read(parquet, parquet.schema_arrow.names[:1]).select([])
     leaves = leaf_positions(parquet, columns)
     counts = [parquet.metadata.row_group(at).num_rows for at in range(parquet.num_row_groups)]
     steps = [choose_batch_rows(parquet, at, leaves, max(count, 1), _CHUNK_BYTES) for at, count in enumerate(counts)]

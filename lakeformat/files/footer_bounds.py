@@ -295,7 +295,10 @@ def stored_type(physical: str, logical_json: str) -> pa.DataType | None:
 
 
 def is_exact_conversion(stored: pa.DataType, wanted: pa.DataType) -> bool:
-    """Tell whether a safe cast between the types keeps order and value, so that a successful cast gives true bounds."""
+    """Tell whether a safe cast between the types keeps order and value, so that a successful cast gives true bounds.
+
+    That of a float to a double does not: rows are converted by their texts (`conform_array`).
+    """
     if stored == wanted:
         return True
     if pa.types.is_integer(stored):
@@ -306,8 +309,6 @@ def is_exact_conversion(stored: pa.DataType, wanted: pa.DataType) -> bool:
         return (stored.tz is None) == (wanted.tz is None)
     if pa.types.is_decimal128(stored):
         return bool(pa.types.is_decimal128(wanted))
-    if pa.types.is_float32(stored):
-        return bool(pa.types.is_float64(wanted))
     return _is_bytewise(stored) and _is_bytewise(wanted)
 
 

@@ -60,6 +60,8 @@ _DICTIONARY_BYTES: Final = 2
 #: Hudi compares record keys as Java strings, by UTF-16 code units. Comparing UTF-8 bytes is faster. If no UTF-8 byte of
 #: the keys is at least this value, both orders are the same.
 _OTHER_ORDER: Final = 0xEE
+#: The thread that asks decodes a row group of at most this many bytes: handing its columns to others takes longer.
+_FEW_BYTES: Final = 64 << 10
 
 
 @dataclass(frozen=True)
@@ -146,17 +148,21 @@ def row_batches(
         CorruptTableError: a page is damaged; the message names the file.
     """
     groups = range(parquet.metadata.num_row_groups) if row_groups is None else row_groups
-    leaves = leaf_positions(parquet, columns)
+    read = (
+        list(columns) or parquet.schema_arrow.names[:1]
+    )  # Without a column, the rows would be as many as are claimed.
+    leaves = leaf_positions(parquet, read)
     for group in groups:
-        missing = parquet.metadata.row_group(group).num_rows
+        found = parquet.metadata.row_group(group)
+        missing, many = found.num_rows, threads and found.total_byte_size > _FEW_BYTES
         try:
             step = choose_batch_rows(parquet, group, leaves, rows, most_bytes)
-            for batch in parquet.iter_batches(step, row_groups=[group], columns=list(columns), use_threads=threads):
+            for batch in parquet.iter_batches(step, row_groups=[group], columns=read, use_threads=many):
                 missing -= batch.num_rows
                 for column in batch.columns:
                     if pa.types.is_dictionary(column.type):
                         column.validate(full=True)  # If a header is damaged, indices may point outside the dictionary.
-                yield batch
+                yield batch if columns else batch.select([])
         except StorageError:
             raise
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:

@@ -161,13 +161,18 @@ def has_row_numbers(block: LogBlock) -> bool:
 def _add_positions(part: LogPart, block: LogBlock, base_instant: str) -> LogPart:
     """Add the base-file row numbers of the records from the block's header (Hudi: ``getRecordPositions``).
 
-    Add nothing in these cases: the header has no row numbers, their number differs from that of the records, or they
+    Add nothing in these cases: the header has no row numbers, fewer than there are records, or they
     are not known to be those of the base file of instant ``base_instant``.
+
+    Raises:
+        CorruptTableError: the header has more row numbers than the block has records.
     """
     base_of_positions = block.header.get(HeaderKey.BASE_FILE_INSTANT_TIME_OF_RECORD_POSITIONS)
     text = block.header.get(HeaderKey.RECORD_POSITIONS)
-    positions = None if text is None or base_of_positions not in {None, base_instant} else decode_positions(text)
     records = len(part.keys) if isinstance(part, LogDeletes) else part.rows.num_rows
+    if text is None or base_of_positions not in {None, base_instant}:
+        return part
+    positions = decode_positions(text, most=records, name=block.name)
     if positions is None or len(positions.rows) != records:
         return part
     if (

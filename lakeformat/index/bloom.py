@@ -39,7 +39,7 @@ class PartitionIndex:
         Memory: that of `tag_files` for as many partitions at a time as there are cores.
         """
         settings = self.settings
-        narrowing = TagSettings(settings.kind, settings.use_ranges, settings.use_tree, settings.exact)
+        narrowing = TagSettings.of(storage, snapshot, settings)
         threads = max(1, pa.cpu_count())
         # Partitions run in one pool, their files in another: a task that waits for tasks of its own pool may deadlock.
         with thread_pool(threads) as outer, thread_pool(threads) as inner:
@@ -107,7 +107,7 @@ class GlobalIndex:
 
     def locate(self, storage: Storage, snapshot: Snapshot, keys: Mapping[str, pa.ChunkedArray]) -> Mapping[str, Tagged]:
         """Find the file slices of keys in the whole table, as `Index.locate` describes."""
-        narrowing = TagSettings(self.settings.file_search, self.settings.use_ranges, self.settings.use_tree, exact=True)
+        narrowing = replace(TagSettings.of(storage, snapshot, self.settings), exact=True)
         slices = tuple(snapshot.each_slice())
         with thread_pool(max(1, pa.cpu_count())) as pool:
 

@@ -22,6 +22,7 @@ from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.index.hash_index import BUCKETS, HashIndex, find_field_rule, read_first_keys, slice_path
 from lakeformat.index.port import Ints
 from lakeformat.model.files import FileSlice
+from lakeformat.model.hashing_metadata import MOST_BUCKETS
 from lakeformat.storage.port import Storage
 
 __all__ = [
@@ -193,7 +194,7 @@ def find_bucket_count(storage: Storage, snapshot: Snapshot, fields: Sequence[str
             common[rule] = math.gcd(common[rule], int(np.gcd.reduce(beyond)))
         fitting = {number for number in common.values() if number == 0 or number > highest}
         if seen >= _ENOUGH_KEYS and len(fitting) == 1 and _has_no_other_divisor(found := fitting.pop(), highest):
-            return found
+            return found if found <= MOST_BUCKETS else None
     return None
 
 

@@ -56,6 +56,8 @@ class IndexSettings:
         buckets: number of buckets of a partition, for the bucket index; under consistent hashing, of a new partition.
         hash_fields: fields of the record key that the bucket index hashes.
         use_metadata_table: whether the record index of the metadata table may be used.
+        asks_stored_filters: whether the bloom filters of the metadata table are asked before any file is opened (Hudi:
+            ``hoodie.bloom.index.use.metadata``).
         finds_copies: whether AUTO must find every copy of a key that plain inserts may have stored.
         replaced_by: id of the write if it replaces partitions, else "". Under consistent hashing the buckets of these
             partitions become new file groups, whose ids are derived from it.
@@ -71,6 +73,7 @@ class IndexSettings:
     buckets: int = 256
     hash_fields: tuple[str, ...] = ()
     use_metadata_table: bool = True
+    asks_stored_filters: bool = False
     finds_copies: bool = False
     replaced_by: str = ""
 

@@ -34,9 +34,10 @@ from lakeformat.arrow.text_order import sort_texts
 from lakeformat.concurrency import run_all, thread_pool
 from lakeformat.errors import LakeformatError
 from lakeformat.file_system_view.snapshot import Snapshot
-from lakeformat.file_system_view.table_listing import FileSource, group_text, open_agreeing
+from lakeformat.file_system_view.table_listing import group_text
 from lakeformat.index.bloom import GlobalIndex, PartitionIndex, point_to_slices
 from lakeformat.index.port import IndexSettings, Ints, TagCounts, Tagged, tag_as_new
+from lakeformat.index.stored_filters import open_for_look_ups
 from lakeformat.index.stored_keys import (
     DeletingSlice,
     LogsWithKeys,
@@ -79,19 +80,13 @@ def open_record_index(storage: Storage, snapshot: Snapshot, settings: IndexSetti
     """Open the metadata table of a snapshot for look-ups of keys. If they cannot be used, return the reason."""
     if not settings.use_metadata_table:
         return "hoodie.metadata.enable is false"
-    if MetadataPartition.RECORD_INDEX.value not in snapshot.config.metadata_partitions:
-        return "the table has no record index"
-    if snapshot.instant_time != (snapshot.timeline.commits[-1].time if snapshot.timeline.commits else None):
-        return "the snapshot is not the newest one"
+    table = open_for_look_ups(storage, snapshot, MetadataPartition.RECORD_INDEX)
     try:
-        table = open_agreeing(storage, snapshot.config, snapshot.timeline)
-        if isinstance(table, FileSource):
-            return table.reason
-        return (
-            "the record index is divided by partition, which is not supported" if is_partitioned_index(table) else table
-        )
+        if not isinstance(table, str) and is_partitioned_index(table):
+            return "the record index is divided by partition, which is not supported"
     except (LakeformatError, OSError) as error:
         return str(error)
+    return table
 
 
 def warn_not_used(storage: Storage, reason: str) -> None:
@@ -311,7 +306,7 @@ class RecordIndex:
         table = open_record_index(storage, snapshot, settings)
         if isinstance(table, str):
             return self._search_files(storage, snapshot, keys, table)
-        narrowing = TagSettings(settings.file_search, settings.use_ranges, settings.use_tree, settings.exact)
+        narrowing = TagSettings.of(storage, snapshot, settings)
         searched = SearchedSlices.of(storage, snapshot, snapshot.each_slice(), finds_deleted=True)
         tagged = {}
         for path, column in keys.items():
@@ -411,7 +406,7 @@ class AutoIndex:
         self, storage: Storage, snapshot: Snapshot, keys: Mapping[str, pa.ChunkedArray], places: pa.Table
     ) -> Mapping[str, _Accepted]:
         settings = self.settings
-        narrowing = TagSettings(settings.file_search, settings.use_ranges, settings.use_tree, settings.exact)
+        narrowing = TagSettings.of(storage, snapshot, settings)
         with thread_pool(max(1, pa.cpu_count())) as pool:
 
             def accept_in(path: str) -> _Accepted:

@@ -26,7 +26,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -36,8 +36,10 @@ import pyarrow.compute as pc
 
 from lakeformat.arrow.text_order import sort_texts
 from lakeformat.codec.bloom import hash_chain
+from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.files.footers import KeyFooter, read_key_footers
-from lakeformat.index.port import Ints, TagCounts, Tagged
+from lakeformat.index.port import IndexSettings, Ints, TagCounts, Tagged
+from lakeformat.index.stored_filters import StoredFilters, open_stored_filters
 from lakeformat.index.stored_keys import KeyColumn, SortedKeys, Wanted, locate_keys, read_keys
 from lakeformat.model.files import BaseFile
 from lakeformat.storage.port import Storage
@@ -81,6 +83,7 @@ class TagSettings:
         many_keys: if there are at least this many keys, and at most `_FEW_FILES` files, the keys are not sorted.
         block_keys: maximum number of keys whose filter hashes are in memory at a time.
         block_rows: number of rows of key columns that are in memory at a time; at least twice the number of keys.
+        filters: the filters of the metadata table, which leave files out before any is opened; None to ask none.
     """
 
     kind: str = "AUTO"
@@ -90,6 +93,13 @@ class TagSettings:
     many_keys: int = 1 << 16
     block_keys: int = 1 << 20
     block_rows: int = 1 << 21
+    filters: StoredFilters | None = None
+
+    @classmethod
+    def of(cls, storage: Storage, snapshot: Snapshot, settings: IndexSettings) -> TagSettings:
+        """Return the settings of a look-up in files of a snapshot."""
+        filters = open_stored_filters(storage, snapshot, settings)
+        return cls(settings.file_search, settings.use_ranges, settings.use_tree, settings.exact, filters=filters)
 
 
 def tag_files(
@@ -100,6 +110,12 @@ def tag_files(
     Args:
         pool: reads files in parallel; must not be the pool in which this call runs, or it may deadlock.
     """
+    if settings.filters is not None:
+        near = settings.filters.find_possible_files(files, keys)
+        tagged = tag_files(storage, [files[at] for at in near.tolist()], keys, replace(settings, filters=None), pool)
+        counts, left_out = tagged.counts, len(files) - len(near)
+        counts = replace(counts, files=len(files), after_ranges=counts.after_ranges + left_out * len(keys))
+        return replace(tagged, files=near[tagged.files], counts=counts)
     footers = read_key_footers(storage, files, pool)
     by_list = not settings.use_tree or (len(files) <= _FEW_FILES and len(keys) >= settings.many_keys)
     order = None if by_list else sort_texts(keys)
@@ -142,6 +158,9 @@ class _Narrowing:
         self._candidates: Mapping[int, Candidates] = {}
         self._doubted: Mapping[int, Ints] = {}
         self._mistakes: dict[int, float] = {}
+        #: Maps the number of a file whose filter lets too many keys through to the number of those left: they have
+        #: passed, or were not tested any more.
+        self._too_many: dict[int, int] = {}
         #: Maps a file's number to the row numbers of its keys, in the keys' order; only for files whose keys were read.
         self.base_rows: dict[int, Ints] = {}
 
@@ -157,13 +176,16 @@ class _Narrowing:
         spans = {file: span for file, span in spans.items() if span}
         self.counts.after_ranges = sum(spans.values())
         chosen, unfiltered = self._filter(spans)
-        self.counts.after_filters = sum(map(len, chosen.values())) + sum(spans[file] for file in unfiltered)
+        left = {**{file: spans[file] for file in unfiltered}, **self._too_many}
+        self.counts.after_filters = sum(map(len, chosen.values())) + sum(left.values())
         to_read = self._choose_files_to_read(chosen, unfiltered)
         self.counts.checked = sum(len(chosen[file]) if file in chosen else spans[file] for file in to_read)
         exact = self._read(to_read)
         for file in to_read:
             if file in chosen:
                 self.counts.false_positives += len(np.setdiff1d(chosen[file], exact[file], assume_unique=True))
+            elif file in self._too_many:
+                self.counts.false_positives += self._too_many[file] - len(exact[file])
         return {**chosen, **exact}
 
     def _find_in_range(self, footer: KeyFooter) -> Candidates:
@@ -200,8 +222,12 @@ class _Narrowing:
                 parts[file].append(among[bloom.might_contain(chain, among)] + start)
                 rate = bloom.expected_rate(self.footers[file].rows)
                 self._mistakes[file] = self._mistakes.get(file, 0.0) + rate * len(among)
-                if sum(map(len, parts[file])) > self.footers[file].rows:
-                    del parts[file]  # More keys pass than the file has rows: read its key column instead.
+                passed = sum(map(len, parts[file]))
+                if passed > self.footers[file].rows:  # Read its key column instead.
+                    end = start + len(keys)
+                    untested = _slice_candidates(self._candidates[file], end, len(self.keys) - end)
+                    self._too_many[file] = passed + len(untested)
+                    del parts[file]
         chosen = {file: np.concatenate([np.empty(0, np.int64), *found]) for file, found in parts.items()}
         return chosen, [file for file in spans if file not in chosen]
 

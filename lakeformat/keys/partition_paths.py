@@ -154,11 +154,16 @@ def _millis_of_texts(texts: pa.Array, settings: TimestampSettings) -> Int64s:
             f"it holds texts, but hoodie.keygen.timebased.timestamp.type is {settings.type.value}; "
             "set DATE_STRING and the input.dateformat"
         )
-    patterns = [JavaPattern.parse(text) for text in settings.input_formats]
+    patterns = [JavaPattern.parse(text, takes_offset=True) for text in settings.input_formats]
     zone = arrow_zone(settings.input_timezone)
+    has_value = texts.is_valid().to_numpy(zero_copy_only=False)
+    millis = np.empty(len(texts), np.int64)
+    millis[has_value] = parse_millis(texts.drop_null().cast(pa.string()), patterns, zone)
     # Hudi replaces a null by the moment 1 ms after the epoch, formatted with the first input pattern.
-    _, null_texts = format_millis(np.ones(1, np.int64), patterns[0], zone)
-    return parse_millis(pc.fill_null(texts.cast(pa.string()), null_texts[0]), patterns, zone)
+    first = patterns[0].without_offset
+    _, null_texts = format_millis(np.ones(1, np.int64), first, zone)
+    millis[~has_value] = parse_millis(pa.array(null_texts), [first], zone)
+    return millis
 
 
 def _millis_of_numbers(column: pa.Array | pa.ChunkedArray, settings: TimestampSettings) -> Int64s:

@@ -18,7 +18,16 @@ from lakeformat.codec.java import java_text
 from lakeformat.errors import InvalidInputError, InvalidOptionError, SchemaMismatchError, nearest
 from lakeformat.model.keys import KeyGeneratorKind, KeySettings
 
-__all__ = ["GENERATED_KEY", "GeneratedKeys", "field_column", "make_seqnos", "mask_missing_keys", "record_keys"]
+__all__ = [
+    "EMPTY_PLACEHOLDER",
+    "GENERATED_KEY",
+    "NULL_PLACEHOLDER",
+    "GeneratedKeys",
+    "field_column",
+    "make_seqnos",
+    "mask_missing_keys",
+    "record_keys",
+]
 
 #: Row ``n`` has the four ASCII digits of the number ``n``, for 0 to 9999.
 _LAST_DIGITS: Final = (np.arange(10_000)[:, None] // [1000, 100, 10, 1] % 10 + ord("0")).astype(np.uint8)

@@ -98,7 +98,7 @@ class Axis:
             sample = pc.if_else(pc.is_nan(sample), pa.scalar(None, sample.type), sample)
         ranks = _rank_values(pa.concat_arrays([sample, files.low, files.high]))
         low, high = ranks[size : size + count], ranks[size + count :]
-        top = int(ranks.max(initial=0))
+        top = int(ranks.max(initial=1))  # If there are no values, filters are around rank 1.
         high = np.where(high == 0, top, high)  # An unknown upper bound becomes the greatest rank.
         low, high = np.where(files.is_empty, top + 1, low), np.where(files.is_empty, -1, high)
         found = np.sort(ranks[:size])

@@ -348,7 +348,8 @@ def cut_places(places: Positions, files: int) -> npt.NDArray[np.int64]:
 
     1. The number of remaining rows, divided by that of the remaining files, is the desired number of rows of the file.
     2. The candidates are the ends with which the number of rows differs from the desired number by at most `SLACK`.
-    3. Of the candidates with the highest differing bit, the one nearest to the desired number is chosen.
+    3. The candidate with the highest differing bit is chosen. There is one, because the positions are sorted. If all
+       positions are equal, the file gets the desired number of rows.
 
     Args:
         places: positions of the rows on the curve, sorted.
@@ -359,12 +360,9 @@ def cut_places(places: Positions, files: int) -> npt.NDArray[np.int64]:
     for at in range(files - 1):
         even = (rows - start) / (files - at)
         wanted = start + round(even)
-        first = max(start + 1, wanted - int(SLACK * even))
-        last = min(rows - (files - 1 - at), wanted + int(SLACK * even))
+        first, last = wanted - int(SLACK * even), wanted + int(SLACK * even)
         apart = places[first : last + 1] ^ places[first - 1 : last]
-        highest = int(apart.max()).bit_length()
-        best = first + np.flatnonzero(apart >= np.uint64(1 << highest - 1)) if highest else np.array([wanted])
-        start = int(best[np.argmin(np.abs(best - wanted))])
+        start = first + int(apart.argmax()) if apart.any() else wanted
         starts[at] = start
     return starts
 

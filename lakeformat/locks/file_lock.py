@@ -18,6 +18,7 @@ from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from typing import Any, Final
 
+from lakeformat.codec.json_text import parse_json
 from lakeformat.concurrency import every, monotonic, sleep
 from lakeformat.errors import StorageError
 from lakeformat.locks.lease import TimedLease, wait_for_lock
@@ -98,7 +99,7 @@ class FileLock:
         except FileNotFoundError:
             return None, None
         with suppress(ValueError):
-            content = json.loads(data)
+            content = parse_json(data)
             if isinstance(content, dict):
                 return content, version
         return {"expired": True}, version

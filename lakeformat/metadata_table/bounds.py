@@ -61,7 +61,9 @@ def _values(statistics: pa.Table, stored: pa.Array, wrapper: str, data_type: pa.
             yield stored.view(data_type)
         case "LongWrapper" | "TimestampMicrosWrapper" if types.is_timestamp(data_type) and data_type.unit == "us":
             yield stored.view(data_type)
-        case "FloatWrapper" | "DoubleWrapper" if types.is_floating(data_type):
+        case "FloatWrapper" if types.is_float32(data_type):
+            yield stored
+        case "DoubleWrapper" if types.is_floating(data_type):
             yield stored.cast(data_type)
         case "StringWrapper" if types.is_string(data_type):
             yield stored

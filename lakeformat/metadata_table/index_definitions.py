@@ -10,6 +10,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakeformat.codec.json_text import parse_json
 from lakeformat.errors import CorruptTableError
 from lakeformat.metadata_table.bounds import wrapped_bounds
 from lakeformat.metadata_table.metadata_table import MetadataTable
@@ -23,8 +24,8 @@ __all__ = [
     "add_definitions",
     "choose_columns",
     "is_partitioned_index",
+    "keep_definitions",
     "read_statistics_form",
-    "remove_definitions",
 ]
 
 #: Path of the definitions, relative to the table. Tables of version 6 have none.
@@ -96,7 +97,7 @@ def _read_definition(table: MetadataTable, partition: MetadataPartition) -> Mapp
 def _read_definitions(storage: Storage) -> Mapping[str, Mapping[str, Any]]:
     """Return the definitions by name; none if there is no such file."""
     try:
-        definitions = json.loads(storage.read(INDEX_DEFINITIONS))["indexDefinitions"]
+        definitions = parse_json(storage.read(INDEX_DEFINITIONS))["indexDefinitions"]
         if not all(isinstance(each, dict) for each in definitions.values()):
             raise TypeError("a definition is not an object")
     except FileNotFoundError:
@@ -145,11 +146,22 @@ def add_definitions(storage: Storage, version: int, columns: Sequence[str] | Non
         _write_definitions(storage, {**_read_definitions(storage), **new})
 
 
-def remove_definitions(storage: Storage, names: Collection[str]) -> None:
-    """Remove the definitions of indexes that the table's properties do not name any more."""
-    known = _read_definitions(storage)
-    if not known.keys().isdisjoint(names):
-        _write_definitions(storage, {name: each for name, each in known.items() if name not in names})
+def keep_definitions(storage: Storage, kept: Collection[str]) -> tuple[str, ...]:
+    """Remove the definitions of all other indexes than these. Return the names of those that were there.
+
+    Hudi's readers look at the definition of an index of an expression or of a secondary index, not at the table's
+    properties: with a definition whose folder is gone or stale, they fail, or miss rows.
+    """
+    try:
+        known = _read_definitions(storage)
+    except CorruptTableError:
+        if not kept:
+            storage.delete(INDEX_DEFINITIONS)
+        return ()
+    removed = tuple(name for name in known if name not in kept)
+    if removed:
+        _write_definitions(storage, {name: each for name, each in known.items() if name in kept})
+    return removed
 
 
 def _definition(

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeformat.codec import properties
+from lakeformat.codec.bloom import BloomFilter
 from lakeformat.codec.hfile import HFile
 from lakeformat.codec.log_blocks import BlockKind, HeaderKey, LogBlock
 from lakeformat.concurrency import run_all
@@ -207,6 +208,16 @@ class MetadataTable:
         found = self._read_filters(_Keys(pa.array(list(file_of), pa.string())))
         pairs = zip(found["key"].to_pylist(), found["filter"].to_pylist(), strict=True)
         return {file_of[key]: text for key, text in pairs}
+
+    def read_filters(self, files: Sequence[tuple[str, str]]) -> dict[tuple[str, str], BloomFilter]:
+        """Return the bloom filter of each base file, as `bloom_filters` does; without those that cannot be decoded."""
+        file_of = {bloom_key(*file): file for file in files}
+        found = self._read_filters(_Keys(pa.array(list(file_of), pa.string())))
+        decoded = {}
+        for key, kind, text in zip(*(found[name].to_pylist() for name in ("key", "type", "filter")), strict=True):
+            with suppress(CorruptTableError):  # The file's keys are searched as if it had no filter here.
+                decoded[file_of[key]] = BloomFilter.decode(text, kind)
+        return decoded
 
     def _read_filters(self, wanted: _Keys | None) -> pa.Table:
         return _without_deleted(self._read(MetadataPartition.BLOOM_FILTERS, wanted, merge_newest))

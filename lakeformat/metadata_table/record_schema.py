@@ -16,6 +16,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from lakeformat.codec.avro.schema import PRIMITIVES, AvroType
+from lakeformat.codec.json_text import parse_json
 from lakeformat.errors import CorruptTableError, UnsupportedTableError
 
 __all__ = ["KIND", "new_schema", "part_type", "without_meta_columns"]
@@ -44,7 +45,7 @@ def part_type(text: str, part: str) -> AvroType:
         UnsupportedTableError: A type in the schema is not supported.
     """
     try:
-        schema = json.loads(text) if len(text) <= _MAX_SCHEMA else None
+        schema = parse_json(text) if len(text) <= _MAX_SCHEMA else None
         return _Tree().root(schema, part)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         reason = f"{type(error).__name__}: {error}"[:200]
@@ -63,7 +64,7 @@ def new_schema(version: int) -> str:
 
 def without_meta_columns(text: str) -> str:
     """Return the schema, as JSON, without the five meta columns. Commits of the metadata table name it."""
-    schema = json.loads(text)
+    schema = parse_json(text)
     return json.dumps(schema | {"fields": schema["fields"][_META_COLUMNS:]}, separators=(",", ":"))
 
 

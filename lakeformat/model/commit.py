@@ -47,6 +47,8 @@ class WriteStat:
         log_names: For a log file, bare names of the log files that its file slice had at the time of the write,
             including this log file.
         cdc_stats: Path and size in bytes of each change data file.
+        write_errors: Number of input rows that could not be written. One file of a commit has those of the whole write,
+            because a row that cannot be read belongs to no file.
         merged: Totals of the log files that a compaction by lakeformat merged into the file; None for other files.
     """
 
@@ -63,6 +65,7 @@ class WriteStat:
     log_names: tuple[str, ...] = ()
     cdc_stats: tuple[tuple[str, int], ...] = ()
     merged: LogsMerged | None = None
+    write_errors: int = 0
 
     @property
     def group(self) -> FileGroupId:

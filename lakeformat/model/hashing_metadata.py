@@ -17,10 +17,13 @@ from typing import Final
 
 from lakeformat.errors import CorruptTableError
 
-__all__ = ["FIRST_INSTANT", "MOST_HASH", "HashNode", "HashRing", "NodeTag", "make_first_ring"]
+__all__ = ["FIRST_INSTANT", "MOST_BUCKETS", "MOST_HASH", "HashNode", "HashRing", "NodeTag", "make_first_ring"]
 
 #: Instant of the ring with which a partition begins. No commit has it.
 FIRST_INSTANT: Final = "00000000000000"
+#: Maximum number of buckets of a partition, for a bucket index of any engine. Numbers in options and files are compared
+#: with it, because they decide how many counters and nodes are in memory.
+MOST_BUCKETS: Final = 100_000
 #: The greatest hash value. Hash values have 31 bits.
 MOST_HASH: Final = 0x7FFF_FFFF
 

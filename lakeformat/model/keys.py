@@ -11,6 +11,7 @@ from typing import Final, TypeVar
 from lakeformat.errors import InvalidOptionError, nearest
 
 __all__ = [
+    "TIMEBASED_PREFIXES",
     "KeyGeneratorKind",
     "KeySettings",
     "PartitionField",
@@ -18,6 +19,7 @@ __all__ = [
     "TimeUnit",
     "TimestampSettings",
     "TimestampType",
+    "current_names",
 ]
 
 _PACKAGE: Final = "org.apache.hudi.keygen."
@@ -25,6 +27,17 @@ _E = TypeVar("_E", bound=Enum)
 
 #: Prefixes of the options of the timestamp-based key generator: the current prefix, then that of Hudi before 0.14.
 TIMEBASED_PREFIXES: Final = ("hoodie.keygen.timebased.", "hoodie.deltastreamer.keygen.timebased.")
+
+
+def current_names(options: Mapping[str, str]) -> dict[str, str]:
+    """Return the options of the timestamp-based key generator that are not empty, under their current names.
+
+    All other options are ignored, and so is letter case. If an option has both names, the current one counts.
+    """
+    given = {name.lower(): text for name, text in options.items() if text.strip()}
+    current, older = TIMEBASED_PREFIXES
+    renamed = {current + name.removeprefix(older): text for name, text in given.items() if name.startswith(older)}
+    return {**renamed, **{name: text for name, text in given.items() if name.startswith(current)}}
 
 
 class KeyGeneratorKind(Enum):
@@ -67,7 +80,8 @@ class KeyGeneratorKind(Enum):
     def of_table(cls, name: str, record_fields: Iterable[str], partition_fields: Sequence[str]) -> KeyGeneratorKind:
         """Return the key generator of an existing table.
 
-        If the table has no partition fields, it is always the non-partitioned generator.
+        If the table has no partition fields, it is the complex or the non-partitioned generator. These two may spell a
+        key of one field differently.
 
         Args:
             name: The class name or type that the table stores. If it is "", the generator is inferred from the fields.
@@ -75,7 +89,12 @@ class KeyGeneratorKind(Enum):
             partition_fields: The partition fields.
         """
         kind = cls.parse(name) if name else cls.infer(record_fields, partition_fields)
-        return kind if partition_fields else cls.NON_PARTITIONED
+        return kind if partition_fields or kind is cls.COMPLEX else cls.NON_PARTITIONED
+
+    @property
+    def takes_one_field(self) -> bool:
+        """Tell whether the generator takes one partition field, and not more than one record key field."""
+        return self in {KeyGeneratorKind.SIMPLE, KeyGeneratorKind.TIMESTAMP}
 
     @classmethod
     def infer(cls, record_fields: Iterable[str], partition_fields: Iterable[str]) -> KeyGeneratorKind:
@@ -130,6 +149,11 @@ class PartitionField:
                 raise InvalidOptionError(
                     f"partition field {text!r} has an unknown type; write {name}:SIMPLE or {name}:TIMESTAMP"
                 )
+
+    @property
+    def typed(self) -> str:
+        """Return the custom generator's form ``name:TYPE``."""
+        return f"{self.name}:{self.kind.value}"
 
 
 class TimestampType(Enum):
@@ -190,11 +214,10 @@ class TimestampSettings:
         Raises:
             InvalidOptionError: A required option is missing, or Hudi does not know a value.
         """
-        given = {name.lower(): value for name, value in options.items()}
+        given = current_names(options)
 
         def option(name: str) -> str | None:
-            values = (given.get(prefix + name) for prefix in TIMEBASED_PREFIXES)
-            return next((value for value in values if value is not None and value.strip()), None)
+            return given.get(TIMEBASED_PREFIXES[0] + name)
 
         def required(name: str) -> str:
             if (value := option(name)) is None:
@@ -245,13 +268,15 @@ class KeySettings:
     #: releases do; the others make ``value``.
     single_key_prefixed: bool = False
     timestamp: TimestampSettings | None = None
+    #: Whether writes take keys of several fields whose text other values have, too.
+    takes_unclear: bool = False
 
     def __post_init__(self) -> None:
         count = len(self.partition_fields)
         match self.kind:
             case KeyGeneratorKind.NON_PARTITIONED if count:
                 problem = "takes no partition field"
-            case KeyGeneratorKind.SIMPLE | KeyGeneratorKind.TIMESTAMP if count != 1:
+            case kind if kind.takes_one_field and count != 1:
                 problem = "takes exactly one partition field"
             case _:
                 return

@@ -15,7 +15,7 @@ from enum import Enum
 from typing import Final
 
 from lakeformat.errors import CorruptTableError, InvalidInputError, InvalidOptionError, UnsupportedTableError, nearest
-from lakeformat.model.keys import KeyGeneratorKind
+from lakeformat.model.keys import KeyGeneratorKind, PartitionField
 from lakeformat.model.merge_settings import MergeSettings, PartialUpdate, RecordMergeMode, merge_settings
 from lakeformat.public import public
 
@@ -29,6 +29,7 @@ __all__ = [
     "PARTITION_FIELDS",
     "PROPERTIES_PATH",
     "TIMELINE_PATH",
+    "TYPED_FIELDS",
     "VERSION",
     "ZONE",
     "ChangeLogging",
@@ -62,6 +63,9 @@ ORDERING_1X: Final = "hoodie.table.ordering.fields"
 KEY_GENERATOR_1X: Final = "hoodie.table.keygenerator.type"
 HIVE_STYLE: Final = "hoodie.datasource.write.hive_style_partitioning"
 URL_ENCODE: Final = "hoodie.datasource.write.partitionpath.urlencode"
+#: Key of lakeformat, under which a version 6 table with a custom key generator stores its fields as ``name:TYPE``.
+#: Hudi stores the types from version 8 on, in `PARTITION_FIELDS`.
+TYPED_FIELDS: Final = "lakeformat.partition.fields"
 ZONE: Final = "hoodie.table.timeline.timezone"
 PAYLOAD: Final = "hoodie.compaction.payload.class"
 MERGE_MODE: Final = "hoodie.record.merge.mode"
@@ -112,6 +116,11 @@ class TableType(str, Enum):
 _LAYOUT_OF: Final[Mapping[int, int]] = {6: 1, 8: 2, 9: 2}
 #: The table versions that lakeformat reads.
 _READ_VERSIONS: Final = (6, 8, 9)
+#: What to do with a table of a later version. Hudi 1.3 makes tables of version 10, and upgrades others to it.
+_OLDER_VERSION: Final = (
+    f"set hoodie.write.table.version={max(_READ_VERSIONS)} in the Hudi job that writes the table, "
+    "and downgrade this one with Hudi's CLI"
+)
 #: The table types that lakeformat reads.
 _READ_TYPES: Final = frozenset(TableType)
 #: The table versions that lakeformat writes.
@@ -254,12 +263,17 @@ class TableConfig:
     @property
     def partition_fields(self) -> tuple[str, ...]:
         """Return the columns of the partition path, without the types that a custom generator appends."""
-        return tuple(field.partition(":")[0] for field in self.typed_partition_fields)
+        return tuple(field.partition(":")[0] for field in self._fields(PARTITION_FIELDS))
 
     @property
     def typed_partition_fields(self) -> tuple[str, ...]:
-        """Return the partition fields as stored. From version 8 on they are ``name:TYPE`` for the custom generator."""
-        return self._fields(PARTITION_FIELDS)
+        """Return the partition fields as stored; for the custom generator they are ``name:TYPE``, if types are known.
+
+        Version 6 stores the types under `TYPED_FIELDS`.
+        """
+        stored, typed = self._fields(PARTITION_FIELDS), self._fields(TYPED_FIELDS)
+        same = tuple(field.partition(":")[0] for field in typed) == stored
+        return typed if same and stored else stored
 
     @property
     def ordering_field(self) -> str | None:
@@ -406,9 +420,10 @@ class TableConfig:
     def _check_kind(self, where: str, versions: Sequence[int], types: Container[TableType], doing: str) -> None:
         if self.version not in versions:
             only = f"only {', '.join(map(str, versions))} {'is' if len(versions) == 1 else 'are'}"
+            newer = self.version > max(versions)
+            cure = _OLDER_VERSION if newer else "use Apache Hudi for this table, or downgrade it"
             raise UnsupportedTableError(
-                f"{where}: {doing}{VERSION}={self.get(VERSION)} is not supported, {only}; "
-                "use Apache Hudi for this table, or downgrade it"
+                f"{where}: {doing}{VERSION}={self.get(VERSION)} is not supported, {only}; {cure}"
             )
         if self.table_type is None or self.table_type not in types:
             raise UnsupportedTableError(f"{where}: {doing}{TYPE}={self.get(TYPE)} is not supported")
@@ -546,11 +561,20 @@ def ordering_properties(version: int, fields: Sequence[str]) -> dict[str, str]:
     return {ORDERING if version == 6 else ORDERING_1X: ",".join(fields)} if fields else {}
 
 
-def key_generator_properties(version: int, kind: KeyGeneratorKind) -> dict[str, str]:
-    """Return the property that stores the key generator: its class in version 6, its type from version 8 on."""
+def key_generator_properties(
+    version: int, kind: KeyGeneratorKind, partition_fields: Sequence[PartitionField]
+) -> dict[str, str]:
+    """Return the properties that store the key generator and the partition fields.
+
+    Version 6 stores the class of the generator, and the types of a custom one's fields under `TYPED_FIELDS`. Later
+    versions store the generator's type, and the types of a custom one's fields beside their names.
+    """
+    plain = ",".join(field.name for field in partition_fields)
+    typed = ",".join(field.typed for field in partition_fields) if kind is KeyGeneratorKind.CUSTOM else ""
     if version == 6:
-        return {KEY_GENERATOR: kind.class_name}
-    return {KEY_GENERATOR_1X: kind.type_name}
+        own = {TYPED_FIELDS: typed} if typed else {}
+        return {KEY_GENERATOR: kind.class_name, PARTITION_FIELDS: plain, **own}
+    return {KEY_GENERATOR_1X: kind.type_name, PARTITION_FIELDS: typed or plain}
 
 
 def extractor_properties(version: int, partition_fields: int, *, hive_style: bool) -> dict[str, str]:

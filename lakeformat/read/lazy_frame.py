@@ -20,7 +20,6 @@ import pyarrow.compute as pc
 
 if TYPE_CHECKING:
     import polars as pl
-    import pyarrow.dataset as ds
 
     from lakeformat.read.parts import WholeRead
 
@@ -54,16 +53,12 @@ def make_lazy_frame(scan: WholeRead) -> pl.LazyFrame:
         names = scan.schema.names if with_columns is None else with_columns
         needed = list(dict.fromkeys([*names, *(() if predicate is None else predicate.meta.root_names())]))
         where = None if predicate is None else _translate_filter(predicate, scan.schema)
-        plain = scan.plain(needed, where) if needed else None
-        if plain is not None and (files := _scan_files(plain, needed, schema)) is not None:
-            selected = (files if predicate is None else files.filter(predicate)).select(names)
-            yield from (selected if n_rows is None else selected.head(n_rows)).collect_batches()
-            return
         left = n_rows
         with scan.narrow(needed or scan.schema.names[:1], where).to_batches() as batches:
             for batch in batches:
                 frame = pl.DataFrame(batch)
-                frame = (frame if predicate is None else frame.filter(predicate)).select(names)
+                frame = frame if predicate is None else frame.filter(predicate)
+                frame = frame.select(names) if names else pl.DataFrame(height=frame.height)
                 if left is not None:
                     frame = frame.head(left)
                     left -= frame.height
@@ -72,22 +67,6 @@ def make_lazy_frame(scan: WholeRead) -> pl.LazyFrame:
                     return
 
     return register_io_source(read, schema=schema, is_pure=True)
-
-
-def _scan_files(plain: ds.FileSystemDataset, names: list[str], schema: pl.Schema) -> pl.LazyFrame | None:
-    """Return a frame of polars' own reader over Parquet files; None if it would not return the same columns.
-
-    Args:
-        names: the needed columns.
-        schema: the columns of the frame with their types.
-    """
-    import polars as pl
-
-    whole = all(len(fragment.row_groups) == fragment.metadata.num_row_groups for fragment in plain.get_fragments())
-    if not whole or not hasattr(pl.LazyFrame, "collect_batches"):
-        return None
-    frame = pl.scan_parquet(plain.files, glob=False).select(names)
-    return frame if frame.collect_schema() == pl.Schema({name: schema[name] for name in names}) else None
 
 
 def _translate_filter(predicate: pl.Expr, schema: pa.Schema) -> pc.Expression | None:

@@ -16,7 +16,6 @@ from lakeformat.read.run.batches import read_split
 from lakeformat.storage.port import Storage
 
 if TYPE_CHECKING:
-    import pyarrow.dataset as ds
     from typing_extensions import Self
 
 __all__ = ["NarrowRead", "ReadPart", "WholeRead", "read_part"]
@@ -97,9 +96,6 @@ class WholeRead(NarrowRead, Protocol):
 
     def parts(self, at_least: int = 1) -> tuple[ReadPart, ...]:
         """Divide the read into parts."""
-
-    def plain(self, columns: Sequence[str] | None = None, where: Where | None = None) -> ds.FileSystemDataset | None:
-        """Return the files that a narrower read would read as a dataset of pyarrow; see `Scan.plain`."""
 
 
 @public

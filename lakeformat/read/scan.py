@@ -26,7 +26,6 @@ from lakeformat.model.record import RECORD_KEY
 from lakeformat.predicate import Always, Where, columns_of
 from lakeformat.public import public
 from lakeformat.read.parts import ReadPart
-from lakeformat.read.plain_files import may_be_plain, plain_dataset
 from lakeformat.read.query import ReadQuery, make_query, readable_schema, with_time_zone
 from lakeformat.read.run.parallel import read_all
 from lakeformat.read.run.session import ReadPlan, plan_read
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
     import duckdb
     import pandas as pd
     import polars as pl
-    import pyarrow.dataset as ds
     from typing_extensions import Unpack
 
     from lakeformat.read.dataset import TableDataset
@@ -145,10 +143,6 @@ class ReadArguments(TypedDict, total=False):
 public(ReadArguments)
 
 
-#: More bytes than a table has.
-_NO_SPLIT: Final = 1 << 62
-
-
 @public
 @dataclass(frozen=True)
 class Scan:
@@ -194,31 +188,6 @@ class Scan:
         self.check_whole("a read in parts")
         table = self.snapshot.columns(self.storage.location)
         return tuple(ReadPart(self.storage, split, self.query, table) for split in self.plan(at_least=at_least).splits)
-
-    def plain(self, columns: Sequence[str] | None = None, where: Where | None = None) -> ds.FileSystemDataset | None:
-        """Return the files that a narrower read would read, with the columns of the condition, as a dataset of pyarrow.
-
-        The dataset has all rows of these files: the caller applies the condition. None if a file is not plain, or if
-        this read selects rows itself.
-
-        Args:
-            columns, where: as in `narrow`.
-
-        Raises:
-            InvalidInputError: as `narrow`.
-            CorruptTableError: a file is missing; the message names it.
-        """
-        if self.limit is not None or self.verify or self.query.predicate != Always(True):
-            return None
-        if not may_be_plain(self.storage, self.snapshot):
-            return None
-        narrowed, table = self.narrow(columns, where), self.snapshot.columns(self.storage.location)
-        looked_at = columns_of(narrowed.query.predicate).difference(narrowed.schema.names)
-        full = readable_schema(table, meta_columns=True)
-        needed = pa.schema([*narrowed.schema, *(field for field in full if field.name in looked_at)])
-        # In one split, so that the plan reads no footer: pyarrow reads them, and leaves row groups out itself.
-        plan = replace(narrowed, split_bytes=_NO_SPLIT).plan()
-        return plain_dataset(self.storage, [part for split in plan.splits for part in split.parts], needed)
 
     def plan(self, *, at_least: int = 1, count_row_groups: bool = False) -> ReadPlan:
         """Return the files, row groups and bytes that a read touches after each pruning step.

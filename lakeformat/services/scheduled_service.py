@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
+from lakeformat.concurrency import Attempts
 from lakeformat.errors import InvalidInputError, LakeformatError, WriteConflictError
 from lakeformat.file_system_view.context import TableContext
 from lakeformat.file_system_view.snapshot import Snapshot
@@ -26,7 +27,7 @@ from lakeformat.timeline.timeline import Timeline
 from lakeformat.transaction import claims
 from lakeformat.transaction.claims import advise_to_wait
 from lakeformat.transaction.commit import OpenCommit
-from lakeformat.transaction.conflict import OverlapError, conflict_of
+from lakeformat.transaction.conflict import OverlapError, PendingActionError, conflict_of, repeat_after
 from lakeformat.transaction.rollback import revert_run
 from lakeformat.transaction.transaction import Transaction
 
@@ -92,6 +93,8 @@ class ScheduledService:
         """
         try:
             return self.transaction.begin(timeline.commit_times, plan=plan)
+        except PendingActionError:
+            raise
         except WriteConflictError as error:
             raise PlanOvertakenError(str(error)) from None
 
@@ -101,15 +104,11 @@ class ScheduledService:
         Raises:
             WriteConflictError: the last attempt failed, too.
         """
-        tries = 1 + self.transaction.settings.retries
-        while True:
-            tries -= 1
-            try:
-                return attempt()
-            except (PlanOvertakenError, FileNotFoundError) as error:
-                if not tries:
-                    raise conflict_of(self.transaction.storage.location, error) from None
-                _LOG.info("%s; planning again", error)
+        attempts = Attempts(self.transaction.settings.patience, self.transaction.context.ids.token, level=logging.INFO)
+        try:
+            return repeat_after((PlanOvertakenError, FileNotFoundError), attempt, attempts)
+        except FileNotFoundError as error:
+            raise conflict_of(self.transaction.storage.location, error) from None
 
     def release(self, commit: OpenCommit) -> None:
         """Release the claim of a plan that `begin` wrote, so that any process may run the plan. Call under the lock."""

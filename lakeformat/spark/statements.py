@@ -14,12 +14,14 @@ from uuid import uuid4
 import pyarrow as pa
 
 from lakeformat.arrow.conform import reader_schema
+from lakeformat.concurrency import Attempts
 from lakeformat.config.read_options import BEGIN, END, FORMAT, QUERY_TYPE
-from lakeformat.errors import InvalidInputError, SchemaMismatchError, TableNotFoundError
+from lakeformat.errors import InvalidInputError, SchemaMismatchError, TableNotFoundError, WriteConflictError
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.model.record import RECORD_KEY
 from lakeformat.public import spark_public
 from lakeformat.spark.reads.frames import read
+from lakeformat.spark.settings import Use, check_settings, given_settings
 from lakeformat.spark.table import LakehouseTable
 from lakeformat.spark.types import arrow_schema, spark_schema
 from lakeformat.sql_statements.changes import (
@@ -48,10 +50,10 @@ from lakeformat.sql_statements.parse import (
 )
 from lakeformat.sql_statements.read_changes import Change, find_plain_where, read_change
 from lakeformat.sql_statements.recognize import AnyStatement, recognize
-from lakeformat.sql_statements.retry import run_again_after_conflict
 from lakeformat.sql_statements.run_ddl import KnownTable, create_table, drop_table
 from lakeformat.sql_statements.run_maintenance import find_called_table, run_call, run_on_table
 from lakeformat.sql_statements.time_travel import ChangedTable, PastTable, PathTable, replace_tables, resolve_as_of
+from lakeformat.transaction.conflict import repeat_after
 from lakeformat.transaction.hooks import with_statement
 from lakeformat.transaction.result import WriteResult
 from lakeformat.write.statements.merge_into import STORED_KEY
@@ -203,7 +205,8 @@ class _Runner:
                 return self._repeat(table, lambda: self._merge_without_source(parts.target, whens))
 
     def _repeat(self, table: LakehouseTable, run: Callable[[], DataFrame]) -> DataFrame:
-        return run_again_after_conflict(run, self._ready.clear, table.options.retries)
+        attempts = Attempts(table.options.patience, table.context.ids.token)
+        return repeat_after(WriteConflictError, run, attempts, before_repetition=self._ready.clear)
 
     def _is_sparks(self, target: TableName) -> bool:
         is_ours = target.path is not None or self.views.get(target.name) is not None
@@ -382,6 +385,7 @@ class _Runner:
         return {f.name: f.dataType.simpleString() if fails and is_plain[f.name] else "" for f in fields}
 
     def _casts_fail(self) -> bool:
+        check_settings(given_settings(self.spark), Use.SQL)
         return str(self.spark.conf.get("spark.sql.ansi.enabled", "true")).lower() == "true"
 
     def _at(self, path: str, snapshot: Snapshot) -> DataFrame:

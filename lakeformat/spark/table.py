@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from lakeformat.arrow.conform import conform
 from lakeformat.catalog.verbs import Registering
+from lakeformat.concurrency import Attempts
 from lakeformat.config.read_options import TIME_ZONE
 from lakeformat.config.resolve import Options, resolve, storage_options_of
 from lakeformat.config.write_options import BAD_ROWS
@@ -47,12 +48,13 @@ from lakeformat.statements import bind_condition, delete_where, update
 from lakeformat.table import Table, table_options
 from lakeformat.timeline.path_probe import check_free
 from lakeformat.transaction.commit import OpenCommit
+from lakeformat.transaction.conflict import StalePlanError, repeat_after
 from lakeformat.transaction.hooks import HookArguments, Hooks, check_validators, hooks_of
 from lakeformat.transaction.result import WriteResult
 from lakeformat.write.intake import create_table, open_or_create, plan_job
 from lakeformat.write.plan.job import WriteJob
 from lakeformat.write.plan.table_settings import check_options
-from lakeformat.write.rows.arrow_input import check_insert_allowed, warn_of_ignored_rows
+from lakeformat.write.rows.arrow_input import check_insert_allowed, has_only_failed_writes, warn_of_ignored_rows
 from lakeformat.write.rows.arrow_pool import reuse_memory
 from lakeformat.write.rows.bad_rows import BadRows
 from lakeformat.write.rows.schema import incoming_schema
@@ -160,7 +162,8 @@ class LakehouseTable(
         if insert:
             check_insert_allowed(context.store, has_rows=frame is not None)
         check_free(context.storage)
-        config = create_table(context.store, table.options, columns, context.clock, must_be_new=if_exists == "error")
+        new = if_exists == "error" and not (insert and has_only_failed_writes(context.store))
+        config = create_table(context.store, table.options, columns, context.clock, must_be_new=new)
         check_options(config, table.options, context.storage.location)
         if insert:
             table.insert(frame)
@@ -186,7 +189,13 @@ class LakehouseTable(
     def _merge(
         self, rows: DataFrame, clauses: tuple[Clause, ...], options: Options, hooks: HookArguments
     ) -> WriteResult:
-        return self._run_services(self._merge_staged(rows, clauses, options, hooks))
+        return self._run_services(
+            repeat_after(
+                StalePlanError,
+                lambda: self._merge_staged(rows, clauses, options, hooks),
+                Attempts(options.patience, self.context.ids.token),
+            )
+        )
 
     def _merge_computed(
         self, rows: DataFrame, clauses: Sequence[Clause], seen: Snapshot, *, has_source: bool
@@ -232,14 +241,11 @@ class LakehouseTable(
 
         After a conflict the values are computed again, from the newest rows.
         """
-        for tries in range(options.retries, -1, -1):
-            try:
-                return self._update_computed_once(values, where, options, hooks)
-            except WriteConflictError as error:
-                if not tries:
-                    raise
-                _LOG.warning("%s; computing the values again, %d tries left", error, tries)
-        raise AssertionError("unreachable")
+        return repeat_after(
+            WriteConflictError,
+            lambda: self._update_computed_once(values, where, options, hooks),
+            Attempts(options.patience, self.context.ids.token),
+        )
 
     def _update_computed_once(
         self, values: Mapping[str, Any], where: Where | None, options: Options, hooks: HookArguments
@@ -318,8 +324,17 @@ class LakehouseTable(
         if rows is None and operation is Operation.DELETE_PARTITION:
             partitions = (options or {})[PARTITIONS_TO_DELETE]
             return Table(self.context.storage, self.options).delete_partitions(partitions, **hooks)
-        context, schema = self.context, arrow_schema(_frame(rows).schema)
         resolved = self.options.with_values(**{_OPERATION: operation.value, **(options or {})})
+        return self._run_services(
+            repeat_after(
+                StalePlanError,
+                lambda: self._write_once(_frame(rows), resolved, hooks, combine=combine),
+                Attempts(resolved.patience, self.context.ids.token),
+            )
+        )
+
+    def _write_once(self, rows: DataFrame, resolved: Options, hooks: HookArguments, *, combine: bool) -> WriteResult:
+        context, schema = self.context, arrow_schema(rows.schema)
         config = open_or_create(context.store, resolved, incoming_schema(schema), context.clock)
         if combine and config.record_fields:
             resolved = resolved.with_values(**{"hoodie.combine.before.insert": True})
@@ -328,7 +343,7 @@ class LakehouseTable(
         parsed = hooks_of(resolved, **hooks)
         check_validators(parsed.validators, job.final_schema(snapshot))
         check_services(context.storage, resolved, snapshot, job.final_schema(snapshot))
-        return self._run_services(self._write_rows(rows, job, snapshot, parsed))
+        return self._write_rows(rows, job, snapshot, parsed)
 
     def _write_rows(self, rows: DataFrame, job: WriteJob, snapshot: Snapshot, hooks: Hooks) -> WriteResult:
         """Write the rows. Tasks write the files."""

@@ -73,6 +73,6 @@ def requested_schema(wanted: StructType, stored: pa.Schema) -> pa.Schema:
 
 def _holds(asked: pa.Schema, ours: pa.Schema) -> bool:
     try:
-        return bool(evolve(asked, ours, fill_missing=True).equals(asked))
+        return bool(evolve(asked, ours, fill_missing=True, exact=True).equals(asked))
     except SchemaMismatchError:
         return False

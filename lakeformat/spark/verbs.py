@@ -1,8 +1,9 @@
-"""PySpark's verbs ``load``, ``save`` and ``start`` for ``format("lakehouse")``, carried out in the user's process.
+"""PySpark's verbs ``load`` and ``save`` for ``format("lakehouse")``, carried out in the user's process.
 
 PySpark hands a Python data source neither columns nor executors, so the plain verbs are slow. `wrap_verbs` replaces the
 methods of PySpark's classes, once per process: for this format a function of lakeformat (`_VERBS`) does the work, and a
 call for any other format reaches the replaced method with the same arguments. `unwrap_verbs` puts the methods back.
+``saveAsTable``, which cannot work, is refused. The verbs of streams, such as ``start``, stay: they use the data source.
 
 What the user said before the verb, in any order, is read from the reader or writer: from its object in the JVM
 (`jvm_members`), or over Spark Connect from its attributes. Spark may rename these members in any release, so they are
@@ -36,7 +37,7 @@ class Call:
     """One call of a verb for ``format("lakehouse")``. Everything but the path has been said to the object.
 
     Attributes:
-        target: the `DataFrameReader`, `DataFrameWriter` or `DataStreamWriter`.
+        target: the `DataFrameReader` or `DataFrameWriter`.
         path: the first argument: the path, or the table's name for ``saveAsTable``; None if it is not given.
         original: carries the call out as PySpark does, with the same arguments.
     """

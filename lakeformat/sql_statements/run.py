@@ -14,8 +14,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from lakeformat.concurrency import Attempts
 from lakeformat.config.write_options import BAD_ROWS
-from lakeformat.errors import InvalidInputError, TableNotFoundError
+from lakeformat.errors import InvalidInputError, TableNotFoundError, WriteConflictError
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.public import public
 from lakeformat.services.after_write import run_services_after_write
@@ -33,12 +34,12 @@ from lakeformat.sql_statements.read_changes import (
     read_change,
 )
 from lakeformat.sql_statements.recognize import AnyStatement, recognize
-from lakeformat.sql_statements.retry import run_again_after_conflict
 from lakeformat.sql_statements.run_ddl import PROCESS_TABLES, KnownTable, create_table, drop_table
 from lakeformat.sql_statements.run_maintenance import find_called_table, run_call, run_on_table
 from lakeformat.sql_statements.time_travel import FoundTable, PastTable, PathTable, replace_tables, resolve_as_of
 from lakeformat.statements import merge_rows
 from lakeformat.table import Table, exists, open_table
+from lakeformat.transaction.conflict import repeat_after
 from lakeformat.transaction.hooks import with_statement
 from lakeformat.transaction.result import WriteResult
 from lakeformat.write.rows.arrow_input import arrow_reader
@@ -283,7 +284,8 @@ class _Runner:
             with duckdb_session(self.time_zone) as session:
                 return self._merge_once(session, table, change, found_tables)
 
-        return run_again_after_conflict(run, self._snapshots.clear, table.options.retries)
+        attempts = Attempts(table.options.patience, table.context.ids.token)
+        return repeat_after(WriteConflictError, run, attempts, before_repetition=self._snapshots.clear)
 
     def _merge_once(
         self, session: DuckDBSession, table: Table, change: Change, found_tables: Mapping[str, FoundTable]

@@ -167,7 +167,9 @@ def _place(statement: CreateTable, registry: KnownTables, host: Host) -> _Place:
         if statement.location not in {None, target.path}:
             raise InvalidInputError(f"location {statement.location!r} is not {target.path!r}; give one of them")
         existing = _open_existing(target.path)
-        return _Place(target.path, existing, existing is not None)
+        # A ``create table ... as`` that failed may have left a table without commits, which counts as none.
+        is_taken = existing is not None and (statement.query is None or existing.snapshot().timeline.has_writes)
+        return _Place(target.path, existing, is_taken)
     if not re.fullmatch(r"\w+", target.name):
         raise InvalidInputError(f"{target.name!r}: names have no database here; use letters, digits and _ alone")
     named = registry.get(target.name)

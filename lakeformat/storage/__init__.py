@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from lakeformat.errors import InvalidOptionError
 from lakeformat.storage.fsspec_storage import FsspecStorage, GcsStorage
-from lakeformat.storage.local import LocalStorage, arrow_file_system
+from lakeformat.storage.local import LocalStorage
 from lakeformat.storage.memory import MemoryStorage
 from lakeformat.storage.objects import PROTOCOLS, ObjectStorage
 from lakeformat.storage.option_names import translate_names
@@ -31,7 +31,6 @@ __all__ = [
     "RemoteStorage",
     "Storage",
     "SystemClock",
-    "arrow_file_system",
     "change_scratch",
     "make_scratch",
     "open_beside",

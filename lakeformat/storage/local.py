@@ -23,10 +23,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from operator import attrgetter
 from typing import Any, Final
 
 import pyarrow as pa
-from pyarrow.fs import LocalFileSystem
 
 from lakeformat.errors import LockTimeoutError, StorageError
 from lakeformat.storage.port import (
@@ -41,7 +41,7 @@ from lakeformat.storage.port import (
     own_path,
 )
 
-__all__ = ["EXCLUDES", "LocalStorage", "arrow_file_system", "hold_lock", "is_held"]
+__all__ = ["EXCLUDES", "LocalStorage", "hold_lock", "is_held"]
 
 try:
     import fcntl
@@ -174,8 +174,8 @@ class LocalStorage:
 
     Args:
         root: Absolute path of the table's folder, which need not exist yet.
-        sync: Whether to flush data files to the disk before they are committed, so that a power cut loses nothing.
-            Timeline files are always flushed.
+        sync: Whether to flush data files and their folders to the disk before they are committed, so that a power cut
+            loses nothing. Timeline files are always flushed.
     """
 
     root: str
@@ -203,6 +203,8 @@ class LocalStorage:
             StorageError: a symbolic link leads out of the table.
         """
         real = self._resolve(path)
+        if not _has_link(self.root, path):
+            return real
         root = os.path.realpath(self.root)
         if os.path.commonpath([root, os.path.realpath(os.path.dirname(real))]) != root:
             raise StorageError(
@@ -317,7 +319,7 @@ class LocalStorage:
     def list(self, path: str) -> Sequence[FileInfo]:
         """List the direct children, sorted by name. Links whose target is missing are left out."""
         with self._explain_errors("list", path):
-            return _make_infos(path, _scan(self._resolve(path)), keeps_gone=False)
+            return _make_infos(path, _scan(self._resolve(path)))
 
     def list_at_once(self, path: str) -> Sequence[FileInfo]:
         """List the direct children as they were at one moment, sorted by name.
@@ -329,7 +331,8 @@ class LocalStorage:
             children = scan()
             if len(children) > _READ_AT_ONCE:
                 children = list_until_none_goes(children, scan, path, self.root)
-            return _make_infos(path, children, keeps_gone=True)
+            children = sorted(children, key=attrgetter("name"))
+            return [_ListedFile(f"{path}/{child.name}" if path else child.name, child) for child in children]
 
     def open_input(self, path: str) -> Any:
         """Open the file as a memory map, from which Parquet and Arrow readers read without a copy."""
@@ -350,6 +353,7 @@ class LocalStorage:
                     yield sink
                 if self.sync:
                     _flush(real)
+                    self._flush_folders(real)
             except BaseException:
                 with suppress(OSError):
                     os.unlink(real)
@@ -361,6 +365,15 @@ class LocalStorage:
         with self._explain_errors("move", source):
             os.makedirs(os.path.dirname(real), exist_ok=True)
             os.rename(source_real, real)
+            if self.sync:
+                self._flush_folders(real)
+
+    def _flush_folders(self, real: str) -> None:
+        """Flush the folder of a file, and the folders above it inside the table, each of which may be new."""
+        folder = os.path.dirname(real)
+        while len(folder) >= len(self.root):
+            _flush_folder(folder)
+            folder = os.path.dirname(folder)
 
     def touch(self, path: str) -> None:
         """Create an empty file, or set the modification time of an existing file to now."""
@@ -475,6 +488,20 @@ def _advise(error: OSError) -> str:
     return f"{error.strerror or error}; check the path and the disk"
 
 
+def _has_link(root: str, path: str) -> bool:
+    """Tell whether one of the folders below the root that lead to a path is a symbolic link."""
+    folder = root
+    for name in path.split("/")[:-1]:
+        folder = f"{folder}/{name}"
+        try:
+            status = os.lstat(folder)
+        except FileNotFoundError:
+            return False
+        if not stat.S_ISDIR(status.st_mode):
+            return True
+    return False
+
+
 def _scan(real: str) -> Sequence[os.DirEntry[str]]:
     try:
         with os.scandir(real) as scan:
@@ -483,17 +510,66 @@ def _scan(real: str) -> Sequence[os.DirEntry[str]]:
         return []
 
 
-def _make_infos(folder: str, children: Iterable[os.DirEntry[str]], *, keeps_gone: bool) -> list[FileInfo]:
-    """Look at the children of a folder. Return those that exist, or also those that were deleted since the scan."""
+def _make_infos(folder: str, children: Iterable[os.DirEntry[str]]) -> list[FileInfo]:
+    """Look at the children of a folder. Return those that exist."""
     found: list[FileInfo] = []
     for each in children:
-        path = f"{folder}/{each.name}" if folder else each.name
-        try:
-            found.append(_make_info(path, each.stat()))
-        except FileNotFoundError:
-            if keeps_gone:
-                found.append(FileInfo(path, 0, time.time_ns() // 1_000_000, False))
+        with suppress(FileNotFoundError):
+            found.append(_make_info(f"{folder}/{each.name}" if folder else each.name, each.stat()))
     return sorted(found, key=lambda entry: entry.path)
+
+
+_set = object.__setattr__
+
+
+class _ListedFile(FileInfo):
+    """An entry of a listing that looks at its file when it is first asked for size or time: few callers ask."""
+
+    __slots__ = ("_entry", "_seen")
+    _entry: os.DirEntry[str]
+    _seen: FileInfo
+
+    def __init__(self, path: str, entry: os.DirEntry[str]) -> None:
+        _set(self, "path", path)
+        _set(self, "_entry", entry)
+
+    def _look(self) -> FileInfo:
+        try:
+            return self._seen
+        except AttributeError:
+            try:
+                seen = _make_info(self.path, self._entry.stat())
+            except FileNotFoundError:
+                seen = FileInfo(self.path, 0, time.time_ns() // 1_000_000, False)
+            _set(self, "_seen", seen)
+            return seen
+
+    @property
+    def size_bytes(self) -> int:
+        """Return the size in bytes."""
+        return self._look().size_bytes
+
+    @property
+    def modified_ms(self) -> int:
+        """Return the modification time in milliseconds."""
+        return self._look().modified_ms
+
+    @property
+    def is_folder(self) -> bool:
+        """Tell whether it is a folder."""
+        return self._entry.is_dir()
+
+    def __eq__(self, other: object) -> bool:
+        return self._look() == (other._look() if isinstance(other, _ListedFile) else other)
+
+    def __hash__(self) -> int:
+        return hash(self._look())
+
+    def __repr__(self) -> str:
+        return repr(self._look())
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return FileInfo, (self.path, self.size_bytes, self.modified_ms, self.is_folder)
 
 
 def _make_info(path: str, status: os.stat_result) -> FileInfo:
@@ -522,8 +598,3 @@ def _drop_checksum(real: str) -> None:
     folder, name = os.path.split(real)
     with suppress(FileNotFoundError, NotADirectoryError):
         os.unlink(os.path.join(folder, f".{name}.crc"))
-
-
-def arrow_file_system(storage: object) -> tuple[LocalFileSystem, str] | None:
-    """Return the file system of Arrow for a table on a local disk, and the table's folder; None for other storage."""
-    return (LocalFileSystem(), storage.root) if type(storage) is LocalStorage else None

@@ -16,7 +16,16 @@ from urllib.parse import urlsplit
 from lakeformat.errors import InvalidOptionError, StorageError
 from lakeformat.storage.option_names import is_true, make_unknown_name_error
 
-__all__ = ["AZURE", "S3", "StoreSettings", "check_process", "make_azure_settings", "make_s3_settings", "open_store"]
+__all__ = [
+    "AZURE",
+    "S3",
+    "StoreSettings",
+    "check_process",
+    "load_obstore",
+    "make_azure_settings",
+    "make_s3_settings",
+    "open_store",
+]
 
 S3: Final = frozenset({"s3", "s3a"})
 AZURE: Final = frozenset({"az", "abfs", "abfss", "adl"})
@@ -326,6 +335,16 @@ def check_process() -> None:
         )
 
 
+def load_obstore(protocol: str) -> Any:
+    """Return the library obstore. Raise `StorageError` if it is not installed."""
+    try:
+        import obstore
+    except ImportError:
+        extra = "s3" if protocol in S3 else "azure"
+        raise StorageError(f"{protocol}:// needs obstore; run: pip install 'lakeformat[{extra}]'") from None
+    return obstore
+
+
 def open_store(protocol: str, settings: StoreSettings, *, for_data: bool) -> Any:
     """Open a store of obstore.
 
@@ -334,13 +353,9 @@ def open_store(protocol: str, settings: StoreSettings, *, for_data: bool) -> Any
     """
     global _owner  # noqa: PLW0603
     check_process()
-    try:
-        from obstore.store import AzureStore, S3Store
-    except ImportError as error:
-        extra = "s3" if protocol in S3 else "azure"
-        raise StorageError(
-            f"reading {protocol}:// needs a package that is missing ({error}); run: pip install 'lakeformat[{extra}]'"
-        ) from None
+    load_obstore(protocol)
+    from obstore.store import AzureStore, S3Store
+
     _owner = os.getpid()
     seconds = settings.seconds or REQUEST_SECONDS
     arguments: dict[str, Any] = {

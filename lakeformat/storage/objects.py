@@ -24,6 +24,7 @@ from lakeformat.storage.object_options import (
     S3,
     StoreSettings,
     check_process,
+    load_obstore,
     make_azure_settings,
     make_s3_settings,
     open_store,
@@ -93,7 +94,7 @@ class ObjectStorage(RemoteStorage):
 
     def read_versioned(self, path: str) -> tuple[bytes, Version]:
         """Read a whole object and its etag."""
-        import obstore
+        obstore = load_obstore(self.protocol)
 
         key = self._resolve(path)
         with self.explain_errors("read", path):
@@ -105,14 +106,14 @@ class ObjectStorage(RemoteStorage):
             return fetch_range(partial(self._fetch, key), 0, size), version
 
     def _fetch(self, key: str, start: int, end: int) -> bytes:
-        import obstore
+        obstore = load_obstore(self.protocol)
 
         data: bytes = obstore.get_range(self._data_store, key, start=start, end=end).to_bytes()
         return data
 
     def info(self, path: str) -> FileInfo | None:
         """Return the path's kind, size and modification time; None if nothing is there."""
-        import obstore
+        obstore = load_obstore(self.protocol)
 
         key = self._resolve(path)
         if path:
@@ -124,7 +125,7 @@ class ObjectStorage(RemoteStorage):
 
     def list(self, path: str) -> Sequence[FileInfo]:
         """List the direct children, sorted by name. Raise `StorageError` if the bucket is missing."""
-        import obstore
+        obstore = load_obstore(self.protocol)
 
         key = self._resolve(path)
         cut = len(key) + 1 if key else 0
@@ -142,7 +143,7 @@ class ObjectStorage(RemoteStorage):
 
     def open_input(self, path: str) -> Any:
         """Open a seekable file. A small one is fetched whole by the request that asks for its size."""
-        import obstore
+        obstore = load_obstore(self.protocol)
 
         key = self._resolve(path)
         with self.explain_errors("read", path):
@@ -156,12 +157,12 @@ class ObjectStorage(RemoteStorage):
     # --- writing -------------------------------------------------------------------------------------------
 
     def _put(self, path: str, data: bytes) -> None:
-        import obstore
+        obstore = load_obstore(self.protocol)
 
         obstore.put(self._store, self._resolve(path), data, use_multipart=len(data) > _WHOLE_BYTES)
 
     def _put_if(self, path: str, data: bytes, version: Version | None) -> Version:
-        import obstore
+        obstore = load_obstore(self.protocol)
 
         mode: Any = "create" if version is None else {"e_tag": version.tag}
         result = obstore.put(self._store, self._resolve(path), data, mode=mode, use_multipart=False)
@@ -170,7 +171,7 @@ class ObjectStorage(RemoteStorage):
     @contextmanager
     def open_output(self, path: str) -> Iterator[Any]:
         """Open a streamed upload, which is discarded if the block raises."""
-        import obstore
+        obstore = load_obstore(self.protocol)
 
         key = self._resolve(path)
         with self.explain_errors("write", path):
@@ -189,7 +190,7 @@ class ObjectStorage(RemoteStorage):
 
         This need not be atomic: before the commit, readers use neither object.
         """
-        import obstore
+        obstore = load_obstore(self.protocol)
 
         old, new = self._resolve(source), self._resolve(target)
         with self.explain_errors("move", source):
@@ -198,7 +199,7 @@ class ObjectStorage(RemoteStorage):
 
     def delete(self, path: str) -> None:
         """Remove an object, if it is there."""
-        import obstore
+        obstore = load_obstore(self.protocol)
 
         key = self._resolve(path)
         with suppress(FileNotFoundError), self.explain_errors("delete", path):
@@ -206,7 +207,7 @@ class ObjectStorage(RemoteStorage):
 
     def delete_all(self, paths: Sequence[str]) -> None:
         """Remove objects, if they are there, many by one request."""
-        import obstore
+        obstore = load_obstore(self.protocol)
 
         for start in range(0, len(paths), _DELETED_AT_ONCE):
             some = paths[start : start + _DELETED_AT_ONCE]
@@ -219,7 +220,7 @@ class ObjectStorage(RemoteStorage):
 
     def delete_folder(self, path: str) -> None:
         """Remove the objects of a folder of ``.hoodie``, many by one request."""
-        import obstore
+        obstore = load_obstore(self.protocol)
 
         key = self._resolve(check_folder(path))
         for _ in range(_DELETE_TRIES):
@@ -245,15 +246,18 @@ class ObjectStorage(RemoteStorage):
             kind = Kind.ABSENT
         elif isinstance(error, (exceptions.AlreadyExistsError, exceptions.PreconditionError, FileExistsError)):
             kind = Kind.CONDITION
-        elif code == "AccessDenied" or isinstance(
-            error, (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError, PermissionError)
+        elif (
+            code == "AccessDenied"
+            or "403 Forbidden" in text
+            or isinstance(error, (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError, PermissionError))
         ):
             kind = Kind.DENIED
         elif isinstance(error, (ValueError, TypeError, exceptions.InvalidPathError)):
             kind = Kind.REFUSED
         for secret in self._secrets():
             text = text.replace(secret, "***")
-        return Failure(kind, f"{type(error).__name__}: {text}")
+        name = type(error).__name__
+        return Failure(kind, text if name == "GenericError" else f"{name}: {text}")
 
     def _secrets(self) -> builtins.list[str]:
         """Return the texts of the options that may be secrets."""

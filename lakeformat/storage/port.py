@@ -322,6 +322,9 @@ def list_until_none_goes(
     raise StorageError(f"cannot list {path} in {location}: files of it are deleted all the time; try again")
 
 
+_NO_NAMES: Final = frozenset({"", ".", ".."})
+
+
 def check_path(path: str) -> str:
     """Return the path unchanged if it stays inside the table.
 
@@ -331,7 +334,7 @@ def check_path(path: str) -> str:
     """
     if not path:
         return path
-    if path.startswith("/") or "\0" in path or any(part in {"", ".", ".."} for part in path.split("/")):
+    if path.startswith("/") or "\0" in path or not _NO_NAMES.isdisjoint(path.split("/")):
         raise CorruptTableError(f"path {path!r} leads out of the table; check the file that names it")
     return path
 

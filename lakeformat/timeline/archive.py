@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from lakeformat.arrow.listing_file import open_listing
 from lakeformat.codec.timeline_files.archive import (
     read_archive,
 )
@@ -40,8 +41,8 @@ __all__ = [
     "Manifest",
     "find_version_damage",
     "is_number",
-    "open_history",
     "read_archive_logs",
+    "read_history_file",
     "read_lsm_history",
     "read_manifest",
 ]
@@ -164,6 +165,9 @@ _COMMITS: Final = pa.array(sorted(_COMMIT_NAMES))
 #: Pattern of the names of layout 1's archive files; group 1 is the number.
 LOG_NAME: Final = re.compile(r"\.commits_\.archive\.(\d+)(_.*)?")
 
+#: Columns of a history file that tell the instant; none of their values is missing.
+_INSTANT: Final = ("instantTime", "completionTime", "action")
+
 #: A function that reads the commits with given instant times from one file of the archive.
 _ReadCommits = Callable[[Storage, str, Collection[str]], Iterator[tuple[str, CommitMetadata]]]
 
@@ -276,7 +280,7 @@ def _read_archive_logs(storage: Storage, folder: str, since: str) -> ArchivedTim
         numbers = pa.array([-len(files)] * len(entries), pa.int32())
         tables.append(pa.table([times, pa.nulls(len(entries), pa.string()), actions, numbers], schema=COLUMNS))
         files.append(path)
-        if since and max((time for time, action in entries if action in _COMMIT_NAMES), default=since) < since:
+        if max((time for time, action in entries if action in _COMMIT_NAMES), default=since) < since:
             break
     last = len(files) - 1  # The files were read newest first; the column ``file`` counts from the oldest.
     tables = [
@@ -314,22 +318,30 @@ def read_lsm_history(storage: Storage, folder: str, since: str = "") -> Archived
 
 def _read_history(storage: Storage, folder: str, since: str) -> ArchivedTimeline:
     names = read_manifest(storage, folder).names
-    files = [check_path(f"{folder}/{name}") for name in names if not since or _greatest_time(name) >= since]
+    files = [check_path(f"{folder}/{name}") for name in names if _greatest_time(name) >= since]
     tables = []
     for number, path in enumerate(files):
-        with open_history(storage, path) as file:
-            rows = file.read(columns=["instantTime", "completionTime", "action"])
-            _check_instants(rows, file, _full_name(storage, path))
-        columns = [rows.column(name).cast(pa.string()) for name in ("instantTime", "completionTime", "action")]
+        rows = read_history_file(storage, path, _INSTANT)
+        columns = [column.cast(pa.string()) for column in rows.columns]
         tables.append(pa.table([*columns, pa.array([number] * rows.num_rows, pa.int32())], schema=COLUMNS))
     return _make_timeline(storage, tables, files, _read_history_commits)
 
 
-def _check_instants(rows: pa.Table, file: pq.ParquetFile, name: str) -> None:
-    """Raise `CorruptTableError` if the rows read are not as many as the footer says, or if a column has a null."""
-    nulls = sum(column.null_count for column in rows.columns)
-    if nulls or rows.num_rows != sum(file.metadata.row_group(at).num_rows for at in range(file.num_row_groups)):
+def read_history_file(storage: Storage, path: str, columns: Sequence[str]) -> pa.Table:
+    """Read columns of a history file.
+
+    Raises:
+        CorruptTableError: The file is not readable, the rows are not as many as the footer says in both places, or the
+            time or the action of an instant is missing.
+    """
+    with _open_history(storage, path) as file:
+        rows, footer = file.read(columns=columns).select(columns), file.metadata
+    nulls = sum(rows.column(name).null_count for name in columns if name in _INSTANT)
+    counts = {rows.num_rows, footer.num_rows, sum(footer.row_group(at).num_rows for at in range(footer.num_row_groups))}
+    if nulls or len(counts) > 1:
+        name = _full_name(storage, path)
         raise CorruptTableError(f"{name} does not hold all the instants of its footer; restore it from a copy")
+    return rows
 
 
 def _greatest_time(name: str) -> str:
@@ -343,7 +355,7 @@ def _greatest_time(name: str) -> str:
 
 def _read_history_commits(storage: Storage, path: str, times: Collection[str]) -> Iterator[tuple[str, CommitMetadata]]:
     wanted, seen = pa.array(times, pa.string()), set[str]()
-    with open_history(storage, path) as file:
+    with _open_history(storage, path) as file:
         for group in range(file.num_row_groups):
             keys = file.read_row_group(group, columns=["instantTime", "action"])
             hits = pc.and_(pc.is_in(keys.column(0), wanted), pc.is_in(keys.column(1), _COMMITS))
@@ -357,11 +369,11 @@ def _read_history_commits(storage: Storage, path: str, times: Collection[str]) -
 
 
 @contextmanager
-def open_history(storage: Storage, path: str) -> Iterator[pq.ParquetFile]:
+def _open_history(storage: Storage, path: str) -> Iterator[pq.ParquetFile]:
     """Open a history file. Errors of reading in the block become `CorruptTableError`, except errors of the storage."""
     with storage.open_input(path) as source:
         try:
-            yield pq.ParquetFile(source, page_checksum_verification=True)
+            yield open_listing(source, source.size())
         except LakeformatError:
             raise
         except (pa.ArrowException, OSError, LookupError, ValueError) as error:

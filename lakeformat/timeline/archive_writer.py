@@ -41,7 +41,7 @@ from lakeformat.timeline.archive import (
     MANIFEST_NAME,
     VERSION_NAME,
     is_number,
-    open_history,
+    read_history_file,
     read_manifest,
 )
 
@@ -141,8 +141,7 @@ def _try_write_history(storage: Storage, folder: str, instants: Sequence[Instant
     named = {str(file["fileName"]) for file in files}
     leaving = sorted(instants, key=lambda each: each.time)
     while leaving and (name := f"{leaving[0].time}_{leaving[-1].time}_0.parquet") in named:
-        with open_history(storage, f"{folder}/{name}") as file:
-            archived = set(file.read(columns=["instantTime"])["instantTime"].to_pylist())
+        archived = set(read_history_file(storage, f"{folder}/{name}", ["instantTime"])["instantTime"].to_pylist())
         named.discard(name)
         leaving = [each for each in leaving if each.time not in archived]
     if not leaving:
@@ -171,7 +170,7 @@ def compact_history(storage: Storage, folder: str, settings: HistorySettings) ->
         total, sources = 0, list[str]()
         for name in of_level[: settings.batch] if len(of_level) >= settings.batch else []:
             total += int(named[name]["fileLen"])
-            if sources and total > settings.most_bytes:
+            if total > settings.most_bytes:
                 break
             sources.append(name)
         if len(sources) > 1:
@@ -192,10 +191,7 @@ def _merge(storage: Storage, folder: str, sources: Sequence[str], level: int) ->
     An instant is in two files if a process archived it that died, or was taken for dead, before it removed the instant
     from the timeline. The merged file has it once.
     """
-    tables = []
-    for name in sources:
-        with open_history(storage, f"{folder}/{name}") as file:
-            tables.append(file.read(columns=HISTORY.names).select(HISTORY.names).cast(HISTORY))
+    tables = [read_history_file(storage, f"{folder}/{name}", HISTORY.names).cast(HISTORY) for name in sources]
     rows = pa.concat_tables(tables).sort_by([("instantTime", "ascending"), ("action", "ascending")])
     both = (rows.column(name) for name in ("instantTime", "action"))
     is_again = pc.and_(*(pc.equal(each.slice(1), each.slice(0, len(each) - 1)) for each in both))

@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import lru_cache
 from typing import Final, TypeAlias
 
 from lakeformat.codec import properties
@@ -160,6 +161,8 @@ MOVED: Final = ".moved"
 Completed: TypeAlias = CommitMetadata | RollbackMetadata | CleanMetadata | SavepointMetadata | CompletedRestore
 
 _COMMITS: Final = CommitCache(_CACHED_BYTES)
+#: Decodes the table's properties. A write reads the same bytes five times.
+_decode_properties: Final = lru_cache(maxsize=64)(properties.decode)
 
 
 class TimelineStore:
@@ -171,7 +174,8 @@ class TimelineStore:
     def __init__(self, storage: Storage) -> None:
         self.storage = storage
         self._layout: TimelineLayout | None = None
-        self._stamps: dict[str, tuple[int, int]] = {}
+        self._listed: dict[str, FileInfo] = {}
+        self._sound: frozenset[str] = frozenset()
         self._config: TableConfig | None = None
         self._last: tuple[tuple[tuple[str, ...], str | None, TimelineLayout], Timeline] | None = None
 
@@ -188,7 +192,7 @@ class TimelineStore:
             except FileNotFoundError:
                 continue
             if data.strip():
-                config = TableConfig(properties.decode(data, name=f"{self.storage.location}/{path}"))
+                config = TableConfig(dict(_decode_properties(data, name=f"{self.storage.location}/{path}")))
                 self._layout = layout_of(config)  # Another program may have upgraded the table since.
                 self._config = config
                 return config
@@ -232,15 +236,13 @@ class TimelineStore:
                 are pending as soon as the restore is inflight. So readers see the table before or after the restore,
                 and never a state in which only some of the commits are undone.
         """
-        listed = self._list_instants()
-        if self._may_have_moved(listed):
+        self._listed = self._list_instants()
+        if self._may_have_moved():
             layout = self._layout
             self.config()
-            listed = listed if self._layout == layout else self._list_instants()
-        entries = [entry for entry in listed if not entry.is_folder]
-        self._stamps = {entry.name: (entry.size_bytes, entry.modified_ms) for entry in entries}
+            self._listed = self._listed if self._layout == layout else self._list_instants()
         archive = None if archive_folder is None else self._archive_mark(archive_folder)
-        timeline = self._parse_names(tuple(self._stamps), archive)
+        timeline = self._parse_names(tuple(self._listed), archive)
         timeline = timeline.with_voids(self._find_voids(timeline))
         return timeline if as_stored else timeline.with_pending(self._read_undone_times(timeline))
 
@@ -258,9 +260,13 @@ class TimelineStore:
 
     def _find_voids(self, timeline: Timeline) -> frozenset[str]:
         """Return the times of the void commits. Read only files whose size in the listing is that of a void commit."""
-        names = {name for name, (size, *_) in self._stamps.items() if may_be_void(size)}
-        commits = (commit for commit in timeline.commits if self.layout.file_name(commit) in names) if names else ()
-        return frozenset(commit.time for commit in commits if self._is_void(commit))
+        listed, name_of = self._listed, self.layout.file_name
+        new = [commit for commit in timeline.commits if commit.time not in self._sound]
+        sized = (commit for commit in new if may_be_void(listed[name_of(commit)].size_bytes))
+        voids = frozenset(commit.time for commit in sized if self._is_void(commit))
+        if self.storage.has_lock:  # No void commit takes the place of a commit there.
+            self._sound = timeline.commit_times - voids
+        return voids
 
     def _is_void(self, commit: Instant) -> bool:
         try:
@@ -274,23 +280,25 @@ class TimelineStore:
         plans = [self.read_restore_plan(restore) for restore in running]
         return frozenset(time for plan in plans if plan is not None for time in plan.times)
 
-    def _list_instants(self) -> Sequence[FileInfo]:
+    def _list_instants(self) -> dict[str, FileInfo]:
+        """List the timeline's folder. Return its entries by name."""
         # Instants are archived from the oldest on. If the listing lacked an archived instant and had an older one, the
         # files of the archived instant would count as files of a write that has not completed.
         listed = self.storage.list_at_once(self._layout.folder if self._layout else HOODIE)
         if self._layout is None:
             self._layout = self._guess_layout(listed)
             listed = listed if self._layout.folder == HOODIE else self.storage.list_at_once(self._layout.folder)
-        return listed
+        start = len(self._layout.folder) + 1
+        return {entry.path[start:]: entry for entry in listed}
 
-    def _may_have_moved(self, listed: Sequence[FileInfo]) -> bool:
+    def _may_have_moved(self) -> bool:
         """Tell whether the listing shows that another program may have changed the table's layout.
 
         For layout 2 the sign is an empty folder or the file `MOVED`, for layout 1 that layout 2's folder exists.
         """
         if self.layout.has_completion_times:
-            return not listed or any(entry.name == MOVED for entry in listed)
-        return any(entry.path == LAYOUT_2.folder for entry in listed)
+            return not self._listed or MOVED in self._listed
+        return self._name(LAYOUT_2.folder) in self._listed
 
     def _guess_layout(self, listed: Sequence[FileInfo]) -> TimelineLayout:
         """Return the layout that a listing of ``.hoodie`` shows. If it is ambiguous, read the properties."""
@@ -324,7 +332,7 @@ class TimelineStore:
 
     def has_file(self, path: str) -> bool:
         """Tell whether the last listing of the timeline's folder contains a file of this path."""
-        return self._name(path) in self._stamps
+        return self._name(path) in self._listed
 
     def _name(self, path: str) -> str:
         return path.removeprefix(f"{self.layout.folder}/")
@@ -335,15 +343,18 @@ class TimelineStore:
 
     def modified_ms(self, instant: Instant) -> int | None:
         """Return when an instant's file was changed, in milliseconds; None if the last listing does not have it."""
-        return self._stamps.get(self.layout.file_name(instant), (0, None))[1]
+        listed = self._listed.get(self.layout.file_name(instant))
+        return None if listed is None else listed.modified_ms
 
     def age_ms(self, instant: Instant) -> int:
         """Return the age of an instant's file by the storage's clock: compared with the newest file of the listing.
 
         Return 0 if the last listing does not contain the file.
         """
-        _, modified = self._stamps.get(self.layout.file_name(instant), (0, None))
-        return 0 if modified is None else max(when for _, when in self._stamps.values()) - modified
+        modified = self.modified_ms(instant)
+        return (
+            0 if modified is None else max(e.modified_ms for e in self._listed.values() if not e.is_folder) - modified
+        )
 
     def read(self, instant: Instant) -> bytes:
         """Read the bytes of an instant's file."""
@@ -355,9 +366,7 @@ class TimelineStore:
         Raises:
             CorruptTableError: The file is empty, partly written or not commit metadata; the message names the file.
         """
-        file_name = self.layout.file_name(instant)
-        stamp = self._stamps.get(file_name)
-        key = CommitKey(self.storage.location, file_name, *stamp) if stamp else None
+        key = self._key(self.layout.file_name(instant))
         cached = _COMMITS.get(key) if key else None
         if cached is None:
             cached = decode_commit(self.read(instant), name=f"{self.storage.location}/{self.path(instant)}")
@@ -365,21 +374,24 @@ class TimelineStore:
                 _COMMITS.put(key, cached)
         return cached
 
+    def _key(self, file_name: str) -> CommitKey | None:
+        """Return the key of a commit in the cache; None if the last listing does not have its file."""
+        listed = self._listed.get(file_name)
+        if listed is None:
+            return None
+        return CommitKey(self.storage.location, file_name, listed.size_bytes, listed.modified_ms)
+
     def remember_commit(self, path: str, data: bytes) -> None:
         """Add a commit whose bytes are known to the cache, if the last listing has its file with this size."""
-        file_name = self._name(path)
-        stamp = self._stamps.get(file_name)
-        if stamp is not None and stamp[0] == len(data):
-            key = CommitKey(self.storage.location, file_name, *stamp)
-            if _COMMITS.get(key) is None:
-                _COMMITS.put(key, decode_commit(data, name=f"{self.storage.location}/{path}"))
+        key = self._key(self._name(path))
+        if key is not None and key.size_bytes == len(data) and _COMMITS.get(key) is None:
+            _COMMITS.put(key, decode_commit(data, name=f"{self.storage.location}/{path}"))
 
     def forget(self, instants: Iterable[Instant]) -> None:
         """Remove commits from the cache. Call it after they were removed from the timeline, before the next load."""
         for instant in instants:
-            stamp = self._stamps.get(file_name := self.layout.file_name(instant))
-            if stamp is not None:
-                _COMMITS.forget(CommitKey(self.storage.location, file_name, *stamp))
+            if (key := self._key(self.layout.file_name(instant))) is not None:
+                _COMMITS.forget(key)
 
     def read_requested_replace(self, instant: Instant) -> RequestedReplace | None:
         """Read the plan of a replacecommit or clustering; return None if its file is empty or does not exist."""

@@ -45,21 +45,22 @@ class Timeline:
         cls, names: Iterable[str], archive: str | None = None, layout: TimelineLayout = LAYOUT_1
     ) -> Timeline:
         """Make the timeline from the file names in the timeline's folder. Ignore files that are not instants."""
-        furthest: dict[tuple[str, Action], Instant] = {}
+        furthest: dict[tuple[str, str], Instant] = {}
         for name in names:
             instant = layout.parse(name)
             if instant is None:
                 continue
-            known = furthest.get((instant.time, instant.action))
+            key = instant.time, instant.action._value_
+            known = furthest.get(key)
             if known is None or instant.state > known.state:
-                furthest[instant.time, instant.action] = instant
+                furthest[key] = instant
         # A compaction or clustering completes as a commit of the same time. Its requested and inflight files remain,
         # but it is no longer pending.
-        completed = {i.time for i in furthest.values() if i.state is State.COMPLETED and i.action in COMMIT_ACTIONS}
-        instants = sorted(furthest.values(), key=lambda i: (i.time, i.action.value))
+        instants = [furthest[key] for key in sorted(furthest)]
+        completed = {i.time for i in instants if i.state is State.COMPLETED and i.action in COMMIT_ACTIONS}
         plans = tuple(i for i in instants if i.action in COMPLETES_AS and i.time in completed)
-        completed_plans = frozenset(plans)
-        return cls(tuple(i for i in instants if i not in completed_plans), archive, plans, layout)
+        others = [i for i in instants if i not in plans] if plans else instants
+        return cls(tuple(others), archive, plans, layout)
 
     @cached_property
     def commits(self) -> tuple[Instant, ...]:
@@ -75,6 +76,11 @@ class Timeline:
     def pending_writes(self) -> tuple[Instant, ...]:
         """Return the pending instants that complete as commits."""
         return tuple(i for i in self.pending if i.action in WRITE_ACTIONS)
+
+    @property
+    def has_writes(self) -> bool:
+        """Tell whether there is a commit, completed or pending. A first write that failed leaves a table without."""
+        return bool(self.commits or self.pending_writes)
 
     @cached_property
     def commit_times(self) -> frozenset[str]:

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from lakeformat.codec.json_text import parse_json
 from lakeformat.errors import InvalidInputError
 from lakeformat.storage.port import Clock
 from lakeformat.telemetry import Operation
@@ -37,6 +38,7 @@ class Report:
 
     Attributes:
         location: the table's location.
+        columns: maps each column that the write adds, or whose type it changes, to its type.
         recorded: the write for OpenTelemetry.
     """
 
@@ -46,6 +48,7 @@ class Report:
     rows: dict[str, int] = field(default_factory=dict)
     files: dict[str, int] = field(default_factory=dict)
     steps: list[dict[str, Any]] = field(default_factory=list)
+    columns: dict[str, str] = field(default_factory=dict)
     recorded: Operation = field(init=False)
 
     def __post_init__(self) -> None:
@@ -77,7 +80,8 @@ class Report:
     def as_dict(self) -> dict[str, Any]:
         """Return the report as a dict that can be encoded as JSON."""
         seconds = round(sum(step["seconds"] for step in self.steps), 4)
-        return {"rows": self.rows, "files": self.files, "steps": self.steps, "seconds": seconds}
+        columns = {"columns": self.columns} if self.columns else {}
+        return {"rows": self.rows, "files": self.files, **columns, "steps": self.steps, "seconds": seconds}
 
     def as_text(self) -> str:
         """Return the report as JSON text, for the commit's extra metadata."""
@@ -85,10 +89,12 @@ class Report:
 
 
 def format_summary(instant_time: str, operation: str, report: Mapping[str, Any]) -> str:
-    """Format a report as one line: the rows by kind, the files and the seconds."""
+    """Format a report as one line: the rows by kind, the files, new or changed columns, and the seconds."""
     rows = ", ".join(f"{count:,} {what.replace('_', ' ')}" for what, count in report["rows"].items() if count) or "none"
     files = ", ".join(f"{count:,} {what}" for what, count in report["files"].items() if count) or "none"
-    return f"{operation} {instant_time}: rows {rows}; files {files}; {report['seconds']:.2f} s"
+    new = ", ".join(f"{name} {kind}" for name, kind in report.get("columns", {}).items())
+    columns = f"; columns added or changed: {new}" if new else ""
+    return f"{operation} {instant_time}: rows {rows}; files {files}{columns}; {report['seconds']:.2f} s"
 
 
 def format_steps(steps: Iterable[Mapping[str, Any]]) -> str:
@@ -114,10 +120,13 @@ def read_report(extra: Mapping[str, str]) -> dict[str, Any] | None:
     if not text:
         return None
     try:
-        report = json.loads(text)
+        report = parse_json(text)
     except (ValueError, RecursionError):
         return None
-    return report if isinstance(report, dict) else None
+    whole = isinstance(report, dict) and all(
+        isinstance(report.get(name, {}), kind) for name, kind in (("rows", dict), ("files", dict), ("columns", dict))
+    )
+    return report if whole else None
 
 
 _FACES: Final = ("#9db0c4", "#dfe7ef", "#f2a65a")

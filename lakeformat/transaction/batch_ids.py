@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from lakeformat.codec.json_text import parse_json
 from lakeformat.config.resolve import Options
 from lakeformat.config.stream_options import BATCH_APP, BATCH_ID
 from lakeformat.errors import InvalidOptionError
@@ -71,7 +72,7 @@ def _collect_greatest_ids(commits: Iterable[CommitMetadata]) -> dict[str, int]:
 
 def _read_ids(extra: Mapping[str, str]) -> Iterable[tuple[str, int]]:
     try:
-        found = json.loads(extra.get(BATCHES_KEY, "{}"))
+        found = parse_json(extra.get(BATCHES_KEY, "{}"))
     except (ValueError, RecursionError):
         return ()
     entries = found.items() if isinstance(found, dict) else ()

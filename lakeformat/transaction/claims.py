@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from lakeformat.codec.json_text import parse_json
 from lakeformat.concurrency import every, run_both
 from lakeformat.errors import LakeformatError, WriteConflictError
 from lakeformat.model.instant import Action, Instant, State, next_instant_time
@@ -248,8 +249,8 @@ def take_over_claim(store: TimelineStore, instant: Instant, clock: Clock, *, tok
         if claim is None or is_alive(store, instant, claim, clock):
             return False
         renew_heartbeat(storage, instant.time)
-        storage.replace_if(path, json.dumps({**json.loads(content), "taken_over_by": token}).encode(), version)
-    except (FileNotFoundError, VersionChangedError, ValueError):
+        storage.replace_if(path, json.dumps({**parse_json(content), "taken_over_by": token}).encode(), version)
+    except (FileNotFoundError, VersionChangedError, ValueError, TypeError):
         return False
     return True
 
@@ -265,7 +266,7 @@ def _create_if_absent(storage: Storage, path: str, data: bytes) -> bool:
 def read_claim(storage: Storage, instant_time: str) -> Claim | None:
     """Read the claim of an instant. Return None if the instant has no claim: another program created it."""
     try:
-        found = json.loads(storage.read(claim_path(instant_time)))
+        found = parse_json(storage.read(claim_path(instant_time)))
     except FileNotFoundError:
         return None
     except ValueError:

@@ -4,21 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from typing import TypeVar
 
+from lakeformat.concurrency import Attempts
 from lakeformat.errors import LakeformatError, TableNotFoundError, WriteConflictError
 from lakeformat.model.commit import CommitMetadata, WriteStat
 from lakeformat.model.files import FileGroupId, LogFileName
 
 __all__ = [
     "OverlapError",
+    "PendingActionError",
+    "StalePlanError",
     "check_conflicts",
     "check_opened_slices",
     "check_plans",
     "conflict_of",
+    "is_stuck",
     "list_touched_groups",
     "reduce_compactions",
+    "repeat_after",
     "would_be_hidden",
 ]
+
+
+_Result = TypeVar("_Result")
 
 
 class OverlapError(WriteConflictError):
@@ -26,6 +35,43 @@ class OverlapError(WriteConflictError):
 
     Our files were made without that commit's rows. They must not be published, because they would hide these rows.
     """
+
+
+class PendingActionError(WriteConflictError):
+    """A pending action prevents the write until its process, or anybody, ends it. So few repetitions are worth it."""
+
+
+class StalePlanError(WriteConflictError):
+    """The table's columns or version have changed since the write was planned. It must be planned again."""
+
+
+def is_stuck(error: Exception) -> bool:
+    """Tell whether repetition alone ends a conflict hardly ever: an action is pending, or a file is not there."""
+    return isinstance(error, (PendingActionError, FileNotFoundError))
+
+
+def repeat_after(
+    conflicts: type[Exception] | tuple[type[Exception], ...],
+    action: Callable[[], _Result],
+    attempts: Attempts,
+    before_repetition: Callable[[], object] = lambda: None,
+) -> _Result:
+    """Call an action, and again after each conflict while attempts are left.
+
+    Args:
+        conflicts: the errors after which the action is called again.
+        before_repetition: called before each repetition, such as to forget what the last attempt has read.
+
+    Raises:
+        Exception: the error of the last attempt.
+    """
+    while True:
+        try:
+            return action()
+        except conflicts as error:
+            if not attempts.wait(error, is_stuck=is_stuck(error)):
+                raise
+            before_repetition()
 
 
 def conflict_of(location: str, error: Exception) -> Exception:
@@ -166,12 +212,12 @@ def check_plans(
         advise: returns, for the instant time of a pending clustering, what the user can do; the message ends with it.
 
     Raises:
-        WriteConflictError: there is such a file group; the message names the clustering's instant.
+        PendingActionError: there is such a file group; the message names the clustering's instant.
     """
     waiting = touched & planned.keys()
     if waiting:
         first = min(waiting)
-        raise WriteConflictError(
+        raise PendingActionError(
             f"the write touches {len(waiting)} file group(s), e.g. {first.file_id}, that the pending clustering "
             f"{planned[first]} is going to rewrite; {advise(planned[first])}",
             file_ids={group.file_id for group in waiting},

@@ -26,12 +26,13 @@ import enum
 import hashlib
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
-from typing import Final
+from typing import Any, Final, TypeVar
 
+from lakeformat.codec.json_text import parse_json
 from lakeformat.codec.timeline_files.commit import decode_commit
 from lakeformat.concurrency import sleep
 from lakeformat.errors import (
@@ -56,6 +57,7 @@ from lakeformat.storage.port import (
 from lakeformat.timeline.store import TimelineStore, put_once
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.timeline.void_commits import encode_void
+from lakeformat.transaction.conflict import PendingActionError
 
 __all__ = [
     "LATEST_REQUEST_MS",
@@ -76,11 +78,15 @@ __all__ = [
     "warn_of_single_writer",
 ]
 
+_T = TypeVar("_T")
 _LOG: Final = logging.getLogger("lakeformat.write")
 #: Path of the state file. It is never deleted.
 STATE_PATH: Final = own_path("state")
 #: Milliseconds after which no request for a file can be carried out any more that was sent when the file was created.
 LATEST_REQUEST_MS: Final = 3_600_000
+_CHECKSUM: Final = "checksum"
+#: The names in the head of a state file without a checksum.
+_NAMES: Final = frozenset({"n", "recent", "undone", "barrier", "archived_to", "shared", "moving", "last"})
 #: Number of decisions whose nonces the state file keeps, and of undone writes.
 _RECENT: Final = 40
 _UNDONE: Final = 500
@@ -244,34 +250,60 @@ def _encode(state: DecisionState) -> bytes:
             "aside": state.aside,
             "seen": last.seen,
         }
-    return json.dumps(head).encode() + b"\n" + data
+    return json.dumps({**head, _CHECKSUM: _compute_checksum(head)}).encode() + b"\n" + data
+
+
+def _compute_checksum(head: Mapping[str, object]) -> str:
+    return hashlib.blake2b(json.dumps(head).encode(), digest_size=16).hexdigest()
+
+
+def _read_head(line: bytes) -> dict[str, Any]:
+    """Parse the head of the state file. Raise ``ValueError`` if it is damaged.
+
+    Older releases wrote no checksum. Then the head must have exactly the names that they wrote.
+    """
+    head = parse_json(line)
+    if not isinstance(head, dict):
+        raise ValueError("its head is not an object")
+    checksum = head.pop(_CHECKSUM, None)
+    if checksum is not None and checksum != _compute_checksum(head):
+        raise ValueError("its head does not have its checksum")
+    if checksum is None and {*head, "last"} != _NAMES:
+        raise ValueError("its head has other names than an old one")
+    return head
+
+
+def _as(kind: type[_T], value: object) -> _T:
+    if type(value) is not kind:
+        raise TypeError(f"{str(value)[:40]!r} is not of type {kind.__name__}")
+    return value
 
 
 def _decode(storage: Storage, content: bytes) -> DecisionState:
     line, _, data = content.partition(b"\n")
     try:
-        head = json.loads(line)
+        head = _read_head(line)
         found = head.get("last")
         last = None
         if found is not None:
             last = Decision(
                 kind=Kind(found["kind"]),
-                instant_time=found["instant"],
-                path=check_path(found["path"]),
-                data=storage.read(aside_path(found["aside"])) if found["aside"] else data,
-                seen=found["seen"],
+                instant_time=_as(str, found["instant"]),
+                path=check_path(_as(str, found["path"])),
+                data=storage.read(aside_path(_as(str, found["aside"]))) if found["aside"] else data,
+                seen=_as(str, found["seen"]),
             )
             if hashlib.sha256(last.data).hexdigest() != found["sha256"]:
                 raise ValueError("the decided file does not have its checksum")
         return DecisionState(
-            number=int(head["n"]),
+            number=_as(int, head["n"]),
             last=last,
-            recent=tuple((int(number), str(nonce)) for number, nonce in head["recent"]),
-            undone=tuple(head["undone"]),
-            barrier=int(head["barrier"]),
-            archived_to=str(head["archived_to"]),
-            is_shared=head["shared"] is True,
-            moving=str(head["moving"]),
+            recent=tuple((_as(int, number), _as(str, nonce)) for number, nonce in _as(list, head["recent"])),
+            undone=tuple(_as(str, each) for each in _as(list, head["undone"])),
+            barrier=_as(int, head["barrier"]),
+            archived_to=_as(str, head["archived_to"]),
+            is_shared=_as(bool, head["shared"]),
+            moving=_as(str, head["moving"]),
         )
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptTableError(
@@ -355,13 +387,14 @@ def _is_overtaken(state: DecisionState, timeline: Timeline) -> bool:
     return state.is_shared and last is not None and last.kind is Kind.COMMIT and fingerprint(timeline) != last.seen
 
 
-def decide(store: TimelineStore, check: Check, *, lease: Lease | None = None) -> Decision | None:
+def decide(store: TimelineStore, check: Check, *, lease: Lease | None = None, ids: Ids = _IDS) -> Decision | None:
     """Decide a step and carry it out. On storage with locks, call it under the table's lock.
 
     Args:
         check: makes the decision; it is called again after each decision of another writer.
         lease: the lease of the lock that Hudi's writers respect, too; None if Hudi does not write to the table. It is
             checked before each request that decides.
+        ids: makes the nonce of each try, which also decides how long the writer waits after a lost turn.
 
     Returns:
         the decision, which is carried out; None if ``check`` returned None.
@@ -389,7 +422,7 @@ def decide(store: TimelineStore, check: Check, *, lease: Lease | None = None) ->
             return None
         if state.moving and decision.moving is None:
             raise make_moving_error(storage.location)
-        nonce = _IDS.token()
+        nonce = ids.token()
         if _is_large(decision):
             storage.replace(aside_path(nonce), decision.data)
         added = state.add(decision, nonce, is_shared=lease is not None)
@@ -419,7 +452,7 @@ def _remove_aside(storage: Storage, nonce: str) -> None:
 
 def make_moving_error(location: str) -> WriteConflictError:
     """Return the error for a table that is being moved to another table version."""
-    return WriteConflictError(
+    return PendingActionError(
         f"{location} is being moved to another table version; wait for it, or, if that process has died, run "
         "upgrade() or downgrade() again"
     )

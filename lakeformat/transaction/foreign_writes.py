@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from typing import Final
 
 from lakeformat.concurrency import sleep
-from lakeformat.errors import WriteConflictError
 from lakeformat.model.files import FileGroupId
 from lakeformat.model.instant import COMMIT_ACTIONS, Action, Instant, State
 from lakeformat.storage.port import Clock
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.transaction import claims
+from lakeformat.transaction.conflict import PendingActionError
 
 __all__ = [
     "ADVICE",
@@ -55,7 +55,7 @@ def is_left_alone(store: TimelineStore, timeline: Timeline, rollback: Instant, c
     plan = store.read_rollback_plan(rollback)
     victim = timeline.find(plan.instant_time) if plan is not None else None
     if plan is None or (victim is not None and victim.state is State.COMPLETED):
-        raise WriteConflictError(
+        raise PendingActionError(
             f"another program's {store.path(rollback)} is pending in {store.storage.location} and may be running; wait "
             f"for it, or run again {claims.FOREIGN_GRACE_MS // 60_000} minutes after it died"
         )
@@ -137,7 +137,7 @@ def check_foreign_writes(
         if not claims.has_live_heartbeat(store, instant, clock, grace_ms=claims.FOREIGN_GRACE_MS):
             continue
         if shared := touched & _read_planned_groups(store, instant):
-            raise WriteConflictError(
+            raise PendingActionError(
                 f"another program's {store.path(instant)} in {store.storage.location} is changing {len(shared)} file "
                 f"group(s) of this write, e.g. {min(shared).file_id}; wait for it; {ADVICE}",
                 file_ids={group.file_id for group in shared},

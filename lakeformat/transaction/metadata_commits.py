@@ -9,6 +9,7 @@ maintained is dropped before the action becomes visible: one partition of the me
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from typing import Final
@@ -24,9 +25,17 @@ from lakeformat.metadata_table.compaction import (
     remove_old_slices,
 )
 from lakeformat.metadata_table.deltacommit import MetadataChanges, remove_deltacommit, rows_of_files, write_deltacommit
+from lakeformat.metadata_table.index_definitions import keep_definitions
 from lakeformat.metadata_table.metadata_table import PROPERTIES, MetadataTable, open_metadata_table
 from lakeformat.metadata_table.names import FOLDER, MetadataPartition
-from lakeformat.model.table_config import METADATA_INFLIGHT, METADATA_PARTITIONS, PROPERTIES_PATH, VERSION, TableConfig
+from lakeformat.model.table_config import (
+    INDEX_DEFS,
+    METADATA_INFLIGHT,
+    METADATA_PARTITIONS,
+    PROPERTIES_PATH,
+    VERSION,
+    TableConfig,
+)
 from lakeformat.storage.port import Clock
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
@@ -50,6 +59,9 @@ _LOG: Final = logging.getLogger("lakeformat.write")
 #: Errors of a metadata table that cannot be used: the next commit drops it.
 _DAMAGE: Final = (CorruptTableError, UnsupportedTableError)
 _COST: Final = "Hudi reads without them until a Hudi writer whose options ask for them builds them again from all files"
+_COST_OF_SQL: Final = "Hudi reads without them; its SQL makes them again by create index"
+_INDEX_NAME: Final = re.compile(r"[\w-]+")
+_MADE_BY_OPTIONS: Final = frozenset(each.value for each in MetadataPartition)
 
 
 def drop_metadata_table(store: TimelineStore, clock: Clock) -> bool:
@@ -84,6 +96,7 @@ def add_changes(
         compact_commits: the table is compacted first if a file group has more log files.
     """
     config = _config(store)
+    _remove_stray_definitions(store, config)
     if not config.has_metadata_table:
         if store.storage.has_lock and store.storage.info(FOLDER) is not None:
             store.storage.delete_folder(FOLDER)
@@ -98,6 +111,28 @@ def add_changes(
         _write(table, instant_time, changes, clock)
     except _DAMAGE as error:
         _drop_damaged(store, clock, instant_time, error)
+
+
+def _remove_stray_definitions(store: TimelineStore, config: TableConfig) -> None:
+    """Remove the definitions of indexes that the table's properties do not name, and what is left of their folders.
+
+    Writes of lakeformat 0.1 left such definitions, and Hudi's writers without a metadata table do.
+    """
+    if config.get(INDEX_DEFS):
+        kept = (*config.metadata_partitions, *config.pending_metadata_partitions)
+        for name in keep_definitions(store.storage, kept):
+            _LOG.warning(
+                "removed the definition of the index %s of %s, which is not kept: %s",
+                name,
+                store.storage.location,
+                _cost_of([name]),
+            )
+            if _INDEX_NAME.fullmatch(name):
+                store.storage.delete_folder(f"{FOLDER}/{name}")
+
+
+def _cost_of(names: Collection[str]) -> str:
+    return _COST if _MADE_BY_OPTIONS.issuperset(names) else _COST_OF_SQL
 
 
 def add_undo(
@@ -213,15 +248,25 @@ def _config(store: TimelineStore) -> TableConfig:
 
 
 def forget_partitions(store: TimelineStore, clock: Clock, lost: Collection[str] | None = None) -> None:
-    """Remove the names of partitions of the metadata table from the properties: these, or by default all."""
+    """Remove partitions of the metadata table from the definitions and properties: these, or by default all.
+
+    The definition of an index that Hudi's SQL has made goes first: Hudi's readers look at nothing else. Call this
+    before the folders are deleted.
+    """
     version = None if store.storage.has_lock else store.storage.read_versioned(PROPERTIES_PATH)[1]
     config = store.config()
     values = {key: text for key, text in config.values.items() if key not in {METADATA_PARTITIONS, METADATA_INFLIGHT}}
+    all_kept: set[str] = set()
     named = {METADATA_PARTITIONS: config.metadata_partitions, METADATA_INFLIGHT: config.pending_metadata_partitions}
     for key, names in named.items():
         if lost is not None and (kept := [name for name in names if name not in lost]):
             values[key] = ",".join(kept)
+            all_kept.update(kept)
+    if config.get(INDEX_DEFS):
+        keep_definitions(store.storage, all_kept | _MADE_BY_OPTIONS)
     write_properties(store, values, clock, version)
+    if config.get(INDEX_DEFS):
+        keep_definitions(store.storage, all_kept)
     store.config()  # So that the next write of this process knows it.
 
 
@@ -238,7 +283,7 @@ def drop_partitions(
         ", ".join(sorted(lost)),
         storage.location,
         reason,
-        _COST,
+        _cost_of(lost),
     )
 
 

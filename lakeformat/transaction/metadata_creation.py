@@ -26,7 +26,6 @@ from lakeformat.metadata_table.index_definitions import (
     INDEX_DEFINITIONS,
     add_definitions,
     read_statistics_form,
-    remove_definitions,
 )
 from lakeformat.metadata_table.metadata_table import MetadataTable, open_metadata_table
 from lakeformat.metadata_table.names import FOLDER, MetadataPartition
@@ -216,5 +215,4 @@ def drop_indexes(store: TimelineStore, clock: Clock, names: Collection[str]) -> 
         forget_partitions(store, clock, dropped)
         for name in dropped:
             store.storage.delete_folder(f"{FOLDER}/{name}")
-    remove_definitions(store.storage, dropped)
     return dropped

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import datetime, timezone
+from typing import Final
 
 from lakeformat.codec import properties
 from lakeformat.errors import WriteConflictError
@@ -11,7 +14,23 @@ from lakeformat.model.table_config import PROPERTIES_PATH
 from lakeformat.storage.port import Clock, Version, VersionChangedError
 from lakeformat.timeline.store import TimelineStore
 
-__all__ = ["write_properties"]
+__all__ = ["add_properties", "write_properties"]
+
+_LOG: Final = logging.getLogger("lakeformat.write")
+
+
+def add_properties(store: TimelineStore, clock: Clock, lacking: Mapping[str, str]) -> None:
+    """Add properties to ``hoodie.properties``, but those that are there. Call it under the table's lock.
+
+    On storage without locks, another process may change the file meanwhile. Then the next write adds them.
+    """
+    if all(key in store.known_config.values for key in lacking):
+        return
+    version = None if store.storage.has_lock else store.storage.read_versioned(PROPERTIES_PATH)[1]
+    with suppress(WriteConflictError):
+        write_properties(store, {**lacking, **store.config().values}, clock, version)
+        _LOG.info("%s/%s lacked %s, and has it now", store.storage.location, PROPERTIES_PATH, ", ".join(lacking))
+        store.config()  # So that this process knows it.
 
 
 def write_properties(

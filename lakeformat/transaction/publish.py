@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
@@ -28,6 +28,7 @@ from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.timeline.write_report import REPORT_KEY, Report
 from lakeformat.transaction.commit import NewKeyCheck, OpenCommit
+from lakeformat.transaction.conflict import PendingActionError
 from lakeformat.transaction.foreign_writes import find_running_writes
 from lakeformat.transaction.hooks import Hooks, ProposedWrite, make_proposed_snapshot, run_validators
 from lakeformat.transaction.nested_partitions import check_nesting, make_off_folder_entry
@@ -36,6 +37,7 @@ from lakeformat.transaction.written_file import WrittenFile
 
 __all__ = [
     "Outcome",
+    "changed_columns",
     "check_no_plans",
     "count_rows",
     "make_commit_metadata",
@@ -112,6 +114,15 @@ class Outcome:
         }
 
 
+def changed_columns(outcome: Outcome) -> dict[str, str]:
+    """Return the columns that rows of a write add or change in type, with their types; nothing for an alteration."""
+    before = outcome.snapshot.schema
+    if before is None or outcome.altered is not None:
+        return {}
+    known = {field.name: field.type for field in before}
+    return {field.name: str(field.type) for field in outcome.schema if known.get(field.name) != field.type}
+
+
 def make_commit_metadata(
     settings: TransactionSettings,
     hooks: Hooks,
@@ -129,8 +140,10 @@ def make_commit_metadata(
     """
     config, schema = settings.config, outcome.schema
     by_partition: dict[str, list[WriteStat]] = {}
-    for stat in stats:
-        by_partition.setdefault(stat.partition_path, []).append(stat)
+    errors = report.rows.get("set_aside", 0)
+    for number, stat in enumerate(stats):
+        counted = replace(stat, write_errors=errors) if errors and not number else stat
+        by_partition.setdefault(stat.partition_path, []).append(counted)
     extra = {
         **hooks.extra_metadata,
         "schema": outcome.schema_text or to_avro(schema, table_name=config.name),
@@ -248,7 +261,7 @@ def check_no_plans(store: TimelineStore, timeline: Timeline) -> None:
     """
     planned = {*store.read_clustering_groups(timeline).values(), *store.read_compaction_groups(timeline).values()}
     if planned:
-        raise WriteConflictError(
+        raise PendingActionError(
             f"{store.storage.location}: columns cannot be altered while the table service {min(planned)} is planned; "
             "run it, or remove its plan"
         )

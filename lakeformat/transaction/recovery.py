@@ -14,14 +14,14 @@ from itertools import compress
 from typing import Final
 
 from lakeformat.concurrency import run_all, run_both
-from lakeformat.errors import CorruptTableError, WriteConflictError
+from lakeformat.errors import CorruptTableError
 from lakeformat.model.instant import COMMIT_ACTIONS, REPLACE_ACTIONS, Action, Instant, State
 from lakeformat.model.table_config import TableConfig
 from lakeformat.storage.port import Clock, FileInfo, own_path
 from lakeformat.timeline.store import TimelineStore, put_once
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.transaction import claims
-from lakeformat.transaction.conflict import conflict_of
+from lakeformat.transaction.conflict import PendingActionError, conflict_of
 from lakeformat.transaction.decisions import (
     Decision,
     DecisionState,
@@ -195,7 +195,7 @@ def _finish_rollbacks(store: TimelineStore, config: TableConfig, clock: Clock, t
         claim = claims.read_claim(store.storage, instant.time)
         if claim is not None and not _may_finish(store, instant, clock):
             if claim.undoes:
-                raise WriteConflictError(f"{store.path(instant)} is running in {store.storage.location}; wait for it")
+                raise PendingActionError(f"{store.path(instant)} is running in {store.storage.location}; wait for it")
             continue
         if claim is not None and claim.undoes:
             give_up_or_finish(CommitUndo(store, config, clock), instant)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from lakeformat.concurrency import Patience
 from lakeformat.config.lock_options import LockSettings
 from lakeformat.config.metadata_options import MetadataOptions
 from lakeformat.config.resolve import Options
@@ -58,7 +60,7 @@ class TransactionSettings:
         write_id: id of the write: the name of its stage folder, and its commit's token.
         batch: the batch id that the options set; None if they set none.
         lock: settings of the table's lock.
-        retries: number of further attempts after a conflict.
+        patience: how long the write is repeated after conflicts.
         heartbeat_seconds: time between two heartbeats.
         dead_after_ms: age of the last heartbeat, in milliseconds, at which other writers may undo the write.
         keeps_index: whether the commit is added to the file index; never for a merge-on-read table, whose log files the
@@ -66,6 +68,7 @@ class TransactionSettings:
         metadata: options of the metadata table, with the partitions that the write makes if they are missing.
         first_buckets: number of buckets of a new partition, if the write has a bucket index with consistent hashing;
             else None.
+        lacking: properties to add to the table's, if it lacks them.
     """
 
     operation: Operation
@@ -73,13 +76,14 @@ class TransactionSettings:
     write_id: str
     batch: BatchId | None
     lock: LockSettings
-    retries: int
+    patience: Patience
     heartbeat_seconds: float
     dead_after_ms: int
     keeps_index: bool
     index: FileIndexSettings
     metadata: MetadataOptions
     first_buckets: int | None = None
+    lacking: Mapping[str, str] = field(default_factory=dict)
 
 
 def make_transaction_settings(
@@ -98,7 +102,7 @@ def make_transaction_settings(
         write_id=write_id,
         batch=batch_of(options),
         lock=options.lock,
-        retries=options.retries,
+        patience=options.patience,
         heartbeat_seconds=options.heartbeat_ms / 3000,
         dead_after_ms=options.heartbeat_ms * options.heartbeat_misses,
         keeps_index=options.write.file_index and not config.takes_logs,

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Final, TypeVar
 
 from lakeformat.codec.timeline_files.service_plans import encode_requested_replace
-from lakeformat.concurrency import run_both, sleep
+from lakeformat.concurrency import Attempts, run_both
 from lakeformat.errors import (
     CommitStateUnknownError,
     LakeformatError,
@@ -48,9 +48,11 @@ from lakeformat.transaction.commit_listeners import (
     SchemaHistoryWriter,
 )
 from lakeformat.transaction.conflict import (
+    StalePlanError,
     check_conflicts,
     check_opened_slices,
     conflict_of,
+    is_stuck,
     reduce_compactions,
 )
 from lakeformat.transaction.decisions import DecisionState, warn_of_single_writer
@@ -59,8 +61,10 @@ from lakeformat.transaction.hooks import CommitMessage, Hooks
 from lakeformat.transaction.markers import remove_markers
 from lakeformat.transaction.metadata_creation import make_missing_partitions
 from lakeformat.transaction.pending_plans import check_pending_clusterings, make_plan_check
+from lakeformat.transaction.properties_file import add_properties
 from lakeformat.transaction.publish import (
     Outcome,
+    changed_columns,
     count_rows,
     make_commit_metadata,
     make_publish_check,
@@ -78,8 +82,6 @@ __all__ = ["BatchWrittenError", "Transaction"]
 _LOG: Final = logging.getLogger("lakeformat.write")
 _Result = TypeVar("_Result")
 _UNDOS: Final = frozenset({Action.ROLLBACK, Action.RESTORE})
-#: Maximum wait in seconds before the second attempt after a conflict. It doubles with each further attempt.
-_RETRY_SECONDS: Final = 0.05
 
 
 class BatchWrittenError(WriteConflictError):
@@ -136,6 +138,7 @@ class Transaction:
             if not self._has_begun:
                 _, claimed = run_both(self._check_version, find, at_once=not self.storage.has_lock)
                 self._seen = recover(self.store, self.settings.config, clock, kept_plan=kept_plan, claimed=claimed)
+                add_properties(self.store, clock, self.settings.lacking)
                 make_missing_partitions(self.store, clock, self.settings, lease, self._seen[1])
             elif self._lease is not None:
                 self._check_version()  # Without locks, a change of the version is a barrier for writes that have begun.
@@ -157,41 +160,38 @@ class Transaction:
     def _check_version(self) -> None:
         planned, found = self.settings.config.version, self.store.config().version
         if planned != found:
-            raise WriteConflictError(
+            raise StalePlanError(
                 f"{self.storage.location} was moved from table version {planned} to {found} meanwhile; run the write "
                 "again"
             )
 
     def retry(self, attempt: Callable[[], _Result]) -> _Result:
-        """Run an attempt. After a conflict run it again, up to the number of retries in the settings.
+        """Run an attempt. After a conflict run it again, for as long as the settings say.
 
         If a file that the attempt reads was deleted meanwhile, that is a conflict, too.
-        On storage with locks the last attempt holds the lock throughout, so no other writer of lakeformat can conflict.
+        On storage with locks a late attempt holds the lock throughout, so no other writer of lakeformat can conflict.
 
         Raises:
+            StalePlanError: the write must be planned again.
             WriteConflictError: the last attempt had a conflict.
         """
-        tries = 1 + self.settings.retries
+        attempts = Attempts(self.settings.patience, self.context.ids.token)
         while True:
-            tries -= 1
             self._has_begun = False
             try:
-                if self.storage.has_lock and not tries and self.settings.retries:
+                if self.storage.has_lock and attempts.is_late:
                     with self.hold_lock():
                         return attempt()
                 return attempt()
             except (BatchWrittenError, _StaleBaseError):
-                tries += 1  # The next attempt skips the batch, or reads the table after the undo.
-            except (WriteConflictError, CleanedFileError, FileNotFoundError) as error:
-                if isinstance(error, TableNotFoundError):
-                    raise
-                if not tries:
-                    self.report.end(error=error)
-                    raise conflict_of(self.storage.location, error) from None
-                _LOG.warning("%s; trying again, %d tries left", error, tries)
-                longest = _RETRY_SECONDS * 2 ** (self.settings.retries - tries)
-                sleep(longest * int(self.context.ids.token()[:8], 16) / (1 << 32))
+                pass  # The next attempt skips the batch, or reads the table after the undo.
+            except (TableNotFoundError, StalePlanError) as error:
                 self.report.end(error=error)
+                raise
+            except (WriteConflictError, CleanedFileError, FileNotFoundError) as error:
+                self.report.end(error=error)
+                if not attempts.wait(error, is_stuck=is_stuck(error)):
+                    raise conflict_of(self.storage.location, error) from None
                 self.report = self._make_report()
             except Exception as error:
                 self.report.end(error=error)
@@ -408,6 +408,7 @@ class Transaction:
         stats, replaced = outcome.stats, outcome.replaced_ids
         opened = [stat for stat in stats if stat.prev_commit in {None, commit.time}]
         count_rows(self.settings.operation, self.report, stats, len(opened), replaced)
+        self.report.columns = changed_columns(outcome)
         validate_write(self.context, self.settings, self.hooks, self.report, commit, outcome.schema, stats, replaced)
         changed = [] if self.settings.operation.allows_appends else stats
         merged = {s.group for s in changed} - {s.group for s in opened}

@@ -51,6 +51,7 @@ from lakeformat.timeline.timeline import Timeline
 from lakeformat.timeline.void_commits import is_void
 from lakeformat.transaction import claims
 from lakeformat.transaction.claims import keep_alive
+from lakeformat.transaction.conflict import PendingActionError
 from lakeformat.transaction.decisions import (
     LATEST_REQUEST_MS,
     Decision,
@@ -306,11 +307,8 @@ class CommitUndo:
     def _erase_commit(self, plan: RollbackPlan) -> None:
         """Delete the commit's requested and inflight files from the timeline, and release its claim."""
         for victim in self._instants_at(plan.instant_time):
-            if victim.state is State.COMPLETED:  # A void commit, which keeps the name.
-                continue
-            for request in self.store.layout.list_requests(victim.at(State.COMPLETED)):
-                self.store.erase(request)
-            self.store.erase(victim)
+            if victim.state is not State.COMPLETED:  # Else a void commit, which keeps the name.
+                self.store.erase(victim)
         claims.release(self.store.storage, plan.instant_time)
 
     # --- a restore ------------------------------------------------------------------------------------
@@ -400,7 +398,7 @@ def _check_requested(store: TimelineStore, undo: Instant, timeline: Timeline) ->
     """Raise `WriteConflictError` if a rollback or restore is not requested any more."""
     current = next((instant for instant in timeline.of_action(undo.action) if instant.time == undo.time), undo)
     if current.state is not State.REQUESTED:
-        raise WriteConflictError(f"{store.path(undo)} is running in {store.storage.location}; wait for it")
+        raise PendingActionError(f"{store.path(undo)} is running in {store.storage.location}; wait for it")
 
 
 def _take_over(store: TimelineStore, restore: Instant, claim: claims.Claim | None, clock: Clock) -> bool:
@@ -429,7 +427,7 @@ def finish_restores(undoing: CommitUndo, restores: Iterable[Instant], *, restore
         plan = store.read_restore_plan(restore)
         if claim is None and (plan is None or plan.target != restore_target):
             to = f"restore('{plan.target}')" if plan and plan.target else "the same restore"
-            raise WriteConflictError(
+            raise PendingActionError(
                 f"another program's {store.path(restore)} is pending in {storage.location}; wait for it, or run {to} "
                 "again to finish it"
             )
@@ -438,14 +436,14 @@ def finish_restores(undoing: CommitUndo, restores: Iterable[Instant], *, restore
         else:
             lives = claims.has_live_heartbeat(store, restore, undoing.clock, grace_ms=claims.FOREIGN_GRACE_MS)
         if lives:
-            raise WriteConflictError(f"{store.path(restore)} is running in {storage.location}; wait for it")
+            raise PendingActionError(f"{store.path(restore)} is running in {storage.location}; wait for it")
         if plan is None or (restore.state is State.REQUESTED and claim is not None):
             prepare_removal(store, restore.time, partial(_check_requested, store, restore))
             store.erase(restore)
             claims.release(storage, restore.time)
             continue
         if not _take_over(store, restore, claim, undoing.clock):
-            raise WriteConflictError(f"{store.path(restore)} is running in {storage.location}; wait for it")
+            raise PendingActionError(f"{store.path(restore)} is running in {storage.location}; wait for it")
         _LOG.warning(
             "finishing restore %s to %s in %s, whose process died", restore.time, plan.target, storage.location
         )

@@ -6,13 +6,12 @@ the table's listing.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final
 
 import pyarrow as pa
 
+from lakeformat.concurrency import Attempts
 from lakeformat.errors import WriteConflictError
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.index.factory import make_hash_index
@@ -24,6 +23,7 @@ from lakeformat.model.record import IS_DELETED
 from lakeformat.storage.port import Storage
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.transaction.commit import OpenCommit
+from lakeformat.transaction.conflict import is_stuck
 from lakeformat.transaction.publish import Outcome
 from lakeformat.transaction.result import WriteResult
 from lakeformat.transaction.transaction import BatchWrittenError
@@ -44,8 +44,6 @@ from lakeformat.write.workload.buckets import (
 from lakeformat.write.workload.profile import make_append_rules
 
 __all__ = ["find_bucket_places", "publish_appended"]
-
-_LOG: Final = logging.getLogger("lakeformat.write")
 
 
 def find_bucket_places(storage: Storage, job: WriteJob, snapshot: Snapshot) -> BucketPlaces | None:
@@ -84,8 +82,10 @@ def publish_appended(
     """
     job, transaction = session.job, session.transaction
     transaction.report.rows["incoming"] = input_rows
-    for tries in range(job.options.retries, -1, -1):
+    attempts = Attempts(job.options.patience, session.context.ids.token)
+    while True:
         snapshot = session.context.snapshot()
+        job.check_unaltered(snapshot)
         written = _move_to_places(session, written, places, snapshot, commit)
         opened = [file for file in written if file.stat.prev_commit == commit.time]
         check_new_partitions(session.storage, snapshot, (), opened)
@@ -108,9 +108,8 @@ def publish_appended(
             transaction.delete_stage()
             return transaction.skip(snapshot, str(error))
         except WriteConflictError as error:
-            if not tries:
+            if not attempts.wait(error, is_stuck=is_stuck(error)):
                 raise
-            _LOG.warning("%s; trying again, %d tries left", error, tries)
     return transaction.close(commit)
 
 

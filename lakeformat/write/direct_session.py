@@ -85,13 +85,14 @@ def _write_direct(
     bad_rows: BadRows | None,
 ) -> WriteResult:
     """Make one attempt of `write_direct`. ``run_begin`` runs the begin of the transaction, once or with retries."""
-    context, job, transaction = session.context, session.job, session.transaction
+    context, transaction = session.context, session.transaction
     with ExitStack() as life, thread_pool(max(1, pa.cpu_count())) as pool:
 
         def begin() -> _Begun:
             snapshot = context.snapshot()
             if (skipped := transaction.skip_known_batch(snapshot)) is not None:
                 return snapshot, skipped
+            session.job = session.job.at(snapshot)
             return snapshot, life.enter_context(
                 transaction.run_unlocked(snapshot.timeline.commit_times, snapshot.timeline)
             )
@@ -99,6 +100,7 @@ def _write_direct(
         snapshot, commit = run_begin(begin)
         if isinstance(commit, WriteResult):
             return commit
+        job = session.job
         schema = job.final_schema(snapshot)
         closed = find_closed_partitions(session, snapshot)
         settings = DirectSettings(

@@ -15,6 +15,7 @@ from itertools import chain
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakeformat.arrow.gather import combine_table
 from lakeformat.codec import properties
@@ -27,11 +28,12 @@ from lakeformat.errors import (
     TableNotFoundError,
     UnsupportedTableError,
 )
-from lakeformat.file_system_view.hashing_rings import find_first_buckets, uses_consistent_hashing
+from lakeformat.file_system_view.hashing_rings import find_bucket_engine, find_first_buckets
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.files.footers import open_base, open_parquet, row_batches
 from lakeformat.index.bucket import find_bucket_count, has_bucket_files
 from lakeformat.index.port import CONSISTENT
+from lakeformat.keys.partition_paths import partition_paths
 from lakeformat.keys.record_keys import GENERATED_KEY, record_keys
 from lakeformat.merge import MergeRule
 from lakeformat.model import table_config as names
@@ -67,11 +69,17 @@ from lakeformat.write.plan.job import (
     input_schema,
 )
 from lakeformat.write.plan.merging import merge_rule, settings_of
-from lakeformat.write.plan.table_settings import NEW_ENCODING, check_options, key_settings, new_table_values
+from lakeformat.write.plan.table_settings import (
+    NEW_ENCODING,
+    check_options,
+    key_settings,
+    lacking_properties,
+    new_table_values,
+)
 from lakeformat.write.rows.bad_rows import BadRows
 from lakeformat.write.rows.bulk_insert_order import plan_layout
 from lakeformat.write.rows.prepare import PrepareSettings, delete_marker, prepare
-from lakeformat.write.rows.schema import check_ordering
+from lakeformat.write.rows.schema import check_ordering, rounded_columns
 from lakeformat.write.rows.stage import StageReader, StageWriter
 
 _LOG: Final = logging.getLogger("lakeformat.write")
@@ -91,6 +99,8 @@ __all__ = [
 _BUFFERS: Final = 4
 #: If the chunks of an input have fewer bytes on average, they are concatenated: key lookups in one chunk are faster.
 _CHUNK_BYTES: Final = 4 << 20
+#: Number of rows of a base file that are compared with its folder.
+_FOLDER_ROWS: Final = 1024
 #: Settings of a write without rows.
 _NO_ROWS: Final = PrepareSettings(pa.schema([]), KeySettings(KeyGeneratorKind.NON_PARTITIONED, ()), MergeRule())
 
@@ -231,19 +241,41 @@ def probe_keys(storage: Storage, files: Iterable[BaseFile], settings: KeySetting
     """
     columns = sorted({RECORD_KEY, *(name.partition(".")[0] for name in settings.record_fields)})
     for file in files:
-        rows = _first_row(storage, file, columns)
+        rows = _first_rows(storage, file, columns)
         if rows is not None:
             return _match_stored_key(file, rows, settings, options)
     return settings
 
 
-def _first_row(storage: Storage, file: BaseFile, columns: Sequence[str]) -> pa.Table | None:
-    """Return the first row of a base file; None if the file has no rows or lacks one of the columns."""
+def _check_folder(storage: Storage, files: Iterable[BaseFile], settings: KeySettings) -> None:
+    """Check that the settings of the key generator put rows of a base file into the folder in which it lies.
+
+    Under a global index a few rows may lie elsewhere. So one row of the first base file that has rows must fit.
+
+    Raises:
+        InvalidOptionError: none of the rows fits.
+    """
+    columns = sorted({field.name.partition(".")[0] for field in settings.partition_fields})
+    for file in files:
+        rows = _first_rows(storage, file, columns, _FOLDER_ROWS)
+        if rows is None:
+            continue
+        paths = pc.unique(partition_paths(rows, settings).cast(pa.string())).to_pylist()
+        if file.partition_path not in paths:
+            raise InvalidOptionError(
+                f"{storage.location} does not store all settings of its key generator, and those of the options put "
+                f"the rows of {file.path} into {paths[0]!r}; give the settings with which it was written"
+            )
+        return
+
+
+def _first_rows(storage: Storage, file: BaseFile, columns: Sequence[str], count: int = 1) -> pa.Table | None:
+    """Return the first rows of a base file; None if the file has no rows or lacks one of the columns."""
     where = f"{storage.location}/{file.path}"
     with open_base(storage, file) as source, open_parquet(source, where) as parquet:
         if not set(columns) <= set(parquet.schema_arrow.names):
             return None
-        batch = next(row_batches(parquet, where, 1, columns=columns), None)
+        batch = next(row_batches(parquet, where, count, columns=columns), None)
     return pa.Table.from_batches([batch]) if batch is not None and batch.num_rows else None
 
 
@@ -291,7 +323,7 @@ def with_bucket_index(
     """
     keys = snapshot.config.record_fields
     write_options = options.write
-    if uses_consistent_hashing(storage) if is_consistent is None else is_consistent:
+    if find_bucket_engine(storage) if is_consistent is None else is_consistent:
         return _with_consistent_hashing(storage, options)
     is_bucket = write_options.index == "BUCKET"
     if is_bucket and write_options.bucket_engine == CONSISTENT and snapshot.live.count:
@@ -336,12 +368,14 @@ def _table_keys(store: TimelineStore, snapshot: Snapshot, options: Options) -> K
     if not snapshot.config.partition_fields:
         check_unpartitioned(snapshot, store.storage.location)
     keys = key_settings(snapshot.config, options)
+    if snapshot.live.count and lacking_properties(snapshot.config, options, keys):
+        _check_folder(store.storage, snapshot.each_file(), keys)
     return probe_keys(store.storage, snapshot.each_file(), keys, options) if snapshot.live.count else keys
 
 
 def _find_engine_and_keys(store: TimelineStore, snapshot: Snapshot, options: Options) -> tuple[bool, KeySettings]:
     """Tell whether the table has consistent hashing, and return the result of `_table_keys`. Both need a request."""
-    find_engine = partial(uses_consistent_hashing, store.storage)
+    find_engine = partial(find_bucket_engine, store.storage)
     find_keys = partial(_table_keys, store, snapshot, options)
     return run_both(find_engine, find_keys, at_once=not store.storage.has_lock)
 
@@ -350,10 +384,7 @@ def _plan_without_rows(
     store: TimelineStore, snapshot: Snapshot, operation: Operation, options: Options, ids: Ids
 ) -> WriteJob:
     """Plan a write whose options name the partitions, so that the input's rows and columns do not matter."""
-    token, versions = ids.token(), snapshot.versions
-    return WriteJob(
-        operation, snapshot.config, options, _NO_ROWS, needs_combining=False, write_id=token, versions=versions
-    )
+    return WriteJob(operation, snapshot.config, options, _NO_ROWS, needs_combining=False, write_id=ids.token())
 
 
 def plan_job(
@@ -382,6 +413,7 @@ def plan_job(
     combine = operation.needs_tagging or write_options.combine or drops_stored_keys(operation, options)
     check_operation(operation, config, options, store.storage.location)
     if operation is Operation.DELETE_PARTITION and write_options.partitions:
+        find_bucket_engine(store.storage)
         return _plan_without_rows(store, snapshot, operation, options, ids)
     is_consistent, keys = _find_engine_and_keys(store, snapshot, options)
     if keys.generates_keys:
@@ -411,6 +443,20 @@ def plan_job(
         ids.token(),
         plan_layout(options, schema, combine=combine) if operation is Operation.BULK_INSERT else None,
         snapshot.versions,
+        snapshot.schema,
     )
-    check_hooks(options, job.final_schema(snapshot))
+    _check_columns(job, snapshot, store.storage.location)
     return job
+
+
+def _check_columns(job: WriteJob, snapshot: Snapshot, location: str) -> None:
+    """Refuse hooks that do not suit the columns after the write, and say which integers it rounds."""
+    columns = job.final_schema(snapshot)
+    check_hooks(job.options, columns)
+    if rounded := rounded_columns(snapshot.schema or columns, columns):
+        _LOG.warning(
+            "%s: the integers of %s become floats, as by Hudi, and large ones are rounded; to keep the types set "
+            "hoodie.datasource.write.reconcile.schema=true",
+            location,
+            ", ".join(rounded),
+        )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
@@ -47,7 +47,7 @@ class PlannedFile:
         partition_path: partition path of the file group.
         file_id: id of the file group that the write would merge into; None for a new one.
         size_bytes: the file group's present size; 0 for a new one.
-        updates: number of rows that the index locates in the file group, including false positives of its bloom filter.
+        updates: number of rows whose keys are in the file group.
         inserts: number of new rows.
         expected_bytes: size of the file group after the write, if updated rows keep their size.
         copied_rows, copied_bytes: rows and bytes of row groups that the write would copy byte for byte from the present
@@ -85,7 +85,7 @@ class WritePlan(OneLine):
 
     @property
     def updates(self) -> int:
-        """Return the number of rows whose keys are, or may be, in an existing file."""
+        """Return the number of rows whose keys are in an existing file."""
         return sum(file.updates for file in self.files)
 
     @property
@@ -173,7 +173,7 @@ def plan_write(context: TableContext, snapshot: Snapshot, options: Options, rows
     Raises:
         InvalidOptionError, SchemaMismatchError, InvalidInputError: as in the write itself.
     """
-    job = plan_job(context.store, snapshot, options, rows.schema, context.ids)
+    job = replace(plan_job(context.store, snapshot, options, rows.schema, context.ids), is_preview=True)
     report = Report(context.clock, f"plan_{job.operation.value}", context.storage.location)
     table = rows.read_all()
     with report.step("prepare") as counted:

@@ -17,7 +17,6 @@ import pyarrow as pa
 
 from lakeformat.concurrency import run_all, thread_pool
 from lakeformat.display import FILES, progress
-from lakeformat.errors import WriteConflictError
 from lakeformat.file_system_view.context import TableContext
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.files.base_file import ROW_GROUP_ROWS
@@ -27,7 +26,7 @@ from lakeformat.model.files import FileGroupId, LogFileName, join_path
 from lakeformat.model.operation import Operation
 from lakeformat.storage.port import Storage
 from lakeformat.transaction.commit import NewKeyCheck, OpenCommit
-from lakeformat.transaction.conflict import OverlapError
+from lakeformat.transaction.conflict import OverlapError, PendingActionError
 from lakeformat.transaction.hooks import Hooks, hooks_of
 from lakeformat.transaction.markers import MarkerKind, marker_kind, prepare_partition, put_markers
 from lakeformat.transaction.pending_plans import list_closed_partitions
@@ -145,7 +144,7 @@ class WriteSession:
         snapshot = self.context.snapshot()
         if (skipped := self.transaction.skip_known_batch(snapshot)) is not None:
             return skipped
-        schema = self.job.final_schema(snapshot)
+        schema = self.job.at(snapshot).final_schema(snapshot)
         with self.transaction.report.step("match") as counted:
             named = () if callable(partitions) else self.job.named_partitions
             wanted = partitions(snapshot) if callable(partitions) else named or sorted(partitions)
@@ -176,6 +175,7 @@ class WriteSession:
         snapshot = snapshot or self.context.snapshot_since(planned_snapshot)
         if (skipped := self.transaction.skip_known_batch(snapshot)) is not None:
             return skipped
+        self.job = self.job.at(snapshot)
         schema = self.job.final_schema(snapshot)
         if known is None or not self.job.operation.is_overwrite:
             known = snapshot.timeline.commit_times
@@ -487,5 +487,5 @@ def find_closed_partitions(session: WriteSession, snapshot: Snapshot) -> Mapping
         return {}
     closed = list_closed_partitions(session.context.store, snapshot)
     if closed and session.job.operation is Operation.INSERT_OVERWRITE_TABLE:
-        raise WriteConflictError(next(iter(closed.values())))
+        raise PendingActionError(next(iter(closed.values())))
     return closed

@@ -21,6 +21,7 @@ from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.index.factory import make_hash_index
 from lakeformat.index.port import RECORD_INDEX, TableBuckets, TagCounts
 from lakeformat.index.record_index import decides_partition, open_for_auto, open_record_index, warn_not_used
+from lakeformat.index.stored_filters import open_stored_filters
 from lakeformat.index.stored_keys import find_deleting_slices, logs_with_keys
 from lakeformat.metadata_table.metadata_table import MetadataTable
 from lakeformat.model.files import FileGroupId, FileSlice
@@ -201,7 +202,7 @@ class ShuffledSession:
             known = snapshot.timeline.commit_times
         transaction.report.rows["incoming"] = input_rows
         with transaction.run_unlocked(known, snapshot.timeline) as commit:
-            return self._publish(commit, (), staged, snapshot, self.job)
+            return self._publish(commit, (), staged, snapshot, self.job.at(snapshot))
 
     def publish(
         self, commit: OpenCommit, written: Sequence[WrittenFile], staged: Sequence[StagedTask], snapshot: Snapshot
@@ -347,7 +348,7 @@ class ShuffledSession:
                     index=self._open_record_index(staged, snapshot, job),
                     decides=decides_partition(snapshot),
                 )
-            results = self._tag(units, staged, job, counted)
+            results = self._tag(units, staged, snapshot, job, counted)
             tags = tag_files_by_stage(len(staged), units, results)
             tagged = TaggedStage(staged, tags, units, results, job.prepare)
             if meets:
@@ -380,8 +381,15 @@ class ShuffledSession:
         return open_for_auto(self.storage, snapshot, job.index_settings, rows_by_partition(staged))
 
     def _tag(
-        self, units: Sequence[TagUnit], staged: Sequence[StagedTask], job: WriteJob, counted: dict[str, Any]
+        self,
+        units: Sequence[TagUnit],
+        staged: Sequence[StagedTask],
+        snapshot: Snapshot,
+        job: WriteJob,
+        counted: dict[str, Any],
     ) -> Sequence[TagResult]:
+        if job.needs_tagging and (asked := open_stored_filters(self.storage, snapshot, job.index_settings)):
+            units = [replace(unit, filters=asked) for unit in units]
         weights = [sum(piece.size_bytes for piece in unit.slices) for unit in units]
         tasks = assign_to_tasks(weights, task_weight=_TAG_TASK_BYTES, at_least=self.runner.least_tasks)
         results = self.runner.tag(units, tasks, staged) if units else []

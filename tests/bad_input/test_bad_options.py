@@ -12,8 +12,10 @@ import pytest
 
 import lakeformat
 from lakeformat import InvalidOptionError, LakeformatError, SchemaMismatchError
+from lakeformat.codec import properties
 from lakeformat.config.hudi_support import AnswerKind, find_answer, hudi_names
 from lakeformat.config.resolve import resolve
+from lakeformat.model.table_config import PROPERTIES_PATH, TYPED_FIELDS
 from tests.helpers.refusal import ROWS, SCHEMA, check_message, check_refused, new_table
 
 W = "hoodie.datasource.write."
@@ -329,6 +331,12 @@ CREATIONS: list[tuple[dict[str, Any], type[LakeformatError], tuple[str, ...]]] =
      InvalidOptionError, ("'WEEKS'", "EPOCHMILLISECONDS")),
     ({"partition_by": "ts", "keygenerator": "TimestampBasedKeyGenerator"},
      InvalidOptionError, ("hoodie.keygen.timebased.timestamp.type", "set it")),
+    ({"record_key": ["id", "n"], "partition_by": "p", "keygenerator": "SimpleKeyGenerator"},
+     InvalidOptionError, ("SimpleKeyGenerator takes one record key field, not id, n", "name ComplexKeyGenerator")),
+    ({"record_key": ["id", "n"], "partition_by": "ts", **TIMEBASED},
+     InvalidOptionError, ("not id, n", "CustomKeyGenerator and", "=ts:TIMESTAMP")),
+    ({"partition_by": "", "keygenerator": "SIMPLE"},
+     InvalidOptionError, ("SimpleKeyGenerator takes one partition field, not none", "leave the generator out")),
 ]  # fmt: skip
 
 
@@ -392,6 +400,18 @@ def test_option_that_contradicts_the_table_is_refused(case: int, tmp_path: Path)
             lakeformat.create(tmp_path / "table", SCHEMA, **settings)
 
 
+def _remove_properties(table: Path, *keys: str) -> None:
+    values = properties.decode((table / PROPERTIES_PATH).read_bytes(), name=PROPERTIES_PATH)
+    kept = {key: text for key, text in values.items() if key not in keys}
+    (table / PROPERTIES_PATH).write_bytes(properties.encode(kept, comments=[]))
+
+
+def test_types_that_contradict_those_of_the_table_are_refused(tmp_path: Path) -> None:
+    table = new_table(tmp_path, partition_by=["p:SIMPLE", "n:SIMPLE"])
+    with check_refused(table, InvalidOptionError, "'n:TIMESTAMP'", "'n:SIMPLE'", "leave the option out"):
+        lakeformat.open(tmp_path / "table", partition_by=["p:SIMPLE", "n:TIMESTAMP"])
+
+
 @pytest.mark.parametrize("prefix", ["hoodie.keygen.timebased.", "hoodie.deltastreamer.keygen.timebased."])
 def test_date_format_that_contradicts_the_table_is_refused(prefix: str, tmp_path: Path) -> None:
     new_table(tmp_path, partition_by="ts", **TIMEBASED)
@@ -399,13 +419,19 @@ def test_date_format_that_contradicts_the_table_is_refused(prefix: str, tmp_path
     again = lakeformat.open(tmp_path / "table", **given, **{f"{prefix}output.dateformat": "yyyy/MM"})
     with check_refused(again, InvalidOptionError, "'yyyy'", "'yyyy/MM'", "hoodie.properties"):
         lakeformat.open(tmp_path / "table", **given, **{f"{prefix}output.dateformat": "yyyy"})
+
+
+def test_settings_of_time_that_a_table_lacks_are_asked_for(tmp_path: Path) -> None:
+    new_table(tmp_path, partition_by="ts", **TIMEBASED)
+    _remove_properties(tmp_path / "table", "hoodie.keygen.timebased.timestamp.type")
     with pytest.raises(LakeformatError) as caught:
         lakeformat.open(tmp_path / "table").upsert(ROWS)
     check_message(caught, InvalidOptionError, "hoodie.keygen.timebased.timestamp.type", "set it")
 
 
-def test_custom_key_generator_types_must_be_repeated_by_the_writer(tmp_path: Path) -> None:
+def test_types_of_a_custom_key_generator_that_a_table_lacks_are_asked_for(tmp_path: Path) -> None:
     table = new_table(tmp_path, partition_by=["p:SIMPLE", "n:SIMPLE"])
+    _remove_properties(tmp_path / "table", TYPED_FIELDS)
     untold = lakeformat.open(tmp_path / "table")
     with check_refused(table, InvalidOptionError, "not stored with the table", "p:SIMPLE or :TIMESTAMP"):
         untold.upsert(ROWS)
@@ -414,6 +440,9 @@ def test_custom_key_generator_types_must_be_repeated_by_the_writer(tmp_path: Pat
 def test_complex_key_encoding_other_than_the_tables_is_refused(tmp_path: Path) -> None:
     option = "hoodie.write.complex.keygen.new.encoding"
     table = new_table(tmp_path, keygenerator="ComplexKeyGenerator")
+    with check_refused(table, InvalidOptionError, f"{option}='false' contradicts 'true'", "leave the option out"):
+        lakeformat.open(tmp_path / "table", **{option: "false"})
+    _remove_properties(tmp_path / "table", option)
     other = lakeformat.open(tmp_path / "table", **{option: "false"})
     with check_refused(table, InvalidOptionError, f"{option}=false", "'id:a'", "'a'", "leave the option out"):
         other.upsert(ROWS)

@@ -72,12 +72,10 @@ def test_required_column_is_not_filled_with_null(operation: str, column: str, ro
         getattr(table, operation)(ROWS.drop_columns([column]))
 
 
-LOSSY: dict[str, tuple[pa.DataType, pa.Array]] = {
-    "text for a number": (pa.int64(), pa.array(["1", "2"])),
-    "number for a text": (pa.string(), pa.array([1, 2])),
-    "double for a long": (pa.int64(), pa.array([1.0, 2.0])),
-    "long for a double": (pa.float64(), pa.array([1, 2])),
-    "int for a float": (pa.float32(), pa.array([1, 2], pa.int32())),
+UNTAKEN: dict[str, tuple[pa.DataType, pa.Array]] = {
+    "date for a number": (pa.int64(), pa.array([dt.date(2024, 1, 1)] * 2)),
+    "boolean for a text": (pa.string(), pa.array([True, False])),
+    "binary for a long": (pa.int64(), pa.array([b"a", b"b"])),
     "boolean for an int": (pa.int32(), pa.array([True, False])),
     "date for a timestamp": (pa.timestamp("us", "UTC"), pa.array([dt.date(2024, 1, 1)] * 2)),
     "timestamp without a zone": (pa.timestamp("us", "UTC"), pa.array([0, 1], pa.timestamp("us"))),
@@ -85,30 +83,28 @@ LOSSY: dict[str, tuple[pa.DataType, pa.Array]] = {
     "timestamp for a long": (pa.int64(), pa.array([0, 1], pa.timestamp("us", "UTC"))),
     "another scale": (pa.decimal128(9, 2), pa.array([Decimal("1.000")] * 2)),
     "too wide a decimal": (pa.decimal128(38, 2), pa.array([Decimal("1.000")] * 2, pa.decimal128(38, 3))),
-    "binary for a text": (pa.string(), pa.array([b"a", b"b"])),
-    "text for a binary": (pa.binary(), pa.array(["a", "b"])),
     "a list for a value": (pa.int64(), pa.array([[1], [2]])),
     "a value for a list": (pa.list_(pa.int64()), pa.array([1, 2])),
     "a map for a struct": (
         pa.struct([("a", pa.int64())]),
         pa.array([[("a", 1)], []], pa.map_(pa.string(), pa.int64())),
     ),
-    "inside a struct": (pa.struct([("a", pa.int64())]), pa.array([{"a": "x"}, {"a": "y"}])),
-    "inside a list": (pa.list_(pa.int64()), pa.array([["x"], []])),
+    "inside a struct": (pa.struct([("a", pa.int64())]), pa.array([{"a": True}, {"a": False}])),
+    "inside a list": (pa.list_(pa.int64()), pa.array([[True], []])),
     "inside a map": (
         pa.map_(pa.string(), pa.int64()),
-        pa.array([[("a", "x")], []], pa.map_(pa.string(), pa.string())),
+        pa.array([[("a", True)], []], pa.map_(pa.string(), pa.bool_())),
     ),
 }
 
 
 @pytest.mark.parametrize("operation", TWO_WAYS)
-@pytest.mark.parametrize("case", LOSSY)
-def test_type_change_that_loses_data_is_refused(case: str, operation: str, tmp_path: Path) -> None:
-    stored, given = LOSSY[case]
+@pytest.mark.parametrize("case", UNTAKEN)
+def test_type_change_that_no_write_makes_is_refused(case: str, operation: str, tmp_path: Path) -> None:
+    stored, given = UNTAKEN[case]
     empty = ROWS.append_column("c", pa.nulls(2, stored))
     table = new_table(tmp_path, schema=empty.schema, rows=empty)
-    with check_refused(table, SchemaMismatchError, "column 'c", "convert it", "loses data"):
+    with check_refused(table, SchemaMismatchError, "column 'c", "convert it", "alter().retype"):
         getattr(table, operation)(ROWS.append_column("c", given))
 
 

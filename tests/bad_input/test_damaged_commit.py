@@ -6,6 +6,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +22,16 @@ from lakeformat.codec.timeline_files.commit import (
     decode_commit,
     encode_commit_json,
 )
-from lakeformat.model.commit import CommitMetadata
+from lakeformat.model.commit import CommitMetadata, WriteStat
 from tests.helpers.damage import flip
 from tests.helpers.tables import a_schema
 
 SCHEMA = a_schema(id="int64", p="string", ts="int64")
+
+
+def without_errors(commit: CommitMetadata) -> dict[str, list[WriteStat]]:
+    """Return the write stats without the numbers of refused rows, which no checksum covers and no row depends on."""
+    return {path: [replace(stat, write_errors=0) for stat in stats] for path, stats in commit.stats.items()}
 
 
 def grow(path: Path, version: int, kind: str) -> Path:
@@ -81,7 +87,7 @@ def test_flipped_bit_in_a_commit_never_changes_the_rows_silently(
             outcomes["same"] += 1
             continue
         outcomes["other"] += 1
-        assert (found.stats, found.replaced) == (commit.stats, commit.replaced), bit
+        assert (without_errors(found), found.replaced) == (without_errors(commit), commit.replaced), bit
         file.write_bytes(damaged)
         os.utime(file, (bit, bit))  # Commits are cached by size and time.
         try:

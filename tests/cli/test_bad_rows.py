@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from datetime import date
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -107,3 +109,33 @@ def test_bad_rows_are_listed_for_people_and_programs(
     assert json.loads(row["row_json"])["n"] == 3
     assert main(["bad-rows", str(path), "--columns", "reason"]) == 0
     assert capfd.readouterr().out.count("unfit_value") == 4
+
+
+INNER = pa.struct({"d": pa.decimal128(30, 10), "days": pa.list_(pa.date32())})
+OF_JSON = (
+    '{"id": "a", "c": {"d": 12345678901234567890.123456789, "days": ["2024-01-02"], "new": 7}}',
+    '{"id": "b", "c": {"D": 7}}',
+    '{"id": "c", "c": {"d": 1, "d": 2}}',
+)
+
+
+def test_json_keeps_every_field_and_digit_or_puts_the_row_aside(tmp_path: Path) -> None:
+    table = lakeformat.create(tmp_path / "t", a_schema(id="string", c=INNER), record_key="id")
+    for lines, code in ((OF_JSON[:1], 0), (OF_JSON[1:2], 2), (OF_JSON[2:], 2), (OF_JSON, 0)):
+        (tmp_path / "rows.json").write_text("\n".join(lines))
+        given = ["-o", "bad_rows=aside"] if lines == OF_JSON else []
+        assert main(["upsert", str(tmp_path / "t"), str(tmp_path / "rows.json"), *given]) == code
+    value = {"d": Decimal("12345678901234567890.1234567890"), "days": [date(2024, 1, 2)], "new": 7}
+    assert table.to_arrow().to_pylist() == [{"id": "a", "c": value}]
+    assert {reason for reason, _, _ in aside_of(tmp_path / "t")} == {"unfit_value", "damaged_line"}
+
+
+def test_words_of_csv_are_texts_and_numbers(tmp_path: Path) -> None:
+    schema = a_schema(id="string", t="string", f="float64")
+    for option in ("bad_rows=aside", "bad_rows=fail"):
+        table = lakeformat.create(tmp_path / option, schema, record_key="id")
+        (tmp_path / "rows.csv").write_text('id,t,f\na,NA,NaN\nb,n/a,\nc,"NULL",1\nd,,inf\n')
+        assert main(["upsert", str(tmp_path / option), str(tmp_path / "rows.csv"), "-o", option]) == 0
+        rows = table.to_arrow().sort_by("id").to_pylist()
+        assert [row["t"] for row in rows] == ["NA", "n/a", "NULL", None]
+        assert str([row["f"] for row in rows]) == "[nan, None, 1.0, inf]"

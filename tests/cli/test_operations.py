@@ -8,34 +8,17 @@ import pty
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
 import lakeformat
 from lakeformat import Table
-from lakeformat.cli.main import main
 from lakeformat.cli.output import DUPLICATES
 from lakeformat.services.doctor.findings import Kind
 
 ROOT = Path(__file__).resolve().parents[2]
 COLUMNS = {"id": "int64", "p": "string", "v": "string"}
-
-
-class Answer(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Any:
-    def command(*words: object) -> Answer:
-        capsys.readouterr()
-        code = main([str(word) for word in words])
-        return Answer(code, *capsys.readouterr())
-
-    return command
 
 
 @pytest.fixture
@@ -123,13 +106,14 @@ def test_restore_checks_the_instant_before_it_asks(run: Any, table: Table) -> No
     assert (held.code, "savepoint" in held.err) == (2, True)
 
 
+@pytest.mark.budget(10)
 @pytest.mark.parametrize(("answer", "code", "left"), [(b"n\n", 130, 4), (b"y\n", 0, 3)])
 def test_rollback_on_a_terminal_names_the_commits_and_obeys_the_answer(
     answer: bytes, code: int, left: int, table: Table
 ) -> None:
     last = table.upsert(rows(3)).instant_time
     ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "lakeformat.cli", "rollback", table.location]
+    command = [sys.executable, "-m", "lakeformat", "rollback", table.location]
     asked = subprocess.Popen(command, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     os.write(ours, answer)
     _, err = asked.communicate(timeout=120)

@@ -416,7 +416,7 @@ def test_refuses_bombs_and_damage_by_name(data: bytes) -> None:
 @pytest.mark.parametrize(("compression", "pack"), [("null", bytes), ("deflate", deflate), ("snappy", snappy)])
 def test_content_larger_than_the_limit_is_refused(compression: str, pack: Callable[[bytes], bytes]) -> None:
     data = make_container(codec.ROLLBACK_PLAN, pack(bytes(container.MAX_BYTES + 1)), compression=compression)
-    with pytest.raises(CorruptTableError, match=r"x is not .* 67108\d\d\d"):
+    with pytest.raises(CorruptTableError, match=r"x is not .* (67108\d\d\d|8388608) ?"):
         codec.decode_rollback_plan(data, name="x")
 
 

@@ -21,7 +21,9 @@ def text_of(millis: int, pattern: str, zone: str = "UTC") -> str:
 
 
 def millis_of(text: str, *patterns: str, zone: str = "UTC") -> int:
-    parsed = parse_millis(pa.array([text]), [JavaPattern.parse(one) for one in patterns], arrow_zone(zone))
+    parsed = parse_millis(
+        pa.array([text]), [JavaPattern.parse(one, takes_offset=True) for one in patterns], arrow_zone(zone)
+    )
     return int(parsed[0])
 
 
@@ -34,10 +36,16 @@ def millis_of(text: str, *patterns: str, zone: str = "UTC") -> int:
         ("'day='dd", "day=02"),
         ("'o''clock' HH", "o'clock 03"),
         ("HH''mm", "03'04"),
+        ("yyyy-MM-dd hh", "2024-01-02 03"),
     ],
 )
 def test_moment_is_formatted_by_pattern(pattern: str, text: str) -> None:
     assert text_of(MOMENT, pattern) == text
+
+
+def test_hours_of_half_a_day_begin_with_12() -> None:
+    texts = [text_of(hour * 3_600_000, "hh") for hour in range(24)]
+    assert texts == ["12", *(f"{hour:02}" for hour in range(1, 12))] * 2
 
 
 @pytest.mark.parametrize(
@@ -68,7 +76,7 @@ def test_unknown_zones_are_refused(zone: str) -> None:
         ("yyyy-ww", "uses 'ww'"),
         ("yy", "uses 'yy'"),
         ("yyyy-MMM", "uses 'MMM'"),
-        ("hh:mm a", "uses 'hh'"),
+        ("hh:mm a", "uses 'a'"),
         ("HH:mm:ss.SSSSSS", "uses 'SSSSSS'"),
         ("yyyyZ", "uses 'Z'"),
         ("yyyy'T", "quote that is not closed"),
@@ -89,6 +97,13 @@ def test_unsupported_pattern_is_refused_by_name(pattern: str, reason: str) -> No
         ("2024-02-29 23:59:59.5", "yyyy-MM-dd HH:mm:ss.SSS", "2024-02-29T23:59:59.500"),
         ("7", "dd", "2000-01-07T00:00:00"),
         ("0001", "yyyy", "0001-01-01T00:00:00"),
+        ("2020-01-06 12:12:12", "yyyy-MM-dd hh:mm:ss", "2020-01-06T00:12:12"),
+        ("2020-01-06 1", "yyyy-MM-dd hh", "2020-01-06T01:00:00"),
+        ("2020-01-06 15 5", "yyyy-MM-dd HH hh", "2020-01-06T17:00:00"),
+        ("2020-04-01T13:01:33.428Z", "yyyy-MM-dd'T'HH:mm:ss.SSSZ", "2020-04-01T13:01:33.428"),
+        ("2020-04-01T13:01:33-05:00", "yyyy-MM-dd'T'HH:mm:ssZ", "2020-04-01T18:01:33"),
+        ("2020-04-01T13:01:33+0530", "yyyy-MM-dd'T'HH:mm:ssZZ", "2020-04-01T07:31:33"),
+        ("20200401+05", "yyyyMMddZ", "2020-03-31T19:00:00"),
     ],
 )
 def test_text_is_parsed_by_pattern(text: str, pattern: str, iso: str) -> None:
@@ -107,6 +122,11 @@ def test_text_is_parsed_by_pattern(text: str, pattern: str, iso: str) -> None:
         ("2024-01-00", "yyyy-MM-dd"),
         ("0000", "yyyy"),
         ("24", "HH"),
+        ("00", "hh"),
+        ("13", "hh"),
+        ("2020-04-01 24:00", "yyyy-MM-dd Z"),
+        ("2020-04-01 +24:00", "yyyy-MM-dd Z"),
+        ("2020-04-01 -01:60", "yyyy-MM-dd Z"),
         ("2024-01-02\n", "yyyy-MM-dd"),
         ("٢٠٢٤", "yyyy"),
     ],
@@ -118,6 +138,14 @@ def test_text_that_is_not_a_date_is_quoted_in_the_error(text: str, pattern: str)
 
 def test_first_matching_pattern_parses_the_text() -> None:
     assert millis_of("2024/01/02", "yyyy-MM-dd", "yyyy/MM/dd") == millis_of("2024-01-02", "yyyy-MM-dd")
+
+
+def test_texts_with_an_offset_ignore_the_zone() -> None:
+    texts = ["2020-04-01T13:01:33Z", "2020-04-01T13:01:33.500-05:00", "20200401"]
+    patterns = ["yyyy-MM-dd'T'HH:mm:ssZ", "yyyy-MM-dd'T'HH:mm:ss.SSSZ", "yyyyMMdd"]
+    found = [millis_of(text, *patterns, zone="Europe/Paris") for text in texts]
+    expected = ["2020-04-01T13:01:33+00:00", "2020-04-01T18:01:33.500+00:00", "2020-03-31T22:00:00+00:00"]
+    assert found == [round(dt.datetime.fromisoformat(text).timestamp() * 1000) for text in expected]
 
 
 def test_hours_that_summer_time_skips_or_repeats() -> None:

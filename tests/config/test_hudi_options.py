@@ -153,3 +153,10 @@ def test_open_option_family_answers_any_name(caplog: pytest.LogCaptureFixture) -
     assert warnings(caplog) == []
     with pytest.raises(InvalidOptionError, match="is not supported"):
         resolve({"hoodie.parquet.encryption.kms": "x"})
+
+
+def test_connector_of_a_glue_job_is_ignored_with_one_warning(caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(2):
+        assert not resolve({"className": "org.apache.hudi", "connectionName": "hudi"}, table="s3://b/glue").values
+    (text,) = warnings(caplog)
+    assert text.startswith("table s3://b/glue: no effect of classname, connectionname: ")

@@ -102,6 +102,12 @@ def test_marked_options_and_those_of_the_timestamp_generator_are_kept_apart() ->
     assert resolve({"hoodie.datasource.write.commitmeta.key.prefix": "Meta.", "Meta.job": "x"}).extra_metadata
 
 
+@pytest.mark.parametrize("text", ["z-order", "zorder", "Z_ORDER", "ZORDER"])
+def test_every_spelling_of_z_order_is_one(text: str) -> None:
+    option = "hoodie.layout.optimize.strategy"
+    assert resolve({option: text})[option] == "z-order"
+
+
 def test_option_table_lists_every_option_once() -> None:
     lines = options_table().splitlines()
     assert len(lines) == len(OPTIONS) + 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -138,6 +138,14 @@ def test_operations_are_accepted_by_name(table: Table) -> None:
         ("update_schema", "alter().rename("),
         ("restoreToVersion", "restore(...) with a version number"),
         ("table_name", "here it is called name"),
+        ("drop", "delete its folder"),
+        ("sample", "to_arrow(limit=...)"),
+        ("to_ray", "lakeformat.integrations.ray.read_table(path)"),
+        ("sql", "lakeformat.sql("),
+        ("undo", "rollback()"),
+        ("plot", "figure()"),
+        ("get", "read(where=...)"),
+        ("refresh", "each read sees the newest commit"),
         ("scan_polars", "to_polars(lazy=True)"),
         ("latest_version", "history()[0].version"),
         ("table_uri", "uri"),
@@ -292,3 +300,33 @@ def test_create_with_insert_refuses_a_schema(tmp_path: Path) -> None:
 def test_create_with_insert_fills_an_existing_empty_table(tmp_path: Path) -> None:
     lakeformat.create(tmp_path / "t", COLUMNS, record_key="id")
     assert lakeformat.create(tmp_path / "t", ROWS, record_key="id", insert=True).count() == len(ROWS)
+
+
+def test_a_first_insert_that_failed_leaves_no_table_for_the_next(tmp_path: Path) -> None:
+    def broken() -> Iterator[pa.RecordBatch]:
+        yield pa.record_batch({"id": [1]})
+        raise OSError("the source is gone")
+
+    settings: Any = {"record_key": "id", "if_exists": "error", "insert": True}
+    with pytest.raises(OSError, match="the source is gone"):
+        lakeformat.create(
+            tmp_path / "t", pa.RecordBatchReader.from_batches(pa.schema({"id": "int64"}), broken()), **settings
+        )
+    assert lakeformat.open(tmp_path / "t").history() == []
+    assert lakeformat.create(tmp_path / "t", [{"id": 1}], **settings).count() == 1
+    with pytest.raises(InvalidInputError, match="with commits already"):
+        lakeformat.create(tmp_path / "t", [{"id": 1}], **settings)
+
+
+def test_create_table_as_runs_again_after_a_failure(tmp_path: Path) -> None:
+    target, first = (
+        f"create table lakehouse.`{tmp_path}/t` as select ",
+        "cast(x as int) as id from (values ('a')) as v(x)",
+    )
+    with pytest.raises(Exception, match="Could not convert"):
+        lakeformat.sql(target + first)
+    lakeformat.create(tmp_path / "t", {"id": "int32"})
+    lakeformat.sql(target.replace("create table", "create table if not exists") + "1 as id")
+    assert lakeformat.open(tmp_path / "t").count() == 1
+    lakeformat.sql(target.replace("create table", "create table if not exists") + "2 as id")
+    assert lakeformat.open(tmp_path / "t").count() == 1

@@ -270,9 +270,9 @@ REFUSED = {
     "alter table {t} set serdeproperties ('a' = 'b')": (InvalidInputError, "SET SERDEPROPERTIES"),
     "alter table {t} drop column id": (InvalidInputError, "'id' is part of the record key"),
     "alter table {t} rename column fares to f": (InvalidInputError, "did you mean 'fare'"),
-    "alter table {t} alter column fare type string": (
+    "alter table {t} alter column fare type boolean": (
         InvalidInputError,
-        "'fare' is double, which cannot become string",
+        "'fare' is double, which cannot become boolean",
     ),
     "alter table {t} alter column fare drop not null": (InvalidInputError, "write type, first or after"),
     "alter table {t} add columns (x int after idd)": (InvalidInputError, "did you mean 'id'"),

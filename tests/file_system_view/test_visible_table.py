@@ -13,6 +13,7 @@ from lakeformat.file_system_view.live_files import FILE_COLUMNS, ListedFiles, Li
 from lakeformat.file_system_view.table_listing import group_text, visible_table
 from lakeformat.model.files import BaseFileName, FileGroupId
 from lakeformat.timeline.timeline import Timeline
+from tests.helpers.examples import examples
 
 TIMES = [f"202511201200000{number:02}" for number in range(6)]
 PARTITIONS = ["", "a", "a!", "a/b", "day=1"]
@@ -32,7 +33,7 @@ others = st.tuples(
 instants = st.dictionaries(times, st.sampled_from(STATES), max_size=4)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.lists(names | others, max_size=25, unique=True), instants, st.sets(groups, max_size=3), st.data())
 def test_columns_choose_the_files_that_objects_choose(
     listed: list[tuple[str, str]],

@@ -1,20 +1,19 @@
-"""Fixtures of the tests that count calls to storage: one thread, a folder in memory, the small table.
+"""Fixtures of the tests that count calls to storage: one thread, the small table.
 
 ``conftest.py`` of a folder imports them by name.
 """
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from tests.helpers.flights import MEMORY_DISK, Model, make_template
+from tests.helpers.flights import Model, make_template
 
-__all__ = ["one_thread", "template", "tmp_path"]
+__all__ = ["one_thread", "template"]
 
 
 @pytest.fixture(autouse=True)
@@ -24,13 +23,6 @@ def one_thread() -> Iterator[None]:
     pa.set_cpu_count(1)
     yield
     pa.set_cpu_count(threads)
-
-
-@pytest.fixture
-def tmp_path() -> Iterator[Path]:
-    """Return a new folder, in memory if the machine has such a disk, and delete it after the test."""
-    with tempfile.TemporaryDirectory(dir=MEMORY_DISK) as folder:
-        yield Path(folder)
 
 
 @pytest.fixture(scope="session")

@@ -29,6 +29,7 @@ __all__ = [
     "FaultyStorage",
     "HoldingStorage",
     "Mode",
+    "SetClock",
     "SteppingClock",
     "UnlockedStorage",
     "at",
@@ -362,6 +363,19 @@ class SteppingClock:
 
     def seconds(self) -> float:
         return next(self._millis) / 1000
+
+
+class SetClock:
+    """A clock that stays at the time that is set."""
+
+    def __init__(self, at_ms: int) -> None:
+        self.at_ms = at_ms
+
+    def now_ms(self) -> int:
+        return self.at_ms
+
+    def seconds(self) -> float:
+        return self.at_ms / 1000
 
 
 class CountingIds:

@@ -22,7 +22,6 @@ from tests.helpers.faulty import CountingIds, SteppingClock
 from tests.helpers.tables import a_schema
 
 __all__ = [
-    "MEMORY_DISK",
     "MOVING",
     "NEXT",
     "SMALL_ROW_GROUPS",
@@ -154,9 +153,6 @@ WRITES_BY_NIGHT = [
 #: A write that moves rows out of one file group into others of another partition, and that adds one row.
 MOVING = Write("moving upsert", (0, 1, 6, 21), "moved")
 NEXT = Write("upsert", (2, 3, 4, 5, 60, 61, 62), "next")
-
-#: Thousands of files are flushed here. A folder in memory does that at once.
-MEMORY_DISK = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108  Names come from tempfile.
 
 _NUMBERS = itertools.count()
 _NO_PACKING = {"hoodie.parquet.small.file.limit": 0}

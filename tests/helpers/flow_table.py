@@ -1,4 +1,4 @@
-"""The small table of the tests that teach the write flow, and what a write leaves on its timeline and on disk.
+"""The small table of the seed pages, and what a write leaves on its timeline and on disk.
 
 The table has a record key ``id``, a partition column ``p`` and a value ``v``. Tests write its rows as a dictionary:
 ``{("x", "a"): 1}`` is the row with partition x, key a and value 1.
@@ -7,10 +7,12 @@ The table has a record key ``id``, a partition column ``p`` and a value ``v``. T
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+import fastavro
 import pyarrow as pa
 import pytest
 
@@ -25,27 +27,33 @@ from tests.helpers.tables import NO_PACKING, a_schema, a_table
 __all__ = [
     "NO_PACKING",
     "SCHEMA",
+    "VERSIONS",
     "Held",
     "as_list",
     "base_files",
     "die",
+    "failing",
     "new_table",
     "places",
     "position",
     "rows",
+    "short",
     "step_of",
     "stored",
+    "timeline_content",
     "timeline_files",
-    "timeline_json",
     "traced",
     "write_stats",
     "written",
 ]
 
+#: Table version, folder of the timeline, and the name of a completed action up to its dot, as `short` writes it.
+VERSIONS = [(6, ".hoodie", "T"), (8, ".hoodie/timeline", "T_C"), (9, ".hoodie/timeline", "T_C")]
+
 SCHEMA = a_schema(id="string", p="string", v="int64")
 
-#: Rows: (partition, key) -> v.
-Held = dict[tuple[str, str], int]
+#: Rows: (partition, key) -> v, which may be null.
+Held = dict[tuple[str, str], int | None]
 
 
 def rows(held: Held) -> pa.Table:
@@ -53,17 +61,20 @@ def rows(held: Held) -> pa.Table:
     return pa.Table.from_pylist([{"id": key, "p": part, "v": v} for (part, key), v in held.items()], SCHEMA)
 
 
-def as_list(held: Held) -> list[tuple[str, str, int]]:
+def as_list(held: Held) -> list[tuple[str, str, int | None]]:
     """Return the rows in the form of `stored`."""
     return sorted((part, key, v) for (part, key), v in held.items())
 
 
 def new_table(folder: Path, held: Held | None = None, **options: Any) -> Table:
-    """Create the table in ``folder / "t"``, with one commit that inserts the rows, if there are rows."""
+    """Create the table in ``folder / "t"``, with one commit that inserts the rows, if there are rows.
+
+    The options are those of `a_table`, such as ``version=8`` for the table version; by default it is 6.
+    """
     return a_table(folder / "t", schema=SCHEMA, rows=[rows(held)] if held else (), partition_by="p", **options)
 
 
-def stored(table: Table) -> list[tuple[str, str, int]]:
+def stored(table: Table) -> list[tuple[str, str, int | None]]:
     """Return (partition, key, v) of every row, sorted. Fail if hudi-rs and lakeformat read different rows."""
     return sorted((row["p"], row["id"], row["v"]) for row in hudi_rs.assert_same_rows(table))
 
@@ -83,21 +94,36 @@ def step_of(result: Any, step: str) -> dict[str, Any]:
     return found
 
 
+def _timeline_folder(table: Table) -> Path:
+    """Return the folder of the active timeline: ``.hoodie`` in version 6, ``.hoodie/timeline`` in versions 8 and 9."""
+    hoodie = Path(table.context.storage.location, ".hoodie")
+    return hoodie / "timeline" if (hoodie / "timeline").is_dir() else hoodie
+
+
 def timeline_files(table: Table) -> list[str]:
     """Return the file names of the active timeline, sorted."""
-    folder = Path(table.context.storage.location, ".hoodie")
-    return sorted(file.name for file in folder.iterdir() if file.is_file() and file.name[:1].isdigit())
+    return sorted(file.name for file in _timeline_folder(table).iterdir() if file.is_file() and file.name[:1].isdigit())
 
 
-def timeline_json(table: Table, instant: str, suffix: str) -> dict[str, Any]:
-    """Return the JSON that a timeline file holds; the suffix is ``.commit``, ``.inflight`` and so on."""
-    found: dict[str, Any] = json.loads(Path(table.context.storage.location, ".hoodie", instant + suffix).read_text())
-    return found
+def timeline_content(table: Table, instant: str, suffix: str) -> dict[str, Any]:
+    """Return what a timeline file says: JSON in version 6, Avro in versions 8 and 9.
+
+    Args:
+        suffix: the end of the file's name, such as ``.commit`` or ``.inflight``.
+    """
+    (name,) = [name for name in timeline_files(table) if name.startswith(instant) and name.endswith(suffix)]
+    path = _timeline_folder(table) / name
+    if path.parent.name == ".hoodie":
+        found: dict[str, Any] = json.loads(path.read_text())
+        return found
+    with path.open("rb") as file:
+        (record,) = fastavro.reader(file)
+    return record  # type: ignore[return-value]
 
 
 def write_stats(table: Table, instant: str, suffix: str = ".commit") -> list[dict[str, Any]]:
     """Return the write stats in a timeline file, one for each data file, of all partitions."""
-    by_partition = timeline_json(table, instant, suffix)["partitionToWriteStats"]
+    by_partition = timeline_content(table, instant, suffix)["partitionToWriteStats"]
     return [stat for stats in by_partition.values() for stat in stats]
 
 
@@ -105,6 +131,19 @@ def base_files(table: Table) -> set[str]:
     """Return the paths of all base files on disk, including those that no commit names."""
     root = Path(table.context.storage.location)
     return {str(file.relative_to(root)) for file in root.rglob("*.parquet") if BaseFileName.match(file.name)}
+
+
+def short(path: str, **times: str) -> str:
+    """Return a path or file name with letters in the place of times and ids, which differ from run to run.
+
+    G is the id of a file group and W a write token. Each of the times becomes the name of its argument: ``T=instant``
+    writes T for this instant. C is any other time: in the name of a completed action, its completion time.
+    """
+    for letter, time in times.items():
+        path = path.replace(time, letter)
+    path = re.sub(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}-\d+", "G", path)
+    path = re.sub(r"_\d+-\d+-\d+", "_W", path)
+    return re.sub(r"\d{17}", "C", path)
 
 
 # --- a write under observation ------------------------------------------------------------------------
@@ -123,12 +162,20 @@ def traced(
     return Table(storage, resolve(options)), storage.calls
 
 
-def die(table: Table, when: Callable[[Call], bool], write: Callable[[Table], object]) -> None:
-    """Run a write that dies after the first call for which ``when`` is true."""
+def die(table: Table, at: str, write: Callable[[Table], object]) -> None:
+    """Run a write in a process that dies directly after its first call to storage of this name.
+
+    The call itself is done: ``at="open_output"`` dies when the first data file is written.
+    """
     struck = iter([True])
-    fault = Fault(lambda _, call: when(call) and next(struck, False), Mode.AFTER)
+    fault = Fault(lambda _, call: call.name == at and next(struck, False), Mode.AFTER)
     with pytest.raises(Crash):
         write(traced(table, fault)[0])
+
+
+def failing(table: Table, at: str) -> Table:
+    """Open the table through a storage whose calls of this name report an error when half of their work is done."""
+    return traced(table, Fault(lambda _, call: call.name == at, Mode.TORN, kills=False))[0]
 
 
 def written(calls: Iterable[Call]) -> list[str]:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
+import os
 import re
 import subprocess
 import sys
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -122,25 +120,15 @@ def committed_files(path: Path) -> set[str]:
 def run_application(text: str, *arguments: object, cwd: Path) -> str:
     """Run a Python program in a process of its own. Return its output.
 
-    Programs with a Spark Connect server of their own run one after the other on a machine, because Spark gives each
-    such server port 15002.
+    A Spark Connect server of the program takes a port that is free, not Spark's 15002, which only one program can have.
     """
     program = cwd / "application.py"
     program.write_text(text)
     command = [sys.executable, str(program), *map(str, arguments)]
-    needs_port = '.remote("local' in text
-    with _connect_port() if needs_port else nullcontext():
-        run = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+    environment = {**os.environ, **({"SPARK_TESTING": "1"} if '.remote("local' in text else {})}
+    run = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, env=environment)
     assert run.returncode == 0, run.stdout + run.stderr
     return run.stdout
-
-
-@contextmanager
-def _connect_port() -> Iterator[None]:
-    """Hold the lock of the port of Spark Connect servers. Other processes of this machine wait for it."""
-    with (Path(tempfile.gettempdir()) / "lakeformat-tests-spark-connect.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 def parts(frame: DataFrame) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from thrift.transport.TSocket import TSocket
 from thrift.transport.TTransport import TBufferedTransport
 
 from tests.helpers.hudi_spark import ROOT
+from tests.helpers.ports import reserve_port
 from tests.helpers.shared_hudi import find_java
 
 __all__ = ["Metastore", "start_metastore"]
@@ -63,8 +63,12 @@ def _as_dict(value: Any) -> Any:
 @contextmanager
 def start_metastore(folder: Path) -> Iterator[Metastore]:
     """Run a metastore while the block runs; its database is in memory."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = int(listener.getsockname()[1])
+    with reserve_port() as port, _run_metastore(folder, port) as metastore:
+        yield metastore
+
+
+@contextmanager
+def _run_metastore(folder: Path, port: int) -> Iterator[Metastore]:
     settings = {
         "derby.stream.error.file": "/dev/null",
         "hive.async.log.enabled": "false",

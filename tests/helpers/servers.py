@@ -28,6 +28,7 @@ from typing import Any, Final
 import pytest
 
 from lakeformat.storage import Storage, open_storage
+from tests.helpers.ports import reserve_port
 from tests.helpers.s3_server import BUCKET, SECRET, s3_server
 from tools import setup_servers
 
@@ -125,32 +126,42 @@ def _moto(_: Path) -> Iterator[Server]:
 
 @contextmanager
 def _versitygw(folder: Path) -> Iterator[Server]:
-    port = _free_port()
-    command = ["--access", "key", "--secret", SECRET, "--port", f"127.0.0.1:{port}", "--quiet", "--keep-alive", "posix"]
-    with _process("versitygw", [*command, str(folder)], port) as server:
-        _create_s3_bucket(server)
-        yield replace(server, folder=folder / BUCKET)
+    with reserve_port() as port:
+        command = [
+            "--access",
+            "key",
+            "--secret",
+            SECRET,
+            "--port",
+            f"127.0.0.1:{port}",
+            "--quiet",
+            "--keep-alive",
+            "posix",
+        ]
+        with _process("versitygw", [*command, str(folder)], port) as server:
+            _create_s3_bucket(server)
+            yield replace(server, folder=folder / BUCKET)
 
 
 @contextmanager
 def _azurite(folder: Path) -> Iterator[Server]:
-    port = _free_port()
-    command = ["--blobHost", "127.0.0.1", "--blobPort", str(port), "--silent", "--location", str(folder)]
-    command += ["--disableTelemetry", "--skipApiVersionCheck"]
-    with _process("azurite", command, port) as server:
-        _create_container(server)
-        yield server
+    with reserve_port() as port:
+        command = ["--blobHost", "127.0.0.1", "--blobPort", str(port), "--silent", "--location", str(folder)]
+        command += ["--disableTelemetry", "--skipApiVersionCheck"]
+        with _process("azurite", command, port) as server:
+            _create_container(server)
+            yield server
 
 
 @contextmanager
 def _fake_gcs(folder: Path) -> Iterator[Server]:
-    port = _free_port()
-    command = ["-scheme", "http", "-host", "127.0.0.1", "-port", str(port), "-backend", "memory"]
-    command += ["-filesystem-root", str(folder), "-public-host", f"127.0.0.1:{port}", "-log-level", "error"]
-    with _process("fake-gcs-server", command, port) as server:
-        body = json.dumps({"name": BUCKET})
-        _request(server, "POST", "/storage/v1/b?project=test", {"Content-Type": "application/json"}, body)
-        yield server
+    with reserve_port() as port:
+        command = ["-scheme", "http", "-host", "127.0.0.1", "-port", str(port), "-backend", "memory"]
+        command += ["-filesystem-root", str(folder), "-public-host", f"127.0.0.1:{port}", "-log-level", "error"]
+        with _process("fake-gcs-server", command, port) as server:
+            body = json.dumps({"name": BUCKET})
+            _request(server, "POST", "/storage/v1/b?project=test", {"Content-Type": "application/json"}, body)
+            yield server
 
 
 @contextmanager
@@ -167,11 +178,6 @@ def _process(name: str, arguments: list[str], port: int) -> Iterator[Server]:
     finally:
         process.terminate()
         process.wait()
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 def _wait_for(port: int, process: subprocess.Popen[bytes]) -> None:

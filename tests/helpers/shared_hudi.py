@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -20,6 +19,7 @@ import pyarrow as pa
 from kazoo.client import KazooClient
 
 from tests.helpers.hudi_spark import ROOT, Hudi
+from tests.helpers.ports import reserve_port
 
 __all__ = [
     "SHARED",
@@ -86,49 +86,42 @@ def s3_settings(endpoint: str) -> dict[str, str]:
     }
 
 
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
-
-
 @contextmanager
 def zookeeper(folder: Path) -> Iterator[str]:
     """Start a ZooKeeper server from the jars of the interop set-up's Spark. Yield its host and port."""
-    port = _free_port()
-    settings = {
-        "tickTime": 2000,
-        "dataDir": folder / "data",
-        "clientPort": port,
-        "clientPortAddress": "127.0.0.1",
-        "admin.enableServer": "false",
-    }
-    config = folder / "zoo.cfg"
-    config.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
-    jars = next(ROOT.glob(".venv-interop/lib/python*/site-packages/pyspark/jars"))
-    with (folder / "zookeeper.log").open("wb") as log:
-        server = subprocess.Popen(
-            [
-                find_java(),
-                "-Xmx128m",
-                "-XX:TieredStopAtLevel=1",
-                "-cp",
-                f"{jars}/*",
-                "org.apache.zookeeper.server.ZooKeeperServerMain",
-                str(config),
-            ],
-            stdout=log,
-            stderr=subprocess.STDOUT,
-        )
-    try:
-        client = KazooClient(f"127.0.0.1:{port}")
-        client.start(timeout=30)
-        client.stop()
-        yield f"127.0.0.1:{port}"
-    finally:
-        server.terminate()
-        server.wait(timeout=30)
+    with reserve_port() as port:
+        settings = {
+            "tickTime": 2000,
+            "dataDir": folder / "data",
+            "clientPort": port,
+            "clientPortAddress": "127.0.0.1",
+            "admin.enableServer": "false",
+        }
+        config = folder / "zoo.cfg"
+        config.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        jars = next(ROOT.glob(".venv-interop/lib/python*/site-packages/pyspark/jars"))
+        with (folder / "zookeeper.log").open("wb") as log:
+            server = subprocess.Popen(
+                [
+                    find_java(),
+                    "-Xmx128m",
+                    "-XX:TieredStopAtLevel=1",
+                    "-cp",
+                    f"{jars}/*",
+                    "org.apache.zookeeper.server.ZooKeeperServerMain",
+                    str(config),
+                ],
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+        try:
+            client = KazooClient(f"127.0.0.1:{port}")
+            client.start(timeout=30)
+            client.stop()
+            yield f"127.0.0.1:{port}"
+        finally:
+            server.terminate()
+            server.wait(timeout=30)
 
 
 def find_java() -> str:

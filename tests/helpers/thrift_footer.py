@@ -15,25 +15,34 @@ MAX, MIN, NULL_COUNT, DISTINCT_COUNT, MAX_VALUE, MIN_VALUE = 1, 2, 3, 4, 5, 6
 _TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = range(1, 13)
 
 
+def with_footer(data: bytes, edit: Callable[[Struct], None]) -> bytes:
+    """Return the Parquet file after ``edit(footer)``. The file keeps its length, so the footer must not grow."""
+    length = int.from_bytes(data[-8:-4], "little")
+    start = len(data) - 8 - length
+    footer, end = _read_struct(data, start)
+    assert end == len(data) - 8
+    edit(footer)
+    written = _struct(footer)
+    assert len(written) <= length
+    return data[:start] + bytes(length - len(written)) + written + len(written).to_bytes(4, "little") + data[-4:]
+
+
 def with_statistics(data: bytes, edit: Callable[[str, Struct], None]) -> bytes:
     """Return the Parquet file after ``edit(dotted column path, statistics)`` of every column chunk.
 
     The file keeps its length, so statistics must not grow.
     """
-    length = int.from_bytes(data[-8:-4], "little")
-    start = len(data) - 8 - length
-    footer, end = _read_struct(data, start)
-    assert end == len(data) - 8
-    for group in footer[4][1][1]:
-        for chunk in group[1][1][1]:
-            metadata: Struct = chunk[3][1]
-            statistics: Struct = dict(metadata.pop(12, (_STRUCT, {}))[1])
-            edit(".".join(part.decode() for part in metadata[3][1][1]), statistics)
-            if statistics:
-                metadata[12] = (_STRUCT, statistics)
-    written = _struct(footer)
-    assert len(written) <= length
-    return data[:start] + bytes(length - len(written)) + written + len(written).to_bytes(4, "little") + data[-4:]
+
+    def edit_all(footer: Struct) -> None:
+        for group in footer[4][1][1]:
+            for chunk in group[1][1][1]:
+                metadata: Struct = chunk[3][1]
+                statistics: Struct = dict(metadata.pop(12, (_STRUCT, {}))[1])
+                edit(".".join(part.decode() for part in metadata[3][1][1]), statistics)
+                if statistics:
+                    metadata[12] = (_STRUCT, statistics)
+
+    return with_footer(data, edit_all)
 
 
 def put_bytes(statistics: Struct, field: int, value: bytes) -> None:

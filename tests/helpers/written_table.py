@@ -5,6 +5,7 @@ The model knows neither files nor partition folders, only (partition value, id) 
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable
@@ -22,7 +23,6 @@ from lakeformat.storage import LocalStorage
 from lakeformat.transaction.result import WriteResult
 from tests.helpers import hudi_rs
 from tests.helpers.faulty import CountingIds, SteppingClock
-from tests.helpers.flights import MEMORY_DISK
 
 __all__ = ["Entry", "Kind", "Model", "WrittenTable"]
 
@@ -168,7 +168,7 @@ class WrittenTable(RuleBasedStateMachine):
     @initialize(variant=VARIANTS)
     def create(self, variant: Variant) -> None:
         self.variant = variant
-        self.folder = Path(tempfile.mkdtemp(prefix="stateful-", dir=MEMORY_DISK))
+        self.folder = Path(tempfile.mkdtemp(prefix="stateful-", dir=os.environ.get("PYTEST_DEBUG_TEMPROOT")))
         self.path = self.folder / "table"
         self.clock, self.ids = SteppingClock(), CountingIds("stateful")
         self.columns = dict(COLUMNS)

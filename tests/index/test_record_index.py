@@ -269,10 +269,13 @@ def test_auto_reads_the_record_index_alone_where_keys_are_unique_in_the_table(tm
     incoming = pa.concat_tables([rows, row(rows, "new", 1, "eu")])
     plan = lakeformat.open(path).plan_upsert(incoming)
     assert (plan.updates, plan.inserts) == (len(rows), 1)
-    assert counts_of(plan.tagging) == (len(incoming), 0, 0)
+    assert plan.tagging["index_keys"] == len(incoming)
     by_files = lakeformat.open(path, **{"hoodie.metadata.enable": "false"}).plan_upsert(incoming)
     assert (by_files.updates, by_files.inserts) == (len(rows), 1)
     assert by_files.tagging["index_keys"] == 0
+    result = lakeformat.open(path).upsert(incoming)
+    (tag,) = [step for step in result.report["steps"] if step["step"] == "tag"]
+    assert counts_of(tag) == (len(incoming), 0, 0)  # A plan checks each place in the files; a write need not.
 
 
 def test_auto_searches_the_files_if_the_record_index_would_unpack_more(tmp_path: Path) -> None:

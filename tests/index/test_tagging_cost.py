@@ -108,6 +108,17 @@ def test_only_row_groups_with_a_wanted_key_are_read() -> None:
         assert tagged.counts.bytes_read == sum(sizes[group] for group in groups)
 
 
+@pytest.mark.parametrize("tree", [True, False])
+def test_row_groups_before_and_behind_all_wanted_keys_are_not_read(tree: bool) -> None:
+    storage = MemoryStorage()
+    file = write_file(storage, 0, keys_of(np.arange(300)), row_group_rows=100)
+    metadata = pq.read_metadata(pa.BufferReader(storage.read(file.path)))
+    at = metadata.schema.names.index(RECORD_KEY)
+    keys = pa.chunked_array([keys_of(np.array([150, 120]))])
+    counts = tag_files(storage, [file], keys, TagSettings("SIMPLE", use_tree=tree), POOL).counts
+    assert counts.bytes_read == metadata.row_group(1).column(at).total_compressed_size
+
+
 def test_filter_that_lets_everything_through_is_checked_against_keys() -> None:
     storage = MemoryStorage()
     files = [write_file(storage, at, keys_of(np.arange(at, 2_000, 20)), fpp=0.9999) for at in range(20)]

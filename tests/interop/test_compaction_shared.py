@@ -81,8 +81,6 @@ def rows_without_files(rows: Any) -> list[Any]:
 
 @pytest.fixture(params=[6, 9])
 def shared(request: pytest.FixtureRequest, hudi: Hudi, tmp_path: Path) -> Shared:
-    if request.param != 6 and hudi.version == "0.15.0":
-        pytest.skip("Hudi 0.15.0 has no table version 9")
     made = Shared(hudi, tmp_path / "t", request.param)
     hudi.write(made.path, plain_rows(FIRST, 1), "insert", **made.options)
     return made

@@ -53,8 +53,6 @@ def rows_as_tuples(table: pa.Table) -> list[tuple[object, ...]]:
 
 @pytest.mark.parametrize(("version", "mor", "rounds"), LIVES)
 def test_both_clean_and_archive_one_table(version: int, mor: bool, rounds: int, hudi: Hudi, tmp_path: Path) -> None:
-    if version > 6 and hudi.version == "0.15.0":
-        pytest.skip("0.15.0 knows version 6 alone")
     path = tmp_path / "t"
     kind = "MERGE_ON_READ" if mor else "COPY_ON_WRITE"
     compacting = {"hoodie.compact.inline": str(mor).lower(), "hoodie.compact.inline.max.delta.commits": "3"}
@@ -133,8 +131,6 @@ def test_pending_clean_is_finished_by_hudi(hudi: Hudi, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("version", [6, 9])
 def test_hudi_writes_first_into_a_table_that_we_created(version: int, hudi: Hudi, tmp_path: Path) -> None:
-    if version > 6 and hudi.version == "0.15.0":
-        pytest.skip("0.15.0 knows version 6 alone")
     path = tmp_path / "t"
     options = {"hoodie.write.table.version": version}
     ours = lakeformat.create(path, SCHEMA, record_key="id", partition_by="p", ordering="ts", **options)

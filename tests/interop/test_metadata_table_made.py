@@ -37,8 +37,6 @@ def assert_not_built_again(path: Path, born: frozenset[str]) -> None:
 @pytest.mark.parametrize("is_new", [pytest.param(True, id="new"), pytest.param(False, id="existing")])
 @pytest.mark.parametrize(("version", "kind"), KINDS)
 def test_hudi_goes_on_with_it(version: int, kind: str, is_new: bool, hudi: Hudi, tmp_path: Path) -> None:
-    if version > 6 and hudi.version == "0.15.0":
-        pytest.skip("0.15.0 knows version 6 alone")
     path = tmp_path / "t"
     settings = {"hoodie.write.table.version": version, "table_type": kind, "name": "shared"}
     lakeformat.create(path, SCHEMA, record_key="id", partition_by="p", ordering="ts", **settings)

@@ -82,8 +82,6 @@ def test_both_keep_the_metadata_table_for_thirty_commits(version: int, kind: str
 
 def write_in_turn(commits: int, version: int, kind: str, hudi: Hudi, tmp_path: Path) -> None:
     """Write with lakeformat and Hudi in turn, run services, and compare all readers with a dict after each commit."""
-    if version > 6 and hudi.version == "0.15.0":
-        pytest.skip("0.15.0 knows version 6 alone")
     path = tmp_path / "t"
     theirs = {**THEIRS, "hoodie.datasource.write.table.type": kind, "hoodie.write.table.version": str(version)}
     hudi.write(path, rows(0), "upsert", **theirs)
@@ -119,8 +117,6 @@ def write_in_turn(commits: int, version: int, kind: str, hudi: Hudi, tmp_path: P
 
 @pytest.mark.parametrize("version", [6, pytest.param(9, marks=pytest.mark.nightly)])
 def test_a_key_that_hudi_deleted_and_wrote_to_another_file_group(version: int, hudi: Hudi, tmp_path: Path) -> None:
-    if version > 6 and hudi.version == "0.15.0":
-        pytest.skip("0.15.0 knows version 6 alone")
     path = tmp_path / "t"
     kind = {"hoodie.datasource.write.table.type": "MERGE_ON_READ", "hoodie.write.table.version": str(version)}
     theirs = {**THEIRS, **kind, "hoodie.parquet.small.file.limit": "0"}
@@ -152,8 +148,6 @@ def test_a_key_that_hudi_deleted_and_wrote_to_another_file_group(version: int, h
     ],
 )
 def test_both_find_and_move_rows_by_the_record_index(version: int, kind: str, hudi: Hudi, tmp_path: Path) -> None:
-    if version > 6 and hudi.version == "0.15.0":
-        pytest.skip("0.15.0 knows version 6 alone")
     path = tmp_path / "t"
     moves = {"hoodie.record.index.update.partition.path": "true"}
     shape = {"hoodie.datasource.write.table.type": kind, "hoodie.write.table.version": str(version)}
@@ -205,10 +199,9 @@ def assert_skipping_is_right(hudi: Hudi, path: Path, model: Rows, newest: int, *
         assert rows_of_scan == {key: row for key, row in model.items() if holds(row)}, condition
 
 
+@pytest.mark.parametrize("hudi", ["1.2.0"], indirect=True)
 def test_hudi_finds_rows_of_a_file_with_nan(hudi: Hudi, tmp_path: Path) -> None:
-    """Hudi joins the statistics of the files that have some, so the bounds of a partition may lack those of a file."""
-    if hudi.version == "0.15.0":
-        pytest.skip("0.15.0 has no statistics of partitions")
+    """Hudi 1.x joins the statistics of files that have some, so the bounds of a partition may lack those of a file."""
     path, schema = tmp_path / "t", a_schema(id="int64", v="float64", ts="int64", p="string")
     theirs = {**THEIRS, "hoodie.write.table.version": "9", "hoodie.datasource.write.table.type": "COPY_ON_WRITE"}
     hudi.write(path, pa.table([[1, 2], [1.0, 2.0], [1, 1], ["x", "y"]], schema=schema), "upsert", **theirs)
@@ -221,6 +214,7 @@ def test_hudi_finds_rows_of_a_file_with_nan(hudi: Hudi, tmp_path: Path) -> None:
     assert hudi.sql("SELECT id FROM has_nan WHERE ts = 500")["id"].to_pylist() == [3]
 
 
+@pytest.mark.parametrize("hudi", ["1.2.0"], indirect=True)
 @pytest.mark.parametrize(
     ("version", "kind"), [pytest.param(*KINDS[1].values, id="v6-mor", marks=pytest.mark.nightly), *KINDS[2:]]
 )
@@ -231,8 +225,6 @@ def test_the_same_history_gives_the_records_that_hudi_makes(
 
     Hudi keeps the last record of a partition that has lost all its rows. Ours then has no bounds and counts 0 values.
     """
-    if hudi.version == "0.15.0":
-        pytest.skip("0.15.0 knows version 6 alone")
     theirs = {**THEIRS, "hoodie.datasource.write.table.type": kind, "hoodie.write.table.version": str(version)}
     theirs["hoodie.compact.inline.max.delta.commits"] = "100"
     paths = [tmp_path / "hudi", tmp_path / "ours"]

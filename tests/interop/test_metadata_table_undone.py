@@ -226,8 +226,6 @@ def take_turns(
 def test_rollbacks_and_restores_of_both_keep_the_metadata_table(
     version: int, kind: str, hudi: Hudi, tmp_path: Path
 ) -> None:
-    if version > 6 and hudi.version == "0.15.0":
-        pytest.skip("0.15.0 knows version 6 alone")
     take_turns(SHORT, version, kind, hudi, tmp_path / "t", is_short=True)
 
 

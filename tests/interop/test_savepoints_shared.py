@@ -54,8 +54,6 @@ KINDS: Final = [
 @pytest.fixture(params=KINDS)
 def kind(request: pytest.FixtureRequest, hudi: Hudi) -> Kind:
     found: Kind = request.param
-    if found.version > 6 and hudi.version == "0.15.0":
-        pytest.skip("0.15.0 knows version 6 alone")
     return found
 
 

@@ -1,6 +1,8 @@
 """The curves, compared with their definitions."""
 
+from collections.abc import Callable
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
@@ -60,3 +62,19 @@ def test_hilbert_is_one_to_one_at_any_depth(grid: tuple[list[list[int]], int]) -
     cells, bits = grid
     distinct = np.unique(np.array(cells, np.uint64), axis=0)
     assert len(np.unique(hilbert(list(distinct.T.copy()), bits))) == len(distinct)
+
+
+@pytest.mark.parametrize("curve", [hilbert, interleave])
+def test_one_dimension_is_its_own_curve(curve: Callable[..., Any]) -> None:
+    cells = np.array([0, 3, 1, (1 << 64) - 1], np.uint64)
+    assert curve([cells], 64).tolist() == cells.tolist()
+
+
+@pytest.mark.parametrize("bits", [16, 17, 32])
+def test_the_highest_bit_of_a_coordinate_counts(bits: int) -> None:
+    cells = np.array([0, 1 << bits - 1], np.uint64)
+    zeros = np.zeros(2, np.uint64)
+    for coordinates in ([cells, zeros], [zeros, cells]):
+        first, second = hilbert(coordinates, bits).tolist()
+        assert first == 0
+        assert second >= 1 << 2 * bits - 2, "it is in another quarter of the square"

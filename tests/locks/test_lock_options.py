@@ -7,6 +7,7 @@ import pickle
 import pytest
 
 from lakeformat import InvalidOptionError
+from lakeformat.concurrency import Patience
 from lakeformat.config.hudi_support import AnswerKind, find_answer
 from lakeformat.config.resolve import resolve
 
@@ -82,17 +83,17 @@ def test_default_wait_beside_hudi_is_longer_than_the_lock_of_a_dead_job() -> Non
 
 
 @pytest.mark.parametrize(
-    ("options", "retries"),
+    ("options", "patience"),
     [
-        ({}, 5),
-        ({"lakeformat.write.retries": 0}, 0),
-        ({"hoodie.write.num.retries.on.conflict.failures": 2}, 2),
-        ({"hoodie.write.num.retries.on.conflict.failures": 0}, 0),
-        ({"hoodie.write.num.retries.on.conflict.failures": 2, "lakeformat.write.retries": 9}, 2),
+        ({}, Patience(300)),
+        ({"lakeformat.write.retry.seconds": 20, "lakeformat.write.retries": 0}, Patience(20, 0)),
+        ({"hoodie.write.num.retries.on.conflict.failures": 2}, Patience(300, 2)),
+        ({"hoodie.write.num.retries.on.conflict.failures": 0}, Patience(300, 0)),
+        ({"hoodie.write.num.retries.on.conflict.failures": 2, "lakeformat.write.retries": 9}, Patience(300, 2)),
     ],
 )
-def test_option_of_hudi_for_retries_wins_if_it_is_set(options: dict[str, int], retries: int) -> None:
-    assert resolve(options).retries == retries
+def test_option_of_hudi_for_retries_wins_if_it_is_set(options: dict[str, int], patience: Patience) -> None:
+    assert resolve(options).patience == patience
 
 
 @pytest.mark.parametrize(

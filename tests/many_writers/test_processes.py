@@ -6,6 +6,9 @@ doubled or left over, and a reader sees whole commits and never goes back.
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +20,7 @@ from tests.helpers import hudi_rs
 from tests.helpers.fault_proxy import FaultPlan, fault_proxy
 from tests.helpers.many_writers import Disturbances, Fleet, FleetResult, create_table, run_fleet
 from tests.helpers.servers import start_server
+from tests.helpers.tables import a_schema
 from tests.simulation.history import Outcome
 
 Recorder = Callable[[str, object], None]
@@ -37,6 +41,7 @@ def record(result: FleetResult, record_property: Recorder) -> None:
     record_property("reads beside them", result.reads)
 
 
+@pytest.mark.budget(60)
 @pytest.mark.slow
 def test_killed_and_stopped_processes_on_a_local_disk_lose_nothing(tmp_path: Path, record_property: Recorder) -> None:
     table, journals = tmp_path / "table", tmp_path / "journals"
@@ -100,3 +105,36 @@ def test_eight_processes_on_a_local_disk_lose_nothing(tmp_path: Path, record_pro
     assert result.problems == []
     assert result.outcomes[Outcome.ACKNOWLEDGED] > 200, result
     hudi_rs.assert_same_rows(lakeformat.open(str(table)))
+
+
+#: A process that upserts rows one by one, and prints the key of each acknowledged row.
+_ONE_BY_ONE = """
+import json, sys, lakeformat
+url, options, keys = json.loads(sys.argv[1])
+table = lakeformat.open(url, storage_options=options)
+for key in keys:
+    table.upsert([{"id": key, "v": f"v{key}"}])
+    print(key, flush=True)
+"""
+
+
+@pytest.mark.nightly
+def test_four_processes_that_upsert_one_file_row_by_row_are_all_acknowledged() -> None:
+    writers, writes = 4, 8
+    with start_server("moto") as server:
+        url = server.new_url()
+        lakeformat.create(url, a_schema(id="int64", v="string"), record_key="id", storage_options=server.options)
+        keys = [list(range(number * writes, (number + 1) * writes)) for number in range(writers)]
+        texts = [json.dumps([url, server.options, each]) for each in keys]
+        commands = [[sys.executable, "-c", _ONE_BY_ONE, text] for text in texts]
+        running = [
+            subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for command in commands
+        ]
+        answers = [process.communicate() for process in running]
+        acknowledged = [[int(line) for line in out.split()] for out, _ in answers]
+        rows = lakeformat.open(url, storage_options=server.options).to_arrow().to_pylist()
+        stored = {row["id"]: row["v"] for row in rows}
+        assert len(rows) == len(stored)
+        assert not {key for each in acknowledged for key in each} - stored.keys()
+        assert acknowledged == keys, [errors[-500:] for _, errors in answers]
+        assert stored == {key: f"v{key}" for each in keys for key in each}

@@ -61,6 +61,11 @@ HISTORIES: list[tuple[ReadRule, list[LogPart], str | None]] = [
     # A delete without an ordering value clears what came before, and the row of the base file is compared again.
     (EVENT, [delete(None), row(50, "back")], "base"),
     (EVENT, [delete(None), delete(60), row(50, "below")], "base"),
+    (EVENT, [delete(None), delete(130), row(120, "back")], "back"),
+    (EVENT, [delete(None), delete(60)], None),
+    (EVENT, [row(50, "x"), delete(None), delete(60)], None),
+    (EVENT, [row(None, "", _hoodie_is_deleted=True), delete(60)], None),
+    (EVENT, [row(120, "whole"), LogRows("1", pa.table({KEY: ["k"], "ts": [130]}), is_partial=True)], "whole"),
     (EVENT, [row(None, "", _hoodie_is_deleted=True)], None),
     (EVENT, [row(60, "", _hoodie_is_deleted=True)], "base"),
     (EVENT, [row(120, "", _hoodie_is_deleted=True), row(110, "below")], None),
@@ -80,6 +85,21 @@ def test_winner_of_each_history_follows_the_rule(case: int) -> None:
     rule, parts, value = HISTORIES[case]
     base = pa.table({KEY: ["k", "other"], "ts": [100, 100], "v": ["base", "other"]}, SCHEMA)
     assert read(parts, rule, base)["v"].to_pylist() == [*([] if value is None else [value]), "other"]
+
+
+def test_meta_columns_are_those_of_the_version_written_last() -> None:
+    time = "_hoodie_commit_time"
+    schema = SCHEMA.append(pa.field(time, pa.string()))
+    rule = ReadRule(("ts",), PartialUpdate.IGNORE_DEFAULTS, by_payload=True)
+    base = pa.table({KEY: ["k"], "ts": [100], "v": ["base"], time: ["0"]}, schema)
+    parts = [row(200, "new", **{time: "1"}), row(150, "late", **{time: "2"})]
+    for blocks, wanted in (
+        (parts, ("new", "2")),
+        (parts[:1], ("new", "1")),
+        ([row(50, "x", **{time: "1"})], ("base", "1")),
+    ):
+        found = read(blocks, rule, base, schema).to_pylist()
+        assert [(each["v"], each[time]) for each in found] == [wanted]
 
 
 def test_duplicate_key_of_a_base_file_is_changed_in_every_row() -> None:
@@ -117,6 +137,9 @@ def test_numbers_in_delete_blocks_count_in_the_unit_of_the_stored_timestamp() ->
     stored = pa.schema({KEY: pa.string(), "ts": pa.timestamp("ms")})
     for milliseconds, left in ((1_704_067_199_999, 1), (1_704_067_200_000, 0)):
         assert read([delete(milliseconds)], EVENT, base, schema, stored=stored).num_rows == left
+    moment = pa.array([dt.datetime(2024, 1, 1)], pa.timestamp("ms"))  # Its type says the unit.
+    same = LogDeletes("1", pa.array(["k"]), (moment,))
+    assert read([same], EVENT, base, schema, stored=schema).num_rows == 0
 
 
 def test_rows_of_other_schemas_are_read_in_the_table_schema() -> None:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from lakeformat.merge import ReadRule, SliceMerge, fold_parts
 from lakeformat.merge.fold import fold_versions
+from lakeformat.merge.slice_merge import MergeCounts
 from lakeformat.merge.versions import LogDeletes, LogPart, LogRows, Versions, make_versions
 from lakeformat.model.merge_settings import PartialUpdate
 from tests.helpers.examples import examples
@@ -154,6 +155,47 @@ def test_merge_by_row_position_equals_merge_by_key(data: st.DataObject, rule: Re
     found = fold_parts(map(with_positions, parts), rule, SCHEMA, base_rows=base_rows)
     assert comparable(rows_by_key(found)) == comparable(rows_by_key(wanted))
     assert [AT[key] for key in found.keys.to_pylist()] == found.position.tolist()
+
+
+ROWS_OF_NINE = st.lists(st.fixed_dictionaries({**META, **FIELDS}), min_size=9, max_size=9)
+
+
+@given(st.data(), st.sampled_from(RULES), ROWS_OF_NINE)
+def test_slice_merged_by_row_number_equals_the_slice_merged_by_key(
+    data: st.DataObject, rule: ReadRule, rows: list[Row]
+) -> None:
+    partial = [PARTIAL.map(lambda rows: Block(rows, is_partial=bool(rows)))] if rule.partial is NONE else []
+    blocks = data.draw(st.lists(st.one_of(WHOLE, deletes_for(rule), *partial), max_size=4))
+    parts = [part(block, rule) for block in blocks]
+    keys = {at: key for key, at in AT.items()}
+    base = [{**dict.fromkeys(TYPES), **row, KEY: keys.get(at, f"k{at}")} for at, row in enumerate(rows)]
+    batches = arrow(base, SCHEMA.names).to_batches(max_chunksize=4)
+    by_key = SliceMerge(fold_parts(parts, rule, SCHEMA), rule)
+    by_number = SliceMerge(fold_parts(map(with_positions, parts), rule, SCHEMA, base_rows=9), rule)
+    wanted = pa.Table.from_batches([*by_key.merge(batches)], SCHEMA)
+    found = pa.Table.from_batches([*by_number.merge_rows(zip((0, 4, 8), batches, strict=True))], SCHEMA)
+    assert comparable(found.to_pylist()) == comparable(wanted.to_pylist())
+    assert (by_number.counts, by_number.rule) == (by_key.counts, rule)
+    assert not [*by_number.log_only_rows(9, 1 << 20)]
+
+
+def test_merge_of_large_log_rows_comes_in_parts_with_the_same_rows() -> None:
+    names = [KEY, "text", "_hoodie_is_deleted"]
+    schema = pa.schema([(name, TYPES[name]) for name in names])
+    keys = [f"{number:02}" for number in range(60)]
+    base = pa.table({KEY: keys, "text": ["old"] * 60, "_hoodie_is_deleted": [False] * 60}, schema)
+    changed = [{KEY: key, "text": key[1] * 700_000, "_hoodie_is_deleted": key == "31"} for key in keys[2:58]]
+    merge = SliceMerge(
+        fold_parts([LogRows("1", pa.Table.from_pylist(changed, schema))], ReadRule(), schema), ReadRule()
+    )
+    parts = [*merge.merge(base.to_batches())]
+    wanted = dict.fromkeys(keys, "old") | {row[KEY]: row["text"] for row in changed}
+    del wanted["31"]
+    found = [(row[KEY], row["text"]) for batch in parts for row in batch.select([KEY, "text"]).to_pylist()]
+    assert found == list(wanted.items())
+    assert len(parts) == 3
+    assert all(batch.nbytes < 20 << 20 for batch in parts)
+    assert merge.counts == MergeCounts(records=56, updated=55, deleted=1, added=0)
 
 
 def with_positions(one: LogPart) -> LogPart:

@@ -44,6 +44,7 @@ def test_settings_are_read_from_tables_of_hudi(name: str) -> None:
 REFUSED = [
     ({"hoodie.table.version": "7"}, "hoodie.table.version=7 is not supported, only "),
     ({"hoodie.table.version": "10"}, "hoodie.table.version=10 is not supported, only "),
+    ({"hoodie.table.version": "10"}, "; set hoodie.write.table.version=9 in the Hudi job that writes the table, and "),
     ({"hoodie.table.version": "six"}, "hoodie.table.version=six is not supported, only "),
     ({"hoodie.timeline.layout.version": "2"}, "hoodie.timeline.layout.version=2"),
     ({"hoodie.table.type": "MERGE_SOMETIMES"}, "hoodie.table.type=MERGE_SOMETIMES"),

@@ -13,10 +13,11 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 TARGETS = (
     *("setup", "demo", "test", "test-slow", "format", "check", "interop", "bench", "jar"),
-    *("test-matrix", "nightly", "clean", "help", "docs", "dist"),
+    *("test-matrix", "mutants", "durations", "nightly", "clean", "help", "docs", "dist"),
 )
 # The environment without the variables that an outer make passes to an inner one.
-ENVIRON = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
+#: Without what a `make` above these tests hands down: `.ci/run` calls `make test WHOLE=1`.
+ENVIRON = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS", "WHOLE"))}
 
 pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
 
@@ -44,6 +45,7 @@ def test_help_lists_exactly_the_targets(fresh: Path) -> None:
         ("demo", r"-m lakeformat\.demo"),
         ("test", r'-m pytest -m "not slow and not interop and not nightly"'),
         ("test-slow", r'-m pytest -m "slow and not interop and not nightly"'),
+        ("test WHOLE=1", r'-m pytest -m "not interop and not nightly"'),
         ("format", r"-m ruff format"),
         ("check", r"lint-imports"),
         ("interop", r'-m pytest -m "interop and not nightly" tests/interop'),
@@ -52,11 +54,13 @@ def test_help_lists_exactly_the_targets(fresh: Path) -> None:
         ("docs", r"-m mkdocs build"),
         ("dist", r"-m build"),
         ("test-matrix", r"tools/matrix\.py"),
-        ("nightly", r"-m pytest -m nightly"),
+        ("mutants", r"tools/mutants\.py"),
+        ("durations", r"tools/durations\.py"),
+        ("nightly", r"-m pytest -m .nightly and not"),
     ],
 )
 def test_make_in_a_fresh_checkout_makes_the_environment_first(fresh: Path, target: str, last_step: str) -> None:
-    plan = make(fresh, "-n", target).splitlines()
+    plan = make(fresh, "-n", *target.split()).splitlines()
     created = next(number for number, line in enumerate(plan) if "-m venv" in line)
     used = next(number for number, line in enumerate(plan) if re.search(last_step, line))
     assert created < used

@@ -94,6 +94,7 @@ def _run_program(text: str, environment: Environment, folder: Path) -> str:
     return done.stdout
 
 
+@pytest.mark.budget(90)
 def test_the_readme_runs_after_its_install_lines(environment: Environment, tmp_path: Path) -> None:
     said = follow(ROOT / "README.md", environment, tmp_path, as_one=False)
     assert "1 updated; 2 rows" in said

@@ -8,9 +8,11 @@ from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from lakeformat.predicate import And, ColumnBounds, Comparison, In, Not, Or, Predicate, bind, may_match, parse_where
+from lakeformat.predicate.nodes import Computed
 
 ROWS = 10
 #: Units: (minimum, maximum, null count); None is unknown.
@@ -46,6 +48,7 @@ INTS: list[Unit] = [(1, 3, 0), (5, 5, 0), (5, 9, 2), (None, None, ROWS), (None, 
         ("not c = null", [0, 0, 0, 0, 0, 0]),
         ("c in (4, 5)", [0, 1, 1, 0, 1, 0]),
         ("c not in (4, 5)", [1, 0, 1, 0, 1, 1]),
+        ("c not in (5)", [1, 0, 1, 0, 1, 1]),
         ("c not in (4, null)", [0, 0, 0, 0, 0, 0]),
         ("c in (4, null)", [0, 0, 0, 0, 1, 0]),
         ("c > 2.5 and c < 3", [1, 0, 0, 0, 1, 1]),
@@ -82,6 +85,8 @@ FLOATS: list[Unit] = [
         ("c <= 0", [0, 0, 1, 1, 0]),
         ("c = 0", [0, 0, 1, 1, 0]),
         ("c = 4", [0, 0, 0, 1, 0]),
+        ("c = null", [0] * 5),
+        ("c <= null", [0] * 5),
         ("c in (4, 5)", [0, 1, 0, 1, 0]),
         ("not c > 1", [1, 0, 1, 1, 0]),
         ("not c >= 1", [0, 0, 1, 1, 0]),
@@ -237,9 +242,81 @@ def test_missing_bounds_never_skip_and_empty_units_always_do() -> None:
     assert may_match(predicate, {"c": ColumnBounds(typed, typed, nulls)}, rows).tolist() == [False] * 3
 
 
+def test_computed_condition_is_tested_by_its_hint_and_its_negation_not_at_all() -> None:
+    bounds = {"c": ColumnBounds(pa.array([1, 5]), pa.array([3, 9]), pa.array([0, 0]))}
+    hint = bind(parse_where("c > 4"), pa.schema([("c", pa.int64())]))
+    computed = Computed(pc.field("c") * 2 > pc.scalar(9), ((("c",), "c"),), hint)
+    assert may_match(computed, bounds, pa.array([ROWS] * 2)).tolist() == [False, True]
+    assert may_match(Not(computed), bounds, pa.array([ROWS] * 2)).all()
+
+
 def test_empty_and_or_are_true_and_false() -> None:
     rows = pa.array([ROWS])
     assert may_match(And(()), {}, rows).tolist() == [True]
     assert may_match(Or(()), {}, rows).tolist() == [False]
     assert may_match(Not(Or(())), {}, rows).tolist() == [True]
     assert may_match(Not(And(())), {}, rows).tolist() == [False]
+
+
+SCHEMA = pa.schema([("c", pa.string()), ("n", pa.int64()), ("f", pa.float64()), ("s", pa.struct([("b", pa.string())]))])
+
+
+def texts(low: list[str], high: list[str], nulls: list[int], of: pa.DataType | None = None) -> ColumnBounds:
+    return ColumnBounds(pa.array(low, of), pa.array(high, of), pa.array(nulls))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("length(c) > 2", [1, 0, 1, 1]),
+        ("not length(c) > 2", [0, 1, 1, 1]),
+        ("length(c) > 2 and length(c) < 9", [1, 0, 1, 1]),
+        ("length(c) = n", [1, 1, 1, 1]),  # The type of the bounds is not the column's.
+        ("length(s.b) > 2", [1, 1, 1, 1]),
+        ("abs(f) > 2", [1, 1, 1, 1]),  # Equal bounds of floats may mean 0.0 and -0.0.
+        ("length(d) > 2", [1, 1, 1, 1]),  # Its bounds are unknown.
+        ("(c < 'b') = (length(c) > 9)", [1, 1, 1, 1]),
+        ("(n < 5) = (length(c) > 9)", [1, 1, 1, 1]),
+        ("n < f", [1, 1, 1, 1]),
+        ("c like '_x%'", [1, 1, 1, 1]),
+    ],
+)
+def test_functions_are_tested_where_a_unit_has_one_value(text: str, expected: list[int]) -> None:
+    narrow, zeros = pa.array([1] * 4, pa.int32()), pa.array([0.0] * 4)
+    bounds = {
+        "c": texts(["abc", "b", "a", "b"], ["abc", "b", "b", "b"], [0, 0, 0, 1]),
+        "s.b": texts(["a"] * 4, ["a"] * 4, [0] * 4),
+        "n": ColumnBounds(narrow, narrow, pa.array([0] * 4)),
+        "f": ColumnBounds(zeros, zeros, pa.array([0] * 4)),
+    }
+    predicate = bind(parse_where(text), pa.unify_schemas([SCHEMA, pa.schema([("d", pa.string())])]))
+    assert may_match(predicate, bounds, pa.array([ROWS] * 4)).tolist() == [bool(flag) for flag in expected]
+    wide = narrow.cast(pa.int64())
+    for low, high in ((wide, narrow), (narrow, wide)):
+        half = {"n": ColumnBounds(low, high, pa.array([0] * 4))}
+        assert may_match(bind(parse_where("abs(n) = 7"), SCHEMA), half, pa.array([ROWS] * 4)).all()
+
+
+@pytest.mark.parametrize(
+    "text", ["c = 'a'", "c <> 'x'", "c in ('a')", "c not in ('x')", "c like 'a%'", "c not like 'x%'", "c > 'z'"]
+)
+def test_bounds_of_another_type_never_skip(text: str) -> None:
+    predicate = bind(parse_where(text), SCHEMA)
+    rows = pa.array([ROWS])
+    x, large, raw = (pa.array(["x"], of) for of in (pa.string(), pa.large_string(), pa.binary()))
+    no_nulls = pa.array([0])
+    assert not may_match(predicate, {"c": ColumnBounds(x, x, no_nulls)}, rows).any()
+    for low, high in ((x, large), (large, x), (raw, raw), (x, raw)):
+        assert may_match(predicate, {"c": ColumnBounds(low, high, no_nulls)}, rows).all()
+    long = In("c", pa.array([f"a{number}" for number in range(20)]))
+    assert not may_match(long, {"c": ColumnBounds(x, x, no_nulls)}, rows).any()
+    assert may_match(long, {"c": ColumnBounds(x, large, no_nulls)}, rows).all()
+
+
+def test_long_list_says_nothing_of_the_gap_before_its_last_value() -> None:
+    wanted = In("c", pa.array([*range(0, 100, 10), 1000], pa.int64()))
+    units = [(91, 999), (91, 1000), (1000, 1000), (1001, 2000), (-9, -1), (-9, 0)]
+    low, high = (pa.array(each) for each in zip(*units, strict=True))
+    bounds = {"c": ColumnBounds(low, high, pa.array([0] * 6))}
+    assert may_match(wanted, bounds, pa.array([ROWS] * 6)).tolist() == [False, True, True, False, False, True]
+    assert may_match(Not(wanted), bounds, pa.array([ROWS] * 6)).tolist() == [True, True, False, True, True, True]

@@ -18,7 +18,7 @@ from lakeformat import InstantNotAvailableError, InvalidInputError, Table
 from lakeformat.storage import LocalStorage
 from tests.helpers.examples import examples
 from tests.helpers.fixture_tables import names, read_expectations, unpack
-from tests.helpers.tables import a_schema
+from tests.helpers.tables import a_schema, a_table
 
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 KEY = ["_hoodie_partition_path", "_hoodie_record_key"]
@@ -247,3 +247,29 @@ def test_columns_of_the_images(tmp_path: Path) -> None:
     assert changes[0]["after"] == {"_hoodie_record_key": "a", "v": 1}
     with pytest.raises(InvalidInputError, match=r"unknown column 'w'; the table has"):
         table.changes("000", images=True).to_arrow(["w"])
+
+
+@pytest.mark.parametrize(
+    ("where", "chosen"),
+    [
+        ("id = 1", lambda row: row["id"] == 1),
+        ("v is null", lambda row: row["v"] is None),
+        ("v = 'x' and id < 2", lambda row: row["v"] == "x" and row["id"] < 2),
+        ("id > 5", lambda row: False),
+    ],
+)
+@pytest.mark.parametrize("columns", [None, ["v"], ["id"]])
+def test_a_condition_chooses_changes_whose_row_matches_before_or_after(
+    columns: list[str] | None, where: str, chosen: Any
+) -> None:
+    table = a_table(rows=pa.table({"id": range(4), "v": ["x", "x", None, "y"]}), operation="upsert")
+    table.upsert(pa.table({"id": [1, 2], "v": pa.array([None, "z"])}))
+    table.delete(pa.table({"id": [0, 2]}))
+    images = table.changes("000", images=True)
+    full, narrow = images.to_arrow(["id", "v"]).to_pylist(), images.to_arrow(columns).to_pylist()
+    right = [
+        shown
+        for row, shown in zip(full, narrow, strict=True)
+        if any(row[side] is not None and chosen(row[side]) for side in ("before", "after"))
+    ]
+    assert images.to_arrow(columns, where=where).to_pylist() == right

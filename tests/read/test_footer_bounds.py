@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakeformat.errors import InvalidInputError
-from lakeformat.files.footer_bounds import fold_files, row_group_bounds
-from lakeformat.predicate import bind, may_match, parse_where
+from lakeformat.files.footer_bounds import fold_files, is_exact_conversion, row_group_bounds, stored_type
+from lakeformat.predicate import ColumnBounds, bind, may_match, parse_where
 
 UTC_MICROS = pa.timestamp("us", "UTC")
 INSTANT = datetime(2024, 1, 1, tzinfo=timezone.utc)
@@ -82,7 +82,7 @@ def test_bounds_of_every_type_equal_the_written_values(
         (pa.array([1, 2], pa.int32()), pa.decimal128(12, 2), (Decimal("1.00"), Decimal("2.00"))),
         (pa.array([9, 10], pa.int32()), pa.string(), (None, None)),
         (pa.array([1, 2], pa.uint32()), pa.int64(), (None, None)),
-        (pa.array([1.5, 2.5], pa.float32()), pa.float64(), (1.5, 2.5)),
+        (pa.array([1.5, 2.5], pa.float32()), pa.float64(), (None, None)),
         (pa.array([1.5, 2.5], pa.float64()), pa.float32(), (None, None)),
         (pa.array([np.float16(1.5)], pa.float16()), pa.float32(), (None, None)),
         (pa.array([INSTANT], pa.timestamp("ms", "UTC")), UTC_MICROS, (INSTANT, INSTANT)),
@@ -240,3 +240,75 @@ def test_bounds_of_no_file_are_empty() -> None:
     folded, file_rows = fold_files(bounds, rows, files, 2)
     assert file_rows.to_pylist() == [0, 0]
     assert folded["c"].minimum.to_pylist() == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("stored", "wanted", "exact"),
+    [
+        (pa.int8(), pa.float32(), True),
+        (pa.int16(), pa.float32(), True),
+        (pa.int32(), pa.float32(), False),
+        (pa.int32(), pa.float64(), True),
+        (pa.int64(), pa.float64(), False),
+        (pa.int8(), pa.float16(), False),
+        (pa.int64(), pa.int8(), True),
+        (pa.int64(), pa.uint64(), False),
+        (pa.string(), pa.binary(), True),
+        (pa.binary(2), pa.large_string(), True),
+        (pa.string(), pa.int64(), False),
+        (pa.bool_(), pa.string(), False),
+        (pa.float64(), pa.float32(), False),
+    ],
+)
+def test_conversion_is_exact_where_each_value_has_its_own_counterpart(
+    stored: pa.DataType, wanted: pa.DataType, exact: bool
+) -> None:
+    assert is_exact_conversion(stored, wanted) is exact
+
+
+@pytest.mark.parametrize(
+    ("logical", "expected"),
+    [
+        ('{"Type": "Int", "bitWidth": 8, "isSigned": true}', pa.int8()),
+        ('{"Type": "Int", "bitWidth": 32, "isSigned": true}', pa.int32()),
+        ('{"Type": "Int", "bitWidth": 64, "isSigned": true}', pa.int64()),
+        ('{"Type": "Int", "bitWidth": 64, "isSigned": false}', None),
+        ('{"Type": "Timestamp", "timeUnit": "unknown", "isAdjustedToUTC": true}', None),
+        ('{"Type": "Decimal", "precision": 38, "scale": 2}', pa.decimal128(38, 2)),
+        ('{"Type": "Decimal", "precision": 39, "scale": 2}', None),
+        ('{"Type": "Interval"}', None),
+    ],
+)
+def test_logical_type_says_how_statistics_are_read(logical: str, expected: pa.DataType | None) -> None:
+    assert stored_type("INT64", logical) == expected
+
+
+def test_values_that_do_not_convert_leave_their_own_bounds_unknown_only() -> None:
+    numbers = [1, 2**40, 5, 2**41, 7]
+    footers = [footer({"c": pa.array([number])}) for number in numbers]
+    bounds, rows, files = row_group_bounds(footers, ["c"], pa.schema([("c", pa.int32())]))
+    assert bounds["c"].minimum.to_pylist() == bounds["c"].maximum.to_pylist() == [1, None, 5, None, 7]
+    assert fold_files(bounds, rows, files, len(numbers)) == (bounds, rows)
+
+
+def test_whole_numbers_in_a_column_of_floats_are_no_nan() -> None:
+    footers = [footer({"c": pa.array([1], of)}) for of in (pa.int32(), pa.float64())]
+    bounds, _, _ = row_group_bounds(footers, ["c"], pa.schema([("c", pa.float64())]))
+    assert bounds["c"].nan_count is not None
+    assert bounds["c"].nan_count.to_pylist() == [0, None]
+
+
+def test_value_where_the_table_has_a_struct_is_unknown() -> None:
+    schema = pa.schema([("s", pa.struct([("a", pa.int64())]))])
+    bounds, rows, files = row_group_bounds([footer({"s": pa.array([1, 2])}, row_group_size=1)], ["s.a", "s"], schema)
+    assert bounds["s.a"].null_count.to_pylist() == bounds["s.a"].minimum.to_pylist() == [None, None]
+    folded, _ = fold_files(bounds, rows, files, 1)
+    assert folded["s"].minimum.equals(pa.nulls(1, schema.field("s").type))
+
+
+def test_row_group_whose_nulls_are_unknown_leaves_the_file_unknown() -> None:
+    bounds = {"c": ColumnBounds(pa.array([1, None]), pa.array([2, None]), pa.array([0, None]))}
+    folded, rows = fold_files(bounds, pa.array([5, 5]), np.array([0, 0]), 1)
+    assert rows.to_pylist() == [10]
+    assert (folded["c"].minimum.to_pylist(), folded["c"].maximum.to_pylist()) == ([None], [None])
+    assert folded["c"].null_count.to_pylist() == [None]

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeformat.merge.order import pair_keys
-from lakeformat.read.cdc.images import order_images
+from lakeformat.read.cdc.image_order import order_images
 from tests.helpers.tables import a_schema
 
 IMAGE = pa.struct({"id": pa.int64(), "v": pa.string()})

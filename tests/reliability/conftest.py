@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.helpers.crash_fixtures import one_thread, template, tmp_path
+from tests.helpers.crash_fixtures import one_thread, template
 
-__all__ = ["one_thread", "template", "tmp_path"]
+__all__ = ["one_thread", "template"]

@@ -110,45 +110,50 @@ OPERATIONS: Final = {
     "insert to buckets": Write("insert", (60, 61), "new"),
 }
 
-EVERY, SLOW, NIGHT = (), (pytest.mark.slow,), (pytest.mark.nightly,)
+EVERY, NIGHT = (), (pytest.mark.nightly,)
+ALL, WITHIN, AFTER, BOTH, NONE = (
+    (EVERY, EVERY, EVERY),
+    (NIGHT, EVERY, NIGHT),
+    (NIGHT, NIGHT, EVERY),
+    (NIGHT, EVERY, EVERY),
+    (NIGHT, NIGHT, NIGHT),
+)
 
-#: (tables, operations) -> when the three deaths run: before the call, within it, after it. A death before a call leaves
-#: what a death after the call before leaves, so these cases run least often.
+#: (tables, operations) -> which deaths CI sees: before the call, within it, after it; the others run by night. A death
+#: before a call leaves what a death after the call before leaves. Operations of one kind of write crash alike, so they
+#: take turns.
 SCHEDULE: Final = [
     # Timeline layout 1: commits and replacecommits.
-    (["copy-on-write 6"], ["upsert"], (SLOW, EVERY, EVERY)),
-    (["copy-on-write 6"], ["insert", "bulk_insert", "sorted bulk_insert"], (NIGHT, SLOW, SLOW)),
-    (["copy-on-write 6"], ["delete", "delete where", "delete partitions"], (NIGHT, SLOW, SLOW)),
-    (["copy-on-write 6"], ["overwrite", "insert_overwrite"], (NIGHT, SLOW, SLOW)),
-    (["copy-on-write 6"], ["update", "merge"], (NIGHT, SLOW, SLOW)),
+    (["copy-on-write 6"], ["upsert"], ALL),
+    (["copy-on-write 6"], ["insert", "sorted bulk_insert", "delete where", "insert_overwrite", "merge"], AFTER),
+    (["copy-on-write 6"], ["bulk_insert", "delete", "delete partitions", "overwrite", "update"], WITHIN),
     # A global index moves rows to other partitions: out of one file group and into others.
-    (["copy-on-write 6"], ["moving upsert"], (NIGHT, SLOW, SLOW)),
+    (["copy-on-write 6"], ["moving upsert"], AFTER),
     # Row groups that the write does not touch are copied.
-    (["row groups 9"], ["copying upsert"], (NIGHT, SLOW, SLOW)),
+    (["row groups 9"], ["copying upsert"], WITHIN),
     # The bucket index: one file group for each bucket.
-    (["bucket index 6"], ["upsert to buckets", "insert to buckets"], (NIGHT, SLOW, SLOW)),
+    (["bucket index 6"], ["upsert to buckets"], WITHIN),
+    (["bucket index 6"], ["insert to buckets"], AFTER),
     # Consistent hashing: replaced partitions get new buckets.
-    (["consistent hashing 9"], ["upsert", "insert_overwrite", "delete partitions"], (NIGHT, SLOW, SLOW)),
-    (["consistent hashing 6"], ["upsert", "insert_overwrite"], (NIGHT, NIGHT, NIGHT)),
+    (["consistent hashing 9"], ["upsert", "delete partitions"], WITHIN),
+    (["consistent hashing 9"], ["insert_overwrite"], AFTER),
+    (["consistent hashing 6"], ["upsert", "insert_overwrite"], NONE),
     # Timeline layout 2: requested, inflight and completed files of other names.
-    (["copy-on-write 9"], ["upsert"], (NIGHT, SLOW, EVERY)),
-    (["copy-on-write 9"], ["overwrite"], (NIGHT, SLOW, SLOW)),
-    (["copy-on-write 9"], ["insert", "bulk_insert", "sorted bulk_insert"], (NIGHT, NIGHT, NIGHT)),
-    (["copy-on-write 9"], ["delete", "delete where", "delete partitions"], (NIGHT, NIGHT, NIGHT)),
-    (["copy-on-write 9"], ["insert_overwrite", "update", "merge"], (NIGHT, NIGHT, NIGHT)),
+    (["copy-on-write 9"], ["upsert"], BOTH),
+    (["copy-on-write 9"], ["overwrite"], AFTER),
+    (["copy-on-write 9"], ["insert", "bulk_insert", "sorted bulk_insert"], NONE),
+    (["copy-on-write 9"], ["delete", "delete where", "delete partitions"], NONE),
+    (["copy-on-write 9"], ["insert_overwrite", "update", "merge"], NONE),
     # Log files: those of a dead writer must not be read.
-    (["merge-on-read 6"], ["upsert"], (NIGHT, SLOW, EVERY)),
-    (["merge-on-read 6"], ["delete"], (NIGHT, SLOW, SLOW)),
-    (["merge-on-read 9"], ["upsert", "delete"], (NIGHT, SLOW, SLOW)),
-    (
-        ["merge-on-read 6", "merge-on-read 8", "merge-on-read 9"],
-        ["insert_overwrite", "delete partitions"],
-        (NIGHT, NIGHT, NIGHT),
-    ),
+    (["merge-on-read 6"], ["upsert"], BOTH),
+    (["merge-on-read 6"], ["delete"], AFTER),
+    (["merge-on-read 9"], ["upsert"], WITHIN),
+    (["merge-on-read 9"], ["delete"], AFTER),
+    (["merge-on-read 6", "merge-on-read 8", "merge-on-read 9"], ["insert_overwrite", "delete partitions"], NONE),
     # Change data capture: no change data of a dead writer may be left.
-    (["change log 6"], ["upsert"], (NIGHT, NIGHT, NIGHT)),
-    (["change log 6"], ["delete where"], (NIGHT, NIGHT, SLOW)),
-    (["change log 9"], ["upsert"], (NIGHT, SLOW, NIGHT)),
+    (["change log 6"], ["upsert"], NONE),
+    (["change log 6"], ["delete where"], AFTER),
+    (["change log 9"], ["upsert"], WITHIN),
 ]
 
 DEATHS: Final = {Mode.BEFORE: "before", Mode.TORN: "within", Mode.AFTER: "after"}

@@ -78,7 +78,7 @@ def test_write_to_a_read_only_folder_fails_cleanly(template: tuple[Path, Model],
 
 
 @pytest.mark.parametrize(
-    "limit_bytes", [1, 900, 100_000, *(pytest.param(n, marks=pytest.mark.slow) for n in (40, 300, 2_000, 20_000))]
+    "limit_bytes", [900, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 40, 300, 2_000, 20_000, 100_000))]
 )
 def test_write_to_a_full_disk_fails_cleanly(limit_bytes: int, template: tuple[Path, Model], tmp_path: Path) -> None:
     """The limit hits another file each time: a claim, the timeline, a footer, the middle of a data file."""

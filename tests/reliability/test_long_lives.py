@@ -52,7 +52,10 @@ KINDS: Final[dict[str, tuple[int, dict[str, Any]]]] = {
 LOG_ONLY: Final = ("v6-mor-buckets", "v9-mor-buckets")
 #: Each kind with the seconds of its life and the number of commits that are retained.
 LIVES: Final = [
-    *(pytest.param(kind, 20, 6, id=f"{kind}-short", marks=pytest.mark.slow) for kind in ("v6-cow", "v9-mor")),
+    *(
+        pytest.param(kind, 5, 6, id=f"{kind}-short", marks=[pytest.mark.slow, pytest.mark.budget(60)])
+        for kind in ("v6-cow", "v9-mor")
+    ),
     *(
         pytest.param(kind, 60, retained, id=f"{kind}-{retained}", marks=[pytest.mark.nightly, pytest.mark.timeout(600)])
         for kind in KINDS

@@ -21,32 +21,34 @@ SLOW_OR_NIGHTLY: Final = [
 ]
 
 
-def run(machine: type[WrittenTable], kind: Kind, examples: int) -> Any:
+def run(machine: type[WrittenTable], kind: Kind, examples: int, steps: int = STEPS) -> Any:
     """Run ``examples`` random lives of tables of one kind."""
     one = type("One", (machine,), {"kind": kind, "steps": 0, "exact": 0, "reached": Counter()})
     run_state_machine_as_test(
         one,
         settings=settings(
             max_examples=examples,
-            stateful_step_count=STEPS,
+            stateful_step_count=steps,
             suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
         ),
     )
-    assert one.steps >= examples * STEPS // 2
+    assert one.steps >= examples * steps // 2
     assert one.exact >= examples // 2
     return one
 
 
 @pytest.mark.parametrize("kind", [Kind(6, False), Kind(9, True)], ids=str)
 def test_tables_follow_a_dictionary(kind: Kind) -> None:
-    run(KeptTable, kind, examples=3)
+    run(KeptTable, kind, examples=3, steps=STEPS // 3)
 
 
-@pytest.mark.parametrize("kind", SLOW_OR_NIGHTLY, ids=str)
+@pytest.mark.nightly
+@pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_lives_of_writes(kind: Kind) -> None:
     run(WrittenTable, kind, examples=5)
 
 
+@pytest.mark.budget(60)
 @pytest.mark.parametrize("kind", SLOW_OR_NIGHTLY, ids=str)
 def test_lives_with_all_services(kind: Kind) -> None:
     assert "savepoint" in run(KeptTable, kind, examples=15).reached

@@ -219,5 +219,55 @@ def test_limits_are_read_from_options() -> None:
     defaults = ClusterLimits.of_options(resolve({}), everything=False, sorts=True)
     assert defaults == ClusterLimits(1 << 30, 2 << 30, 30, 300 << 20, includes_single_files=True)
     assert ClusterLimits.of_options(resolve({}), everything=False, sorts=False).includes_single_files is False
+    never = resolve({STRATEGY + "single.group.clustering.enabled": False})
+    assert ClusterLimits.of_options(never, everything=False, sorts=True).includes_single_files is False
     everything = ClusterLimits.of_options(resolve({STRATEGY + "max.num.groups": 3}), everything=True, sorts=True)
     assert everything == ClusterLimits(1 << 30, 2 << 30, 3, None, includes_single_files=True, reclusters=True)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "single", "groups"),
+    [
+        ([60, 40], True, [[60, 40]]),  # As large as a group may be,
+        ([60, 41], True, [[60], [41]]),  # and larger.
+        ([60, 50, 40, 10, 1], True, [[60], [50, 40, 10], [1]]),
+        ([60, 60, 40], False, [[60, 40]]),
+        ([60, 60, 41], False, []),
+        ([5, 5], False, [[5, 5]]),
+        ([150, 5], True, [[150], [5]]),
+    ],
+)
+def test_groups_are_filled_from_the_largest_file_on(sizes: list[int], single: bool, groups: list[list[int]]) -> None:
+    found = plan({"a": sizes}, limits(single=single))
+    size_of = {each.group: each.size_bytes for each in table({"a": sizes})["a"]}
+    assert [[size_of[one.group] for one in group.slices] for group in (found.groups if found else ())] == groups
+
+
+def test_metrics_of_a_group_are_hudis() -> None:
+    """Sizes in MB are fractions. What is written is as large as the base files."""
+    megabyte = 1 << 20
+    slices = {"a": (piece("a", 0, 3 * megabyte, logs=[megabyte, megabyte // 2]), piece("a", 1, 0, logs=[megabyte]))}
+    wide = limits(target=2 * megabyte, group=99 * megabyte, small=1 << 30)
+    found = plan_clustering(slices, frozenset(), PartitionChoice(), wide, {}, "/t")
+    assert found is not None
+    assert found.groups[0].metrics == {
+        "TOTAL_IO_READ_MB": 5.5,
+        "TOTAL_IO_WRITE_MB": 3.0,
+        "TOTAL_IO_MB": 8.5,
+        "TOTAL_LOG_FILES": 3.0,
+        "TOTAL_LOG_FILES_SIZE": 2.5 * megabyte,
+    }
+    assert found.groups[0].output_file_groups == 3
+
+
+def test_slice_without_base_file_is_small_under_every_limit() -> None:
+    slices = {"a": (piece("a", 0, 1), piece("a", 1, 0, logs=[20]))}
+    found = plan_clustering(slices, frozenset(), PartitionChoice(), limits(small=1), {}, "/t")
+    assert found is not None
+    assert [one.group for one in found.groups[0].slices] == [slices["a"][1].group]
+
+
+def test_named_partitions_that_are_missing_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    assert PartitionChoice(named=("d=01", "x", "y*")).choose(DAYS) == ["d=01"]
+    assert PartitionChoice(named=("d=0*",)).choose(DAYS) == list(DAYS)
+    assert caplog.messages == ["no partition matches x, y*"]

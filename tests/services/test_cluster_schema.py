@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from datetime import date
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 
 import lakeformat
 from lakeformat.codec.avro.schema import from_avro
 from lakeformat.model.instant import Action, Instant, State
 from tests.helpers.clustered import all_rows, all_rows_by_hudi_rs
 from tests.helpers.overtaken import cluster_overtaken_by, make
+from tests.helpers.tables import a_schema, a_table
 
 
 def test_columns_added_during_a_clustering_are_kept(tmp_path: Path) -> None:
@@ -26,3 +29,16 @@ def test_columns_added_during_a_clustering_are_kept(tmp_path: Path) -> None:
 
     metadata = table.context.store.read_commit(Instant(time, Action.REPLACE_COMMIT, State.COMPLETED))
     assert from_avro(metadata.files_schema_text, name=time) == pa.schema({"id": pa.int64(), "v": pa.int32()})
+
+
+@pytest.mark.parametrize("merge_on_read", [False, True])
+def test_columns_that_changed_places_are_clustered(merge_on_read: bool, tmp_path: Path) -> None:
+    schema = a_schema(id="int64", e="int64", c="date32")
+    rows = pa.table({"id": range(8), "e": [3, None, 1, 2] * 2, "c": [date(2000, 1, 1), None] * 4}, schema=schema)
+    table = a_table(tmp_path / "t", rows=[rows, rows[:3]], schema=schema, merge_on_read=merge_on_read)
+    table.alter().rename("e", "x").rename("c", "e").rename("x", "c").execute()
+    table.update({"c": 9}, where="id = 1")
+    before = table.to_arrow().sort_by("id")
+    for by in (["c"], ["e"], ["e", "c"], ["id"]):
+        table.cluster(by=by)
+        assert table.to_arrow().sort_by("id") == before

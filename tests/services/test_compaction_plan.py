@@ -61,6 +61,7 @@ SLICES = [
         ("LogFileSizeBasedCompactionStrategy", {"target_io": 61}, ["large", "many"]),
         ("LogFileNumBasedCompactionStrategy", {}, ["many", "small", "large"]),
         ("LogFileNumBasedCompactionStrategy", {"logfile_num_threshold": 2}, ["many"]),
+        ("LogFileNumBasedCompactionStrategy", {"logfile_num_threshold": 3}, ["many"]),
         ("BoundedIOCompactionStrategy", {"target_io": 22}, ["small", "many"]),
         ("UnBoundedCompactionStrategy", {"target_io": 1}, ["small", "many", "large"]),
         ("org.apache.hudi.table.action.compact.strategy.BoundedIOCompactionStrategy", {"target_io": 0}, ["small"]),
@@ -75,9 +76,9 @@ DAYS = [
     for day, partition in (
         ("20", "2025/11/20"),
         ("18", "year=2025/month=11/day=18"),
-        ("09", "2025-11-09"),
-        ("19", "2025/11/19"),
         ("none", "eu"),
+        ("09", "2025-11-09/eu"),
+        ("19", "2025/11/19/eu"),
     )
 ]
 
@@ -89,6 +90,8 @@ DAYS = [
         ("BoundedPartitionAwareCompactionStrategy", {}, ["20", "19", "18"]),
         ("BoundedPartitionAwareCompactionStrategy", {"daybased_target_partitions": 1}, ["20", "19"]),
         ("UnBoundedPartitionAwareCompactionStrategy", {}, ["09", "none"]),
+        ("UnBoundedPartitionAwareCompactionStrategy", {"daybased_target_partitions": 1}, ["18", "09", "none"]),
+        ("PartitionRegexBasedCompactionStrategy", {}, ["20", "18", "none", "09", "19"]),
         ("PartitionRegexBasedCompactionStrategy", {"partition_path_regex": "2025/11/.*"}, ["20", "19"]),
     ],
 )

@@ -111,6 +111,7 @@ def test_compaction_copies_the_row_groups_that_no_log_row_changes(
     assert counts(compact_both(copying, encoding))["copied_rows"] >= 9 * GROUP - 1
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(6), deadline=None)
 @given(st.data())
 def test_histories_with_and_without_copies_are_alike(tmp_path_factory: pytest.TempPathFactory, data: Any) -> None:

@@ -106,6 +106,7 @@ def test_joining_files_copies_their_row_groups(tmp_path: Path, version: int, kin
     assert same(listed(copying), listed(encoding))
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(8), deadline=None, phases=[Phase.reuse, Phase.generate])
 @given(
     sizes=st.lists(st.sampled_from([1, 7, GROUP // 2, GROUP, GROUP + 3, 3 * GROUP]), min_size=2, max_size=6),

@@ -9,14 +9,20 @@ from __future__ import annotations
 
 import heapq
 import random
+import re
 import threading
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor, Future
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 __all__ = ["Client", "Killed", "Scheduler", "SimulatedThreads"]
+
+
+#: Instants, ids and other numbers of paths.
+_NUMBERS: Final = re.compile(r"[0-9a-f-]{6,}|(?<=[_/.-])[0-9]+")
 
 
 class Killed(BaseException):
@@ -58,19 +64,49 @@ class Scheduler:
 
     Attributes:
         now: virtual time in seconds.
-        random: the source of all random decisions of the run.
+        random: the source of all random decisions of the run that are not recorded.
+        decided: the random decisions of the run by name, without those that came out as usual. A name says who decides
+            what, and how often before.
+        unmet: names of the recorded decisions that were not asked for.
         errors: errors that threads have raised.
+
+    Args:
+        recorded: the decisions of another run, which are taken again; None to decide by the seed alone.
     """
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, recorded: Mapping[str, Any] | None = None) -> None:
         self.now = 0.0
         self.random = random.Random(seed)
+        self.decided: dict[str, Any] = {}
+        self.unmet = set(recorded or ())
+        self._recorded = recorded
+        self._asked: Counter[str] = Counter()
         self._heap: list[tuple[float, int, _Task | Callable[[], None]]] = []
         self._count = 0
         self._current: _Task | None = None
         self._main = threading.Lock()
         self._main.acquire()
         self.errors: list[BaseException] = []
+
+    def decide(self, name: str, draw: Callable[[random.Random], Any], usual: Any = None) -> Any:
+        """Return a random decision: the recorded one of this name, or one drawn now.
+
+        Numbers in the name are left out, because most are instants and ids. So the decisions of a request stay with it
+        if other requests are added.
+
+        Args:
+            usual: the outcome that is not recorded, and the one of a decision that a record does not know.
+        """
+        name = _NUMBERS.sub("#", name)
+        self._asked[name] += 1
+        name = f"{name} {self._asked[name]}"
+        if self._recorded is not None:
+            self.unmet.discard(name)
+            return self._recorded.get(name, usual)
+        outcome = draw(self.random)
+        if outcome is not None:
+            self.decided[name] = outcome
+        return outcome
 
     @property
     def client(self) -> Client:

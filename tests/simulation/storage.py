@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
@@ -133,6 +135,29 @@ class Bucket:
         return True
 
 
+def _draw_trouble(faults: Faults, path: str, draw: random.Random) -> tuple[str, float] | None:
+    """Draw what happens to a client before a request: it is killed, stops for seconds, or its clock jumps by ms."""
+    drawn = draw.random()
+    if drawn < faults.killed:
+        return "kill", 0
+    drawn -= faults.killed
+    if drawn < faults.stopped and faults.stopped_at in {"", path}:
+        return "stop", draw.uniform(12, 200)
+    return ("jump", draw.randint(-600_000, 600_000)) if drawn - faults.stopped < faults.jump else None
+
+
+def _draw_loss(faults: Faults, draw: random.Random) -> tuple[str, float, float] | None:
+    """Draw whether a request is lost: how, the seconds until it is carried out, those until the client gives up."""
+    if draw.random() >= faults.lost:
+        return None
+    fate, delay = draw.random(), 0.0
+    if fate < faults.late:
+        outcome, delay = "late", draw.uniform(0, faults.late_seconds)
+    else:
+        outcome = "lost answer" if fate < faults.late + (1 - faults.late) / 2 else "lost"
+    return outcome, delay, draw.uniform(0.1, 5)
+
+
 class SimStorage(NoLocks):
     """The storage adapter of one client: each request gives up the turn, and may meet a fault."""
 
@@ -156,27 +181,31 @@ class SimStorage(NoLocks):
         check_path(path)
         if scheduler.client.is_dead:
             raise Killed
+        request = f"{self.client.name} {verb} {path}"
         if self.client.has_faults:
-            self._trouble_client(scheduler, faults, path)
-        scheduler.pause(scheduler.random.expovariate(1 / self.bucket.latency))
-        if self.client.has_faults and faults.refused and scheduler.random.random() < faults.refused:
+            self._trouble_client(
+                *scheduler.decide(f"{request} trouble", partial(_draw_trouble, faults, path)) or ("", 0)
+            )
+        mean = self.bucket.latency
+        scheduler.pause(scheduler.decide(f"{request} latency", lambda draw: draw.expovariate(1 / mean), mean))
+        if (
+            self.client.has_faults
+            and faults.refused
+            and scheduler.decide(f"{request} refused", lambda draw: draw.random() < faults.refused or None)
+        ):
             self.bucket.note(verb, path, "refused")
             raise StorageError(f"cannot {verb} {path}: 503")
 
-    def _trouble_client(self, scheduler: Scheduler, faults: Faults, path: str) -> None:
-        draw = scheduler.random.random()
-        if draw < faults.killed:
+    def _trouble_client(self, kind: str, how_much: float) -> None:
+        if kind == "kill":
             self.client.is_dead = True
             self.bucket.note("kill", "", self.client.name)
             raise Killed
-        draw -= faults.killed
-        if draw < faults.stopped and faults.stopped_at in {"", path}:
-            self.client.stopped_until = scheduler.now + scheduler.random.uniform(12, 200)
+        if kind == "stop":
+            self.client.stopped_until = self.bucket.scheduler.now + how_much
             self.bucket.note("stop", "", self.client.name)
-            return
-        draw -= faults.stopped
-        if draw < faults.jump:
-            self.client.clock_ms += scheduler.random.randint(-600_000, 600_000)
+        elif kind == "jump":
+            self.client.clock_ms += int(how_much)
 
     def _write(self, verb: str, path: str, apply: Callable[[bool], Any]) -> Any:
         """Carry out a writing request. ``apply`` gets whether the request is late.
@@ -186,19 +215,17 @@ class SimStorage(NoLocks):
         """
         self._arrive(verb, path)
         scheduler, faults = self.bucket.scheduler, self.bucket.faults
-        if self.client.has_faults and faults.lost and scheduler.random.random() < faults.lost:
-            fate = scheduler.random.random()
-            if fate < faults.late:
-                delay = scheduler.random.uniform(0, faults.late_seconds)
+        loss = None
+        if self.client.has_faults and faults.lost:
+            loss = scheduler.decide(f"{self.client.name} {verb} {path} loss", partial(_draw_loss, faults))
+        if loss is not None:
+            outcome, delay, wait = loss
+            if outcome == "late":
                 scheduler.at(scheduler.now + delay, lambda: self._apply_late(apply))
-                outcome = "late"
-            elif fate < faults.late + (1 - faults.late) / 2:
+            elif outcome == "lost answer":
                 self._apply_late(apply)
-                outcome = "lost answer"
-            else:
-                outcome = "lost"
             self.bucket.note(verb, path, outcome)
-            scheduler.pause(scheduler.random.uniform(0.1, 5))
+            scheduler.pause(wait)
             raise OutcomeUnknownError(f"no answer to {verb} {path}")
         try:
             result = apply(False)
@@ -392,4 +419,6 @@ class SimIds:
 
     def token(self) -> str:
         """Return 32 hexadecimal characters."""
-        return f"{self._scheduler.random.getrandbits(128):032x}"
+        scheduler = self._scheduler
+        number = scheduler.decide(f"{scheduler.client.name} id", lambda draw: draw.getrandbits(128))
+        return f"{scheduler.random.getrandbits(128) if number is None else number:032x}"

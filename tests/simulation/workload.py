@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-import json
+import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -27,24 +27,23 @@ from lakeformat.errors import (
 )
 from lakeformat.locks import lease
 from lakeformat.metadata_table.names import FOLDER
-from lakeformat.model.files import PARTITION_MARKER
 from lakeformat.model.instant import COMMIT_ACTIONS, State
 from lakeformat.model.instant import Action as TimelineAction
 from lakeformat.model.table_config import METADATA_PARTITIONS, PROPERTIES_PATH
-from lakeformat.storage.port import HOODIE, OWN
+from lakeformat.storage.port import HOODIE
 from lakeformat.table import Table
 from lakeformat.timeline.timeline_layout import LAYOUT_1, LAYOUT_2
 from lakeformat.timeline.void_commits import is_void
 from lakeformat.transaction import claims, decisions
-from lakeformat.transaction.claims import HEARTBEATS
 from lakeformat.write.intake import create_table
 from tests.helpers.hudi_view import find_disagreements, open_hudi_view
 from tests.helpers.new_metadata_table import make_metadata_table
 from tests.simulation.history import Action, Anomaly, Commit, History, Operation, Outcome, Read, find_anomalies
+from tests.simulation.leftovers import list_leftovers
 from tests.simulation.scheduler import Client, Killed, Scheduler, SimulatedThreads
 from tests.simulation.storage import Bucket, Faults, Mutation, SimClock, SimIds, SimStorage
 
-__all__ = ["Plan", "Run", "list_late_files", "make_plan", "run"]
+__all__ = ["Plan", "Run", "make_plan", "run"]
 
 #: Key of the extra metadata of each commit: the name of its operation.
 OPERATION_KEY: Final = "sim.operation"
@@ -70,6 +69,7 @@ class Plan:
         walls: names of guarantees of the storage that are switched off.
         has_metadata_table: whether the table has a metadata table, and a reader that lists files by Hudi's rules.
         inside_bytes: maximum size of a decided file inside the state file.
+        recorded: the random decisions of a run that was recorded; None to decide by the seed.
     """
 
     seed: int
@@ -82,6 +82,7 @@ class Plan:
     walls: frozenset[str] = frozenset()
     inside_bytes: int = decisions._INSIDE_BYTES
     has_metadata_table: bool = False
+    recorded: Mapping[str, Any] | None = None
 
 
 _COPY_ON_WRITE: Final = {"append": 12, "upsert": 5, "insert": 3, "delete": 1, "clean": 1, "archive": 1}
@@ -128,6 +129,7 @@ class Run:
         errors: text of each error that a client got, with the name of its operation.
         disagreements: what the metadata table says that is not so, at the end.
         keeps_metadata_table: whether the table has its metadata table at the end.
+        decided, unmet: the random decisions, and the recorded ones that were not asked for (`Scheduler`).
     """
 
     plan: Plan
@@ -139,6 +141,8 @@ class Run:
     errors: list[str] = field(default_factory=list)
     disagreements: list[str] = field(default_factory=list)
     keeps_metadata_table: bool = False
+    decided: Mapping[str, Any] = field(default_factory=dict)
+    unmet: frozenset[str] = frozenset()
 
     @property
     def digest(self) -> str:
@@ -203,25 +207,38 @@ class _Writer:
     def start(self, delay: float) -> None:
         world = self.world
         self.lives += 1
-        client = Client(f"w{self.number}.{self.lives}", clock_ms=world.scheduler.random.randint(-3000, 3000))
+        name = f"w{self.number}.{self.lives}"
+        clock_ms = world.scheduler.decide(f"{name} clock", lambda draw: draw.randint(-3000, 3000), 0)
+        client = Client(name, clock_ms=clock_ms)
         world.busy += 1
         world.scheduler.spawn(client, functools.partial(self._work, client), delay=delay)
 
     def _work(self, client: Client) -> None:
-        world, draw = self.world, self.world.scheduler.random
+        world, decide, verbs = self.world, self._decide, self.world.plan.verbs
         try:
             table = world.open(client)
             while self.left:
                 self.left -= 1
-                verb = draw.choices(list(world.plan.verbs), list(world.plan.verbs.values()))[0]
+                verb = decide(
+                    "verb", lambda draw: draw.choices(list(verbs), list(verbs.values()))[0], next(iter(verbs))
+                )
                 getattr(self, verb)(table)
-                world.scheduler.pause(draw.expovariate(1 / 2.0))
+                world.scheduler.pause(decide("pause", lambda draw: draw.expovariate(1 / 2.0), 2.0))
         except Killed:
             if self.left:
-                self.start(draw.uniform(0.5, 200))
+                self.start(decide("restart", lambda draw: draw.uniform(0.5, 200), 100.0))
             raise
         finally:
             world.busy -= 1
+
+    def _decide(self, what: str, draw: Callable[[random.Random], Any], usual: Any) -> Any:
+        return self.world.scheduler.decide(f"w{self.number} {what}", draw, usual)
+
+    def _choose_keys(self, *counts: int) -> list[str]:
+        def choose(draw: random.Random) -> list[str]:
+            return sorted(draw.sample(sorted(_BASE), draw.choice(counts)))
+
+        return list(self._decide("keys", choose, [next(iter(_BASE))]))
 
     def _run(self, action: Action, keys: Sequence[str], write: Callable[[str], Any]) -> bool:
         """Carry out an operation, and note the answer that the writer gets. Return whether it was acknowledged."""
@@ -260,8 +277,7 @@ class _Writer:
 
     def append(self, table: Table) -> None:
         """Append a token to stored values, as a read-modify-write."""
-        draw = self.world.scheduler.random
-        keys = sorted(draw.sample(sorted(_BASE), draw.choice((1, 2, 2))))
+        keys = self._choose_keys(1, 2, 2)
         where = f"id in ({', '.join(repr(key) for key in keys)})"
 
         def write(name: str) -> Any:
@@ -282,14 +298,13 @@ class _Writer:
 
     def upsert(self, table: Table) -> None:
         """Set values, whatever they were."""
-        draw = self.world.scheduler.random
-        self._upsert(table, sorted(draw.sample(sorted(_BASE), draw.choice((1, 2)))))
+        self._upsert(table, self._choose_keys(1, 2))
 
     def insert(self, table: Table) -> None:
         """Upsert a new key: one of its own, or one that others may insert, too."""
-        draw = self.world.scheduler.random
-        if draw.random() < 0.4:
-            self._upsert(table, [draw.choice(_CONTENDED)])
+        contended = self._decide("new key", lambda draw: draw.choice(_CONTENDED) if draw.random() < 0.4 else None, None)
+        if contended is not None:
+            self._upsert(table, [contended])
             return
         key = f"n{self.number * 100 + self.count}"
         if self._upsert(table, [key]):
@@ -318,7 +333,7 @@ class _Writer:
 
     def cluster(self, table: Table) -> None:
         """Cluster one partition."""
-        part = self.world.scheduler.random.choice("abc")
+        part = self._decide("part", lambda draw: draw.choice("abc"), "a")
         self._service("cluster", lambda: table.cluster(by="id", partitions=part))
 
     def compact(self, table: Table) -> None:
@@ -375,7 +390,10 @@ def _start_reader(world: _World, name: str, read: Callable[[_World, Table, str],
                     raise
                 world.errors.append(f"{client.name}: {type(error).__name__}: {error}")
             pauses *= 1.7
-            world.scheduler.pause(world.scheduler.random.uniform(0, pauses))
+            most = pauses
+            world.scheduler.pause(
+                world.scheduler.decide(f"{name} pause", lambda draw: draw.uniform(0, most), most / 2)  # noqa: B023
+            )
 
     world.scheduler.spawn(client, work)
 
@@ -389,7 +407,7 @@ def _backend(scheduler: Scheduler, inside_bytes: int) -> Iterator[None]:
     owners: tuple[Any, ...] = (claims, decisions)
     before = [owner._IDS for owner in owners]
     usual_bytes, decisions._INSIDE_BYTES = decisions._INSIDE_BYTES, inside_bytes
-    lease._RANDOM.seed(scheduler.random.random())
+    lease._RANDOM.seed(float(scheduler.decide("lease", lambda draw: repr(draw.random()), "0.5")))
     for owner in owners:
         owner._IDS = SimIds(scheduler)
     try:
@@ -432,16 +450,17 @@ def _template(
 def run(plan: Plan, *, keeps_trace: bool = False) -> Run:
     """Carry out a plan, wait until all is quiet, write once more, and check everything."""
     objects, journal = _template(tuple(sorted(plan.options.items())), has_metadata_table=plan.has_metadata_table)
-    scheduler = Scheduler(plan.seed)
+    scheduler = Scheduler(plan.seed, plan.recorded)
     scheduler.now = _BEGIN
     bucket = Bucket(scheduler, plan.faults, keeps_trace=keeps_trace)
     bucket.walls = plan.walls
-    bucket.latency = scheduler.random.choice((0.005, 0.02, 0.1))
+    bucket.latency = scheduler.decide("latency", lambda draw: draw.choice((0.005, 0.02, 0.1)), 0.02)
     bucket.adopt(objects, journal)
     world = _World(plan, scheduler, bucket)
     with _backend(scheduler, plan.inside_bytes):
         for number in range(plan.writers):
-            _Writer(world, number).start(scheduler.random.uniform(0, 3))
+            begins = scheduler.decide(f"w{number} begin", lambda draw: draw.uniform(0, 3), number)
+            _Writer(world, number).start(begins)
         for number in range(plan.readers):
             _start_reader(world, f"r{number}", _read)
         if plan.has_metadata_table and "hoodie.datasource.write.table.type" not in plan.options:
@@ -454,7 +473,7 @@ def run(plan: Plan, *, keeps_trace: bool = False) -> Run:
     keeps = METADATA_PARTITIONS.encode() in bucket.objects[PROPERTIES_PATH].data
     return Run(
         plan, bucket, history, find_anomalies(history), leftovers, scheduler.errors, world.errors,
-        world.disagreements, keeps,
+        world.disagreements, keeps, scheduler.decided, frozenset(scheduler.unmet),
     )  # fmt: skip
 
 
@@ -535,65 +554,3 @@ def make_history(bucket: Bucket, operations: Sequence[Operation], reads: Sequenc
         commits.append(Commit(instant.time, instant.completion_time or "", extra.get(OPERATION_KEY), change.time))
     commits = [Commit(c.instant, c.completion, c.operation, c.visible, undone.get(c.instant)) for c in commits]
     return History({}, [*_OLD, *operations], commits, reads)
-
-
-def list_leftovers(bucket: Bucket) -> list[str]:
-    """List the files that should not be there when all writers have ended: also the data files of undone commits.
-
-    Temporary files that a late request or an undone writer has created stay, because no writer looks for them. A day
-    later the next writer removes them.
-    """
-    stray = _find_stray_files(bucket.journal)
-    found = [path for path in bucket.objects if path.startswith(_TEMPORARY) and path not in stray]
-    states: dict[str, set[State]] = {}
-    written: dict[str, set[str]] = {}
-    for path in bucket.objects:
-        folder, _, name = path.rpartition("/")
-        for layout in (LAYOUT_1, LAYOUT_2):
-            instant = layout.parse(name) if folder == layout.folder else None
-            if instant is not None:
-                states.setdefault(instant.time, set()).add(instant.state)
-    found += [f"pending {time}" for time, known in states.items() if State.COMPLETED not in known]
-    for change in bucket.journal:
-        name = change.path.rpartition("/")[2]
-        if change.data and name.endswith(_COMPLETED) and change.path.startswith(HOODIE):
-            stats = decode_commit(change.data, name=name).all_stats()
-            written[change.path] = {path for stat in stats for path in (stat.path, *(cdc for cdc, _ in stat.cdc_stats))}
-    named = set().union(*written.values())
-    data = (path for path in bucket.objects if not path.startswith(HOODIE) and not path.endswith(PARTITION_MARKER))
-    return sorted([*found, *(path for path in data if path not in named)])
-
-
-def list_late_files(run: Run) -> list[str]:
-    """List the data files that late requests have created after their commit was undone."""
-    undone = {commit.instant: commit.undone for commit in run.history.commits if commit.undone is not None}
-    late = (change for change in run.bucket.journal if change.is_late and not change.path.startswith(HOODIE))
-    return [
-        change.path for change in late if any(time in change.path and change.time > undone[time] for time in undone)
-    ]
-
-
-def _find_stray_files(journal: Sequence[Mutation]) -> set[str]:
-    """Return the paths of files that a late request created, and of staged files of writers whose claim was gone."""
-    claims_path, stages_path = f"{OWN}/pending/", f"{OWN}/stage/"
-    tokens: dict[str, str] = {}
-    stray: set[str] = set()
-    for change in journal:
-        if change.path.startswith(claims_path):
-            tokens.pop(change.path, None)
-            if change.kind == "put":
-                tokens[change.path] = json.loads(change.data)["lakeformat.token"]
-        is_unclaimed = False
-        if change.path.startswith(stages_path):
-            is_unclaimed = change.path.removeprefix(stages_path).partition("/")[0] not in tokens.values()
-        (stray.add if change.is_late or is_unclaimed else stray.discard)(change.path)
-    return stray
-
-
-#: Folders that are empty when no writer is at work.
-_TEMPORARY: Final = (
-    f"{HOODIE}/.temp/",
-    f"{HEARTBEATS}/",
-    *(f"{OWN}/{name}/" for name in ("pending", "publishing", "stage")),
-)
-_COMPLETED: Final = tuple(f".{action.value}" for action in COMMIT_ACTIONS)

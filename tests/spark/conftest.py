@@ -1,14 +1,43 @@
-"""One small Spark for all tests of this folder."""
+"""One small Spark for all tests of this folder, and the rule that says which cases run when."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
+from typing import Final
 
 import pytest
 from pyspark.sql import SparkSession
 
 from lakeformat.spark import register, unregister
 from tests.helpers.lakehouse import SETTINGS
+
+#: Functions whose cases are the verbs of a job: `.ci/run` runs all that are not nightly.
+EVERY_CASE: Final = frozenset({"test_every_operation_writes_the_expected_rows"})
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave the first and the last case of a function of this folder to `.ci/run`; the others run by night.
+
+    The first case that is not slow stays as it is, and the last one is slow. Functions without a Spark stay whole.
+    """
+    cases = defaultdict[str, list[pytest.Item]](list)
+    for item in items:
+        uses_spark = "tests/spark/" in item.path.as_posix() and "spark" in getattr(item, "fixturenames", ())
+        if uses_spark and not item.get_closest_marker("nightly"):
+            cases[item.nodeid.partition("[")[0]].append(item)
+    for function, found in cases.items():
+        if function.rpartition("::")[2] in EVERY_CASE:
+            continue
+        first = next((item for item in found if not item.get_closest_marker("slow")), found[0])
+        last = found[-1] if found[-1] is not first else found[0]
+        for item in found:
+            if item is last and last is not first:
+                item.add_marker(pytest.mark.slow)
+            elif item is not first:
+                item.add_marker(pytest.mark.nightly)
+                item.add_marker(pytest.mark.rest)
 
 
 @pytest.fixture(scope="session")

@@ -108,7 +108,7 @@ OLD_JOB = {
         (writing(**{"hoodie.table.cdc.enabled": "true"}), "InvalidOptionError", r".*contradicts .false.*fixed at.*"),
         (writing_rows("id", "ts", "x"), "SchemaMismatchError", r".*no column 'part'.*"),
         (writing_rows("part", "ts", "x"), "SchemaMismatchError", r".*'id'.*"),
-        (writing_rows("id", "part", "ts", "'x' x"), "SchemaMismatchError", r"column 'x' is string in the input.*"),
+        (writing_rows("id", "part", "ts", "true x"), "SchemaMismatchError", r"column 'x' is bool in the input.*"),
         (writing_rows("id", "part", "ts", "x", "x X"), "SchemaMismatchError", r"columns 'x' and 'X' have one name.*"),
         (writing_rows("string(id) id", "part", "ts", "x"), "SchemaMismatchError", r"column 'id' is string.*"),
         (writing_rows("int(null) id", "part", "ts", "x"), "InvalidInputError", r"record key column 'id' is null at .*"),

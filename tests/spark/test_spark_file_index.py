@@ -3,29 +3,30 @@
 from __future__ import annotations
 
 import datetime as dt
-import logging
-import socket
-from collections.abc import Iterator
+import gc
 from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from py4j.java_gateway import JavaObject
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import NumberFormatException
-from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import DataFrame, SparkSession, functions
 
 import lakeformat
 from lakeformat import Table
+from lakeformat.read.query import make_query
 from lakeformat.spark import read
+from lakeformat.spark.reads import jvm
 from lakeformat.spark.reads.catalyst import filters_to_predicate
+from lakeformat.spark.reads.hadoop_access import HadoopAccess
 from lakeformat.spark.reads.jvm import status_bytes
+from lakeformat.spark.reads.native_scan import native_scan, plan_native
+from tests.helpers.pushed_filters import CONDITIONS, PRUNED
+from tests.helpers.pushed_filters import SCHEMA as TYPES
+from tests.helpers.pushed_filters import rows as typed_rows
 from tests.helpers.tables import a_schema
-from tests.spark.test_spark_filters import CONDITIONS, PRUNED
-from tests.spark.test_spark_filters import SCHEMA as TYPES
-from tests.spark.test_spark_filters import rows as typed_rows
 from tests.spark.test_spark_frames import files_read
 
 pytestmark = pytest.mark.spark
@@ -321,29 +322,37 @@ def _count_calls(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> list[s
     return calls
 
 
-@pytest.fixture
-def deaf(spark: SparkSession) -> Iterator[SparkSession]:
-    """Give Spark's JVM a port on which this process does not listen, as if its server had been shut down."""
-    gateway = spark.sparkContext._gateway
-    ensure_callback_server_started(gateway)
-    server = JavaObject("GATEWAY_SERVER", gateway._gateway_client)
-    address = server.getCallbackClient().getAddress()
-    with socket.socket() as closed:
-        closed.bind(("127.0.0.1", 0))
-        server.resetCallbackClient(address, closed.getsockname()[1])
-        yield spark
-    server.resetCallbackClient(address, gateway._callback_server.port)
-
-
-def test_without_callbacks_spark_lists_the_files_itself(
-    deaf: SparkSession, table: Table, caplog: pytest.LogCaptureFixture
-) -> None:
-    with caplog.at_level(logging.INFO, "lakeformat.spark"):
-        frame = read(deaf, table.context.storage.location)
-    said = [record.message for record in caplog.records if "cannot call this process" in record.message]
-    assert len(said) == 1
+def test_without_our_file_index_spark_lists_the_files_itself(spark: SparkSession, table: Table) -> None:
+    context, snapshot = table.context, table.snapshot()
+    query = make_query(snapshot, context.storage.location, table.options)
+    plan = plan_native(context.store, snapshot, query, indexed=False)
+    access = HadoopAccess(context.storage.location)
+    frame = native_scan(spark, context.storage, access, plan, split_bytes=table.options.read.split_bytes, jvm=None)
     assert (files(frame), files(frame.where("place = 'a'")), files(frame.where("id = 5"))) == (16, 4, 16)
     assert ids(frame.where("id = 5 or x > 1000")) == ids_of_nan([5])
+
+
+def test_an_error_of_the_index_reaches_the_query(spark: SparkSession, table: Table) -> None:
+    frame = read(spark, table.context.storage.location)
+    index = frame._jdf.queryExecution().analyzed().collectLeaves().head().relation().location()
+    with pytest.raises(Py4JJavaError, match="RuntimeException"):
+        index.listFiles(None, None)
+    assert len(list(index.inputFiles())) == 16
+
+
+def test_an_index_that_spark_has_dropped_is_forgotten(spark: SparkSession, table: Table) -> None:
+    opened = jvm.open_jvm(spark)
+    assert opened is not None
+    numbers = opened.planner._numbers
+    read(spark, table.context.storage.location)
+    last = next(numbers)
+    for _ in range(100):
+        gc.collect()  # Releases the objects of the JVM that this process knows.
+        spark._jvm.java.lang.System.gc()
+        if last - 1 not in opened.planner._indexes:
+            return
+        spark._jvm.java.lang.Thread.sleep(100)
+    pytest.fail("the index is still known")
 
 
 def ids_of_nan(others: list[int]) -> list[int]:
@@ -357,9 +366,9 @@ def test_expressions_of_other_libraries_rule_out_nothing(spark: SparkSession, fr
 
 
 def test_status_of_a_file_says_path_and_sizes(spark: SparkSession) -> None:
-    jvm = spark._jvm
-    status = jvm.org.apache.hadoop.fs.FileStatus()
+    java = spark._jvm.java
+    status = spark._jvm.org.apache.hadoop.fs.FileStatus()
     data = status_bytes('file:/a b/%20"<é>\n\u0000.parquet', 1 << 40, 1_700_000_000_000)
-    status.readFields(jvm.java.io.DataInputStream(jvm.java.io.ByteArrayInputStream(data)))
+    status.readFields(java.io.DataInputStream(java.io.ByteArrayInputStream(data)))
     assert status.getPath().getName() == '%20"<é>\n\u0000.parquet'
     assert (status.getLen(), status.getModificationTime(), status.isFile()) == (1 << 40, 1_700_000_000_000, True)

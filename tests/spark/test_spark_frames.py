@@ -108,9 +108,8 @@ def files_read(frame: DataFrame) -> int:
     return sum(leaves.apply(at).metrics().apply("numFiles").value() for at in range(leaves.size()))
 
 
-@pytest.mark.parametrize(
-    "style", [pytest.param(style, marks=[] if style == "plain" else pytest.mark.slow) for style in STYLES]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("style", STYLES)
 def test_ordinary_filters_select_the_rows_that_plain_python_selects(
     style: str, spark: SparkSession, tmp_path: Path
 ) -> None:

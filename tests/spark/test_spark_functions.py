@@ -19,17 +19,11 @@ from lakeformat.spark import LakehouseTable, read
 from lakeformat.spark.reads.predicate_to_column import split_condition
 from tests.helpers.examples import examples
 from tests.helpers.function_conditions import SCHEMA, condition, rows
+from tests.helpers.spark_questions import FUNCTION_ZONES, PLAIN
 
 pytestmark = pytest.mark.spark
 
 ZONE = "spark.sql.session.timeZone"
-#: Spark compiles no expression, and does not turn a cast to a date into a range: it does so, too, where the clocks pass
-#: midnight twice, and then selects wrong rows.
-JUDGE = {
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.optimizer.excludedRules": "org.apache.spark.sql.catalyst.optimizer.UnwrapCastInBinaryComparison",
-}
-ZONES = ["UTC", "America/New_York", "America/Goose_Bay"]
 #: Characters that got capital letters in Unicode 17, which Arrow knows and this Spark does not.
 NEW = ("ɷ", "ɼ")
 #: Characters of every script, those whose other case is more than one character, and a sigma at the end of a word.
@@ -45,9 +39,9 @@ CHARACTERS = [chr(code) for code in range(1, 0x2FFF) if chr(code) not in NEW] + 
 
 @pytest.fixture
 def zoned(request: pytest.FixtureRequest, spark: SparkSession) -> tuple[SparkSession, str]:
-    """Return a session with this time zone and the settings of the judge."""
+    """Return a session with this time zone and the settings of the records."""
     session = spark.newSession()
-    for key, value in {ZONE: request.param, **JUDGE}.items():
+    for key, value in {ZONE: request.param, **PLAIN}.items():
         session.conf.set(key, value)
     return session, request.param
 
@@ -77,8 +71,10 @@ def _ours(text: str, table: pa.Table, zone: str) -> list[Any] | InvalidInputErro
     return [True if one else False if other else None for one, other in zip(yes, no, strict=True)]
 
 
-@pytest.mark.parametrize("zoned", ZONES, indirect=True)
+@pytest.mark.nightly
+@pytest.mark.parametrize("zoned", FUNCTION_ZONES, indirect=True)
 def test_spark_gives_the_same_answers(zoned: tuple[SparkSession, str], tmp_path: Path) -> None:
+    """`tests/predicate/test_spark_answers.py` asks fewer conditions, of Spark's record."""
     spark, zone = zoned
     chance = random.Random(zone)
     compared = 0

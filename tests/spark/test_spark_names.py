@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+import lakeformat
+import lakeformat.spark
 from lakeformat import InstantNotAvailableError, InvalidInputError, InvalidOptionError
 from lakeformat.spark.table import LakehouseTable
 from tests.helpers.lakehouse import flights
@@ -51,3 +53,17 @@ def test_a_table_is_filled_refuses_and_dedupes(
     assert (table.dedupe().keys, table.count()) == (2, 2)
     assert "\n" not in repr(table.history())
     assert table.history(actions=True)[0].operation == "dedupe"
+
+
+@pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+def test_a_column_with_the_name_of_sparks_row_numbers_keeps_its_values(
+    kind: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    name = "_tmp_metadata_row_index"
+    table = lakeformat.create(tmp_path, {"id": "int64", name: "int64"}, record_key="id", table_type=kind)
+    table.insert([{"id": at, name: 100 + at} for at in range(5)])
+    table.upsert([{"id": 1, name: 200}])
+    frame = lakeformat.spark.read(spark, str(tmp_path))
+    assert sorted((row.id, row[name]) for row in frame.where("id < 3").collect()) == [(0, 100), (1, 200), (2, 102)]
+    with pytest.raises(InvalidInputError, match="would put row numbers"):
+        lakeformat.spark.read(spark, str(tmp_path), via="native")

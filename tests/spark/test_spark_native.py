@@ -19,9 +19,9 @@ from lakeformat import InvalidInputError, SkippingError
 from lakeformat.spark import LakehouseTable
 from tests.helpers.fixture_tables import names, unpack
 from tests.helpers.lakehouse import commits, read, refusal, write
+from tests.helpers.pushed_filters import CONDITIONS, SCHEMA
+from tests.helpers.pushed_filters import rows as typed_rows
 from tests.helpers.thrift_footer import MAX_VALUE, Struct, put_bytes, with_statistics
-from tests.spark.test_spark_filters import CONDITIONS, SCHEMA
-from tests.spark.test_spark_filters import rows as typed_rows
 
 pytestmark = pytest.mark.spark
 

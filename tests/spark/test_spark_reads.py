@@ -147,6 +147,7 @@ def test_options_and_filters_of_the_frame_add_up(session: SparkSession, table: P
     assert sorted(row.id for row in frame.select("id").collect()) == [10, 12, 14, 16, 18]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("schema", "row"),
     [

@@ -94,7 +94,8 @@ def test_table_facts_need_no_spark_job(flights: Any, spark: SparkSession) -> Non
     assert not LakehouseTable.forPath(spark, f"{path}-nowhere").exists()
 
 
-@pytest.mark.parametrize("guide", [HUDI, pytest.param(DELTA, marks=pytest.mark.slow)], ids=["hudi", "delta"])
+@pytest.mark.slow
+@pytest.mark.parametrize("guide", [HUDI, DELTA], ids=["hudi", "delta"])
 def test_quick_start_runs_unchanged(guide: list[Step], spark: SparkSession, tmp_path: Path) -> None:
     play(guide, lambda text: [tuple(row) for row in sql(spark, text).collect()], str(tmp_path), next(_NUMBER))
     for table in tmp_path.iterdir():

@@ -64,9 +64,16 @@ def after(operation: str) -> list[tuple[Any, ...]]:
             return sorted(SECOND)
 
 
-@pytest.mark.parametrize("names", ["hoodie", "alias"])
+OPERATIONS = ("upsert", "insert", "bulk_insert", "delete", "insert_overwrite", "insert_overwrite_table")
+
+
 @pytest.mark.parametrize(
-    "operation", ["upsert", "insert", "bulk_insert", "delete", "insert_overwrite", "insert_overwrite_table"]
+    ("operation", "names"),
+    [
+        pytest.param(operation, names, marks=[] if at % 2 == (names == "alias") else pytest.mark.nightly)
+        for at, operation in enumerate(OPERATIONS)
+        for names in OPERATION
+    ],
 )
 def test_every_operation_writes_the_expected_rows(
     operation: str, names: str, spark: SparkSession, tmp_path: Path

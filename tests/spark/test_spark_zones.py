@@ -6,34 +6,25 @@ from collections.abc import Iterator
 from functools import reduce
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession, functions
 
 import lakeformat
-from lakeformat import InvalidInputError
 from lakeformat.spark import LakehouseTable, read
-from tests.helpers.zoned_conditions import SCHEMA, ZONES, conditions, rows
+from tests.helpers.spark_answers import answers, selected
+from tests.helpers.spark_questions import zone_name
+from tests.helpers.zoned_conditions import HARD, SCHEMA, ZONES, rows
 
 pytestmark = pytest.mark.spark
 
 ZONE = "spark.sql.session.timeZone"
 ROWS = rows()
-#: Conditions that depend on the zone, each in another way. The last two are quick to plan and hard to widen.
-HARD = [
-    "at >= '2024-03-10'", "at = timestamp '2024-03-10 02:30:00'", "day < timestamp '2024-03-31 03:00:00Z'",
-    "not (at between '2024-03-10' and date '2024-03-11')", "s.at > '2011-12-30' and n < 4",
-    "at in ('2024-01-01 00:00:00', '1970-01-01', '2024-10-27 02:30:00') or day = date '2024-01-01'",
-]  # fmt: skip
-#: Samoa skipped this day: it and the next begin at the same moment.
-SKIPPED_DAY = [f"day {op} timestamp '2011-12-30 00:00:00'" for op in ("=", "<=", ">=", "<", ">", "!=")]
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Write the rows as a table in folders of days, and as plain Parquet."""
+    """Write the rows as a table in folders of days."""
     path = tmp_path_factory.mktemp("zones")
-    pq.write_table(ROWS, path / "plain.parquet")
     days = lakeformat.create(path / "days", SCHEMA, record_key="id", partition_by="day")
     days.bulk_insert(ROWS)
     return path
@@ -47,38 +38,15 @@ def zoned(request: pytest.FixtureRequest, spark: SparkSession) -> Iterator[Spark
     spark.conf.set(ZONE, before)
 
 
-def _judged(spark: SparkSession, folder: Path, texts: list[str]) -> dict[str, list[int]]:
-    """Return the rows that Spark selects of plain rows.
-
-    Conditions are columns here, so Parquet's own filters are not used.
-    """
-    answers = [functions.expr(text).alias(f"_{at}") for at, text in enumerate(texts)]
-    found = spark.read.parquet(str(folder / "plain.parquet")).select("id", *answers).collect()
-    return {text: sorted(row.id for row in found if row[f"_{at}"]) for at, text in enumerate(texts)}
-
-
-@pytest.mark.parametrize(
-    "zoned", [pytest.param(zone, marks=[] if zone == ZONES[1] else pytest.mark.slow) for zone in ZONES], indirect=True
-)
-def test_plain_python_selects_the_rows_of_a_spark_session_in_the_zone(zoned: SparkSession, folder: Path) -> None:
-    zone = str(zoned.conf.get(ZONE))
-    texts = [*HARD, *SKIPPED_DAY, *conditions(100, seed=len(zone))]
-    table, ours = lakeformat.open(folder / "days"), {}
-    for text in texts:
-        try:
-            ours[text] = sorted(table.to_arrow(["id"], where=text, time_zone=zone)["id"].to_pylist())
-        except InvalidInputError as error:
-            if "cannot be compared" not in str(error):
-                raise
-    assert len(ours) > len(texts) * 0.85
-    wanted = _judged(zoned, folder, list(ours))
-    assert {text: ids for text, ids in ours.items() if ids != wanted[text]} == {}
-    assert len({str(ids) for ids in wanted.values()}) > 50
+def _judged(zone: str) -> dict[str, list[int]]:
+    """Return the rows that Spark selects of plain rows, by its record."""
+    theirs = answers(zone_name(zone))
+    return {text: selected(theirs[text]) for text in HARD}
 
 
 def _found(frames: dict[str, DataFrame]) -> dict[str, list[int]]:
-    answers = (frame.select(functions.lit(text).alias("text"), "id") for text, frame in frames.items())
-    rows = reduce(DataFrame.union, answers).collect()
+    found = (frame.select(functions.lit(text).alias("text"), "id") for text, frame in frames.items())
+    rows = reduce(DataFrame.union, found).collect()
     return {text: sorted(row.id for row in rows if row.text == text) for text in frames}
 
 
@@ -89,7 +57,7 @@ def _found(frames: dict[str, DataFrame]) -> dict[str, list[int]]:
 )
 def test_every_read_path_selects_the_same_rows(zoned: SparkSession, folder: Path) -> None:
     spark, path = zoned, str(folder / "days")
-    wanted = _judged(spark, folder, HARD)
+    wanted = _judged(str(spark.conf.get(ZONE)))
     table, source = LakehouseTable.forPath(spark, path), spark.read.format("lakehouse")
     read(spark, path).createOrReplaceTempView("zoned_days")
     ways = {
@@ -107,9 +75,9 @@ def test_every_read_path_selects_the_same_rows(zoned: SparkSession, folder: Path
 
 
 @pytest.mark.parametrize("zoned", ["America/New_York"], indirect=True)
-def test_delete_update_and_merge_use_the_session_zone(zoned: SparkSession, tmp_path: Path, folder: Path) -> None:
+def test_delete_update_and_merge_use_the_session_zone(zoned: SparkSession, tmp_path: Path) -> None:
     spark, everything = zoned, set(range(ROWS.num_rows))
-    wanted = {text: set(ids) for text, ids in _judged(spark, folder, HARD).items()}
+    wanted = {text: set(ids) for text, ids in _judged("America/New_York").items()}
 
     def left(path: Path) -> set[int]:
         return set(lakeformat.open(path).to_arrow(["id"])["id"].to_pylist())

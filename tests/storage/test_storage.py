@@ -17,12 +17,12 @@ import pytest
 import lakeformat
 from lakeformat.errors import InvalidOptionError, LockTimeoutError, StorageError
 from lakeformat.storage import FsspecStorage, LocalStorage, MemoryStorage, open_storage
-from tests.helpers.storage_contract import StorageContract, stream
+from tests.helpers.storage_contract import SharedStorageContract, StorageContract, stream
 
 NUMBERS = itertools.count()
 
 
-class TestMemoryStorage(StorageContract):
+class TestMemoryStorage(SharedStorageContract):
     @pytest.fixture
     def storage(self) -> MemoryStorage:
         return MemoryStorage()
@@ -36,9 +36,6 @@ class TestFsspecStorage(StorageContract):
     @pytest.fixture
     def storage(self) -> FsspecStorage:
         return FsspecStorage(f"memory://table-{next(NUMBERS)}")
-
-    @pytest.mark.skip(reason="fsspec's file system in memory cannot be listed while it changes")
-    def test_a_listing_at_once_shows_one_moment(self, storage: FsspecStorage) -> None: ...
 
     def test_one_writer_at_a_time_is_told_so(self, storage: FsspecStorage, caplog: pytest.LogCaptureFixture) -> None:
         schema = pa.schema({"id": pa.int64()})
@@ -56,7 +53,16 @@ class TestFsspecStorage(StorageContract):
             open_storage("sftp://host/t").read("x")
 
 
-class TestLocalStorage(StorageContract):
+@pytest.mark.parametrize(("url", "extra"), [("s3://b/t", "s3"), ("abfs://c@a.dfs.core.windows.net/t", "azure")])
+def test_the_package_of_object_stores_is_named_if_it_is_missing(
+    url: str, extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "obstore", None)
+    with pytest.raises(StorageError, match=rf"needs obstore; run: pip install 'lakeformat\[{extra}\]'"):
+        lakeformat.open(url)
+
+
+class TestLocalStorage(SharedStorageContract):
     @pytest.fixture
     def storage(self, tmp_path: Path) -> LocalStorage:
         return LocalStorage(str(tmp_path / "table"))
@@ -141,11 +147,6 @@ class TestLocalStorage(StorageContract):
             with pytest.raises(StorageError, match=f"{said} {storage.root}: "):
                 call()
 
-    def test_data_files_are_flushed_on_request(self, tmp_path: Path) -> None:
-        storage = LocalStorage(str(tmp_path / "synced"), sync=True)
-        stream(storage, "p/x", b"data")
-        assert storage.read("p/x") == b"data"
-
     def test_hadoop_checksum_files_are_deleted_with_their_file(self, storage: LocalStorage) -> None:
         for path in ("replaced", "deleted"):
             storage.create(path, b"1")
@@ -155,7 +156,7 @@ class TestLocalStorage(StorageContract):
         assert [entry.name for entry in storage.list("")] == [".hoodie", "replaced"]
 
 
-class TestLocalStorageWithoutHardLinks(StorageContract):
+class TestLocalStorageWithoutHardLinks(SharedStorageContract):
     passing_sizes = frozenset({0})
 
     @pytest.fixture

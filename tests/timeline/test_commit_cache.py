@@ -46,3 +46,23 @@ def test_rewritten_file_is_another_cache_entry() -> None:
     cache = CommitCache(2)
     cache.put(key("a", 1), COMMIT)
     assert cache.get(key("a", 1, modified=1)) is None
+
+
+def test_forgotten_commit_leaves_its_room_to_others() -> None:
+    cache = CommitCache(2)
+    cache.put(key("a", 2), COMMIT)
+    assert cache.get(key("a", 2))  # As large as the whole cache.
+    for name in ("none", "a"):
+        cache.forget(key(name, 2))
+    assert cache.get(key("a", 2)) is None
+    for name in "bc":
+        cache.put(key(name, 1), COMMIT)
+    assert [bool(cache.get(key(name, 1))) for name in "bc"] == [True, True]
+
+
+def test_unknown_commit_that_is_forgotten_makes_no_room() -> None:
+    cache = CommitCache(2)
+    cache.forget(key("unknown", 1))
+    for name in "abc":
+        cache.put(key(name, 1), COMMIT)
+    assert [bool(cache.get(key(name, 1))) for name in "abc"] == [False, True, True]

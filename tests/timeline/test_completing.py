@@ -25,21 +25,9 @@ from lakeformat.model.files import join_path
 from lakeformat.model.instant import Action, Instant, State
 from lakeformat.storage import MemoryStorage
 from lakeformat.timeline.store import TimelineStore
+from tests.helpers.faulty import SetClock
 
 METADATA = CommitMetadata("UPSERT", {"p": (WriteStat("f-0", "p/f-0_0-0-0_20240101000000001.parquet", "p", None, 3),)})
-
-
-class At:
-    """A clock that stays at one time."""
-
-    def __init__(self, now_ms: int) -> None:
-        self._now_ms = now_ms
-
-    def now_ms(self) -> int:
-        return self._now_ms
-
-    def seconds(self) -> float:
-        return self._now_ms / 1000
 
 
 def make_store(version: int) -> TimelineStore:
@@ -62,7 +50,7 @@ def begun(store: TimelineStore, number: int, action: Action = Action.COMMIT) -> 
 @pytest.mark.parametrize(("version", "folder", "start"), [(6, ".hoodie", b"{"), (8, ".hoodie/timeline", b"Obj\x01")])
 def test_a_commit_takes_three_files(version: int, folder: str, start: bytes) -> None:
     store = make_store(version)
-    done = store.complete(begun(store, 1), METADATA, At(0))
+    done = store.complete(begun(store, 1), METADATA, SetClock(0))
     found = {e.name: store.storage.read(e.path) for e in store.storage.list(folder) if e.name.startswith("2024")}
     assert set(found) == {f"{at(1)}.commit.requested", f"{at(1)}.inflight", store.layout.file_name(done)}
     assert all(data.startswith(start) for name, data in found.items() if not name.endswith("requested"))
@@ -75,9 +63,9 @@ def test_a_commit_takes_three_files(version: int, folder: str, start: bytes) -> 
 def test_one_of_two_completions_of_an_instant_wins(version: int) -> None:
     store = make_store(version)
     pending = begun(store, 1)
-    done = store.complete(pending, METADATA, At(0))
+    done = store.complete(pending, METADATA, SetClock(0))
     with pytest.raises(FileExistsError):
-        store.complete(pending, replace(METADATA, extra={"by": "another"}), At(1 << 41))
+        store.complete(pending, replace(METADATA, extra={"by": "another"}), SetClock(1 << 41))
     assert store.load().instants == (done,)
 
 
@@ -85,14 +73,25 @@ def test_completion_time_exceeds_all_times_on_the_timeline() -> None:
     """A clock can be behind: here it shows 1970, and the timeline is in 2024."""
     store = make_store(9)
     first, second, third = (begun(store, number) for number in (1, 2, 3))
-    ends = [store.complete(instant, METADATA, At(0)).completion_time for instant in (third, first)]
+    ends = [store.complete(instant, METADATA, SetClock(0)).completion_time for instant in (third, first)]
     assert ends == [at(4), at(5)]
     # Its slice must get all log files that complete from now on.
     store.request(Instant(at(8), Action.COMPACTION, State.REQUESTED))
-    assert store.complete(second, METADATA, At(0)).completion_time == at(9)
-    ahead = store.complete(begun(store, 10), METADATA, At(1_800_000_000_123))
+    assert store.complete(second, METADATA, SetClock(0)).completion_time == at(9)
+    ahead = store.complete(begun(store, 10), METADATA, SetClock(1_800_000_000_123))
     assert ahead.completion_time == "20270115080000123"
     assert [i.time for i in store.load().completed_in("")] == [at(3), at(1), at(2), at(10)]
+
+
+def test_inflight_file_holds_the_profile_of_a_write_or_the_bytes_of_a_plan() -> None:
+    store = make_store(6)
+    for number, (profile, wanted) in enumerate(
+        ((None, b""), (b"plan", b"plan"), (METADATA, encode_commit_json(METADATA)))
+    ):
+        instant = Instant(at(number), Action.CLEAN, State.REQUESTED)
+        store.request(instant, b"asked")
+        assert store.read(store.start(instant, profile)) == wanted
+        assert store.read(instant) == b"asked"
 
 
 def test_rollback_completes_like_a_commit() -> None:
@@ -101,7 +100,7 @@ def test_rollback_completes_like_a_commit() -> None:
         rollback = Instant(at(2), Action.ROLLBACK, State.REQUESTED)
         store.request(rollback)
         started = store.start(rollback)
-        store.complete(started, RollbackMetadata(at(2), 1, ((at(1), "commit"),)), At(0))
+        store.complete(started, RollbackMetadata(at(2), 1, ((at(1), "commit"),)), SetClock(0))
         (record,) = fastavro.reader(io.BytesIO(store.storage.read(name)))
         assert record["commitsRollback"] == [at(1)]
 
@@ -111,7 +110,7 @@ def test_a_clustering_completes_as_a_replacecommit() -> None:
     plan = Instant(at(1), Action.CLUSTERING, State.REQUESTED)
     store.request(plan)
     metadata = CommitMetadata("CLUSTER", METADATA.stats, replaced={"p": ("f-9",)})
-    done = store.complete(store.start(plan), metadata, At(0))
+    done = store.complete(store.start(plan), metadata, SetClock(0))
     assert done == Instant(at(1), Action.REPLACE_COMMIT, State.COMPLETED, at(2))
     assert store.read_commit(done) == metadata
     assert store.load().instants == (done,)
@@ -120,12 +119,12 @@ def test_a_clustering_completes_as_a_replacecommit() -> None:
 @pytest.mark.parametrize("state", [State.REQUESTED, State.COMPLETED])
 def test_instant_cannot_skip_a_state(state: State) -> None:
     with pytest.raises(CorruptTableError, match="cannot become completed"):
-        make_store(6).complete(Instant(at(1), Action.COMMIT, state), METADATA, At(0))
+        make_store(6).complete(Instant(at(1), Action.COMMIT, state), METADATA, SetClock(0))
 
 
 def test_timeline_moved_by_an_upgrade_is_found() -> None:
     store = make_store(6)
-    store.complete(begun(store, 1), METADATA, At(0))
+    store.complete(begun(store, 1), METADATA, SetClock(0))
     assert store.load().commit_times == {at(1)}
     upgraded = {"hoodie.table.name": "t", "hoodie.table.version": "8", "hoodie.timeline.path": "elsewhere"}
     store.storage.replace(".hoodie/hoodie.properties", properties.encode(upgraded, comments=[]))

@@ -8,9 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lakeformat.model.commit import CommitMetadata
 from lakeformat.model.instant import COMPLETES_AS, Action, Instant, State
+from lakeformat.model.table_config import TableConfig
 from lakeformat.timeline.timeline import Timeline
-from lakeformat.timeline.timeline_layout import LAYOUT_1, LAYOUT_2, LAYOUTS, TimelineLayout
+from lakeformat.timeline.timeline_layout import LAYOUT_1, LAYOUT_2, LAYOUTS, TimelineLayout, layout_of
 
 TIMES = st.from_regex(r"[0-9]{14}([0-9]{3})?", fullmatch=True)
 INSTANTS = st.builds(Instant, TIMES, st.sampled_from(Action), st.sampled_from(State))
@@ -132,3 +134,18 @@ def test_commits_archived_behind_a_savepoint_stay_committed() -> None:
     found = timeline(LAYOUT_1, "1.commit", "1.savepoint", "4.commit", "5.inflight")
     assert [found.is_committed(at(n)) for n in range(7)] == [True, True, True, True, True, False, False]
     assert [timeline(LAYOUT_1, "2.commit", "2.savepoint").is_committed(at(n)) for n in (1, 2, 3)] == [True, True, False]
+
+
+def test_layout_is_that_of_the_properties() -> None:
+    """Hudi: ``hoodie.timeline.layout.version``, ``hoodie.timeline.path``."""
+    found = {
+        version: layout_of(TableConfig({"hoodie.table.version": version, "hoodie.timeline.path": "elsewhere"}))
+        for version in ("6", "8", "9")
+    }
+    assert [layout and (layout.version, layout.folder) for layout in found.values()] == [
+        (1, ".hoodie"), (2, ".hoodie/elsewhere"), (2, ".hoodie/elsewhere"),
+    ]  # fmt: skip
+    assert layout_of(TableConfig({"hoodie.timeline.layout.version": "7"})) is None
+    assert [layout.version for layout in (LAYOUT_1, LAYOUT_2)] == [1, 2]
+    for layout, start in ((LAYOUT_1, b"{"), (LAYOUT_2, b"Obj")):
+        assert layout.encode_commit(CommitMetadata("UPSERT", {})).startswith(start)

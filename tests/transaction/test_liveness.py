@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from threading import Event
+from time import monotonic
 
 import pytest
 
 import lakeformat
+from lakeformat.concurrency import use_backend
 from lakeformat.errors import WriteConflictError
 from lakeformat.model.files import BaseFileName
 from lakeformat.model.instant import Action
@@ -25,6 +29,28 @@ LONG = 60.0
 
 def is_beating(instant_time: str) -> bool:
     return f"heartbeat-{instant_time}" in {thread.name for thread in threading.enumerate()}
+
+
+class Beats:
+    """The threads and time of this machine. It notes which periodic actions have begun and not ended."""
+
+    def __init__(self) -> None:
+        self.names = set[str]()
+
+    def thread_pool(self, threads: int) -> AbstractContextManager[Executor]:
+        return ThreadPoolExecutor(threads)
+
+    @contextmanager
+    def every(self, seconds: float, action: Callable[[], bool], name: str) -> Iterator[None]:
+        self.names.add(name)
+        yield
+        self.names.remove(name)
+
+    def sleep(self, seconds: float) -> None:
+        Event().wait(seconds)
+
+    def monotonic(self) -> float:
+        return monotonic()
 
 
 def claimed(table: lakeformat.Table, store: TimelineStore) -> str:
@@ -63,14 +89,17 @@ def test_every_write_keeps_its_heartbeat_while_it_writes_files(
     copied = copy_of(template[0], tmp_path)
     storage = copied if has_lock else UnlockedStorage(copied.root)
     seen: list[tuple[bool, bool]] = []
+    beats = Beats()
 
     def look(call: Call) -> None:
         name = call.path.rpartition("/")[2]
         if call.name == "open_output" and BaseFileName.match(name):
             time = BaseFileName.parse(name).instant_time
-            seen.append((is_beating(time), storage.is_held(f".hoodie/.lakeformat/pending/{time}")))
+            seen.append((f"heartbeat-{time}" in beats.names, storage.is_held(f".hoodie/.lakeformat/pending/{time}")))
 
-    WAYS[way](open_at(FaultyStorage(storage, meanwhile=look), "writer"))
+    with use_backend(beats):
+        WAYS[way](open_at(FaultyStorage(storage, meanwhile=look), "writer"))
+    assert beats.names == set()
     assert set(seen) == {(True, has_lock)}
     assert leftovers(copied) == []
 

@@ -10,15 +10,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import lakeformat
-from lakeformat.codec.timeline_files.commit import decode_commit
-from lakeformat.model.commit import CommitMetadata
 from lakeformat.timeline.store import TimelineStore
-from lakeformat.timeline.timeline_layout import LAYOUT_1, LAYOUT_2, TimelineLayout
-from lakeformat.timeline.void_commits import VOID_BYTES, encode_void, is_void, may_be_void
 from lakeformat.transaction.decisions import LATEST_REQUEST_MS, Decision, DecisionState, Kind
 from tests.helpers.faulty import FaultyStorage, UnlockedStorage
 from tests.helpers.flights import NEXT, WRITES, Model, Write, copy_of, leftovers, make_template, open_at, rows_of
@@ -225,26 +219,6 @@ def test_undone_run_of_a_plan_is_forgotten_when_its_commit_is_archived() -> None
     state = DecisionState().add(undone, "a")
     assert state.undone_times == {"2"}
     assert state.add(archived, "b").undone_times == set()
-
-
-_TEXTS = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), max_size=40)
-
-
-@given(st.sampled_from([LAYOUT_1, LAYOUT_2]), _TEXTS, st.integers(0, 40_000), st.booleans(), st.integers(0, 4))
-def test_void_commit_shows_in_its_size(
-    layout: TimelineLayout, text: str, length: int, is_replace: bool, units: int
-) -> None:
-    """Whatever the schema is, and also if the undone commit had the size of a void commit."""
-    commit = CommitMetadata("UPSERT", {}, {"schema": "x"})
-    schema = f"{text}{'a' * length}"
-    data = encode_void(layout, commit, schema, is_replace=is_replace, other_than=units * VOID_BYTES)
-    assert may_be_void(len(data))
-    assert len(data) != units * VOID_BYTES
-    assert len(data) <= len(schema.encode()) * 2 + 4 * VOID_BYTES
-    stored = decode_commit(data, name="void")
-    assert is_void(stored)
-    assert stored.schema_text == schema
-    assert not list(stored.all_stats())
 
 
 def test_no_ordinary_commit_is_read_to_look_for_void_commits(past: tuple[Path, Model], tmp_path: Path) -> None:

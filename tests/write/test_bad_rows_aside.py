@@ -116,6 +116,23 @@ def test_good_rows_are_written_as_if_alone_and_bad_rows_are_aside(
     check()
 
 
+@pytest.mark.parametrize("version", [6, 9])
+def test_a_commit_counts_the_rows_that_are_put_aside(version: int, tmp_path: Path) -> None:
+    schema = a_schema(id="string", p="string")
+    options = {"hoodie.write.table.version": version, **ASIDE}
+    table = a_table(tmp_path / "t", schema=schema, partition_by="p", **options)
+    good = [{"id": "a", "p": "x"}, {"id": "b", "p": "y"}]
+    for bad in (2, 0):
+        result = table.upsert([*good, *[{"id": None, "p": "x"}] * bad])
+        newest = table.context.store.load().commits[-1]
+        stats = list(table.context.store.read_commit(newest).all_stats())
+        assert (sum(stat.write_errors for stat in stats), result.rows.set_aside) == (bad, bad)
+        if version == 6:
+            document = json.loads((tmp_path / "t" / ".hoodie" / f"{newest.time}.commit").read_text())
+            stored = [stat for part in document["partitionToWriteStats"].values() for stat in part]
+            assert sum(stat["totalWriteErrors"] for stat in stored) == bad
+
+
 def test_hudi_rs_reads_the_table_and_its_bad_rows(tmp_path: Path) -> None:
     schema = a_schema(id="string", p="string")
     table = a_table(tmp_path / "t", schema=schema, partition_by="p", **ASIDE)
@@ -294,7 +311,7 @@ def test_overwrite_by_bad_rows_alone_is_refused(tmp_path: Path) -> None:
 
 def test_unreadable_column_as_a_whole_is_refused(tmp_path: Path) -> None:
     table = a_table(tmp_path / "t", rows=GOOD, partition_by="p", **ASIDE)
-    for rows in (GOOD.drop_columns(["n"]), changed("n", pa.array(["1", "x"]))):
+    for rows in (GOOD.drop_columns(["n"]), changed("n", pa.array([True, False]))):
         with check_refused(table, SchemaMismatchError, "'n'"):
             table.upsert(rows)
     assert table.bad_rows().num_rows == 0

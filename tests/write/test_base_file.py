@@ -20,6 +20,7 @@ from lakeformat.keys.record_keys import make_seqnos
 from lakeformat.model.record import META_COLUMNS, RECORD_KEY
 from lakeformat.storage import MemoryStorage, SystemClock
 from lakeformat.write.intake import create_table
+from tests.helpers.examples import examples
 from tests.helpers.tables import a_batch, a_schema, a_table
 
 SCHEMA = a_schema(id="string", v="int64")
@@ -66,7 +67,7 @@ def test_key_range_is_in_javas_order(parts: list[list[str]]) -> None:
     assert (found.minimum, found.maximum) == wanted
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(80))
 @given(st.lists(st.lists(TEXTS, min_size=1, max_size=12, unique=True), min_size=1, max_size=4))
 def test_filter_and_range_hold_every_key_after_any_merges(batches: list[list[str]]) -> None:
     table = new_table()

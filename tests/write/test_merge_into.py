@@ -28,7 +28,7 @@ from tests.helpers.examples import examples
 from tests.helpers.local_shuffle import LocalTaskRunner, merge_shuffled
 from tests.helpers.refusal import check_refused
 from tests.helpers.row_oracle import evaluate
-from tests.helpers.tables import a_schema
+from tests.helpers.tables import a_schema, a_table
 
 SCHEMA = a_schema(id="int64", p="string", n="int32", t="string")
 SOURCE = SCHEMA.append(pa.field("op", pa.string()))
@@ -509,3 +509,19 @@ def test_duplicate_key_in_the_table_is_not_blamed_on_the_source(kind: str, tmp_p
         assert "lakeformat dedupe" in message
         assert "upsert the row that is right" in message
     assert sorted(table.to_arrow(columns=["v"])["v"].to_pylist()) == [1, 1, 1]
+
+
+def test_a_text_that_names_a_column_is_that_column(tmp_path: Path) -> None:
+    schema = a_schema(id="int64", name="string", old="string", n="int64")
+    stored = pa.table({"id": [1], "name": ["a"], "old": ["-"], "n": [5]}, schema=schema)
+    table = a_table(tmp_path / "t", rows=stored, schema=schema)
+    merge = table.merge(pa.table({"id": [1], "name": ["b"], "Extra": [7]}))
+    merge.when_matched_update({"name": "source.name", "old": "TARGET.`name`", "n": "source.extra"}).execute()
+    assert table.to_arrow().to_pylist() == [{"id": 1, "name": "b", "old": "a", "n": 7}]
+    for text in ("source.nme", "upper(source.name)", "source.name || 'x'", "updates.name", "s.id", "'done'", "now()"):
+        with check_refused(table, InvalidInputError, "'old'", repr(text), "source.column"):
+            merge.when_matched_update({"old": text}).execute()
+    with check_refused(table, SchemaMismatchError, "'n'"):
+        merge.when_matched_update({"n": "source.name"}).execute()
+    merge.when_matched_update({"name": pa.scalar("source.name"), "old": "name, a text. It's (one)"}).execute()
+    assert table.to_arrow(["name", "old"]).to_pylist() == [{"name": "source.name", "old": "name, a text. It's (one)"}]

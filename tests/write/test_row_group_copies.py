@@ -280,6 +280,7 @@ def test_merge_statement_copies_row_groups(tmp_path: Path, kind: str) -> None:
     assert same(listed(copying), listed(encoding))
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(10), deadline=None)
 @given(st.data())
 def test_histories_with_and_without_copies_are_alike(tmp_path_factory: pytest.TempPathFactory, data: Any) -> None:

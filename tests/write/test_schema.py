@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 import lakeformat
 from lakeformat import InvalidOptionError, SchemaMismatchError
-from lakeformat.arrow.conform import conform_array
 from lakeformat.write.rows.schema import evolve
 from tests.helpers import hudi_rs
 
@@ -86,36 +85,6 @@ def test_evolution_in_two_steps_equals_one(table: pa.Schema, first: pa.Schema, s
     )
 
 
-EXTREMES: dict[pa.DataType, list[Any]] = {
-    pa.int32(): [-(2**31), 2**31 - 1, 2**24 + 1],
-    pa.int64(): [-(2**63), 2**63 - 1, 2**53 + 1],
-    pa.float32(): [-3.4028234663852886e38, 1.401298464324817e-45, 0.5],
-    pa.float64(): [-1.7976931348623157e308, 5e-324, 0.1],
-}
-
-
-@pytest.mark.parametrize("stored", EXTREMES, ids=str)
-@pytest.mark.parametrize("incoming", EXTREMES, ids=str)
-def test_a_number_is_widened_exactly_where_no_value_is_lost(stored: pa.DataType, incoming: pa.DataType) -> None:
-    def keeps(kind: pa.DataType) -> bool:
-        for source in (stored, incoming):
-            values = pa.array(EXTREMES[source], source)
-            try:
-                if not conform_array(conform_array(values, kind), source).equals(values):
-                    return False
-            except pa.ArrowInvalid:
-                return False
-        return True
-
-    table, rows = pa.schema([("n", stored)]), pa.schema([("n", incoming)])
-    fitting = [kind for kind in (stored, incoming) if keeps(kind)]
-    if fitting:
-        assert evolve(table, rows, fill_missing=False).field("n").type == fitting[0]
-    else:
-        with pytest.raises(SchemaMismatchError, match="'n'"):
-            evolve(table, rows, fill_missing=False)
-
-
 INNER = pa.struct([("a", pa.int32()), ("b", pa.string())])
 LESS, MORE, OTHER = (
     pa.struct([("a", pa.int64())]),
@@ -144,8 +113,8 @@ def test_nested_fields_follow_the_rules_of_columns(wrap: Any, path: str) -> None
         step(LESS, fill=False)
     with pytest.raises(SchemaMismatchError, match=f"'{path}.A' of the input is '{path}.a' in the table"):
         step(OTHER, fill=True)
-    with pytest.raises(SchemaMismatchError, match=f"'{path}.a' is string"):
-        step(pa.struct([("a", pa.string()), ("b", pa.string())]), fill=True)
+    with pytest.raises(SchemaMismatchError, match=f"'{path}.a' is bool"):
+        step(pa.struct([("a", pa.bool_()), ("b", pa.string())]), fill=True)
 
 
 # --- through tables --------------------------------------------------------------------------------------

@@ -141,6 +141,18 @@ FUNCTIONS: dict[str, tuple[str, Callable[[pa.RecordBatch], Any], type[Lakeformat
         SchemaMismatchError,
         ("'r'", "exceed", "float"),
     ),
+    "rounded by a float": (
+        "r",
+        lambda rows: pa.array([2**24 + 1] * len(rows)),
+        SchemaMismatchError,
+        ("'r'", "16777217", "convert them first"),
+    ),
+    "dictionary rounded by a float": (
+        "r",
+        lambda rows: pa.array([2**24 + 1] * len(rows)).dictionary_encode(),
+        SchemaMismatchError,
+        ("'r'", "16777217", "convert them first"),
+    ),
     "float to decimal": (
         "m",
         lambda rows: pa.array([1.555] * len(rows)),

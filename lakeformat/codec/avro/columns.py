@@ -6,7 +6,8 @@ records have very long lists, this is slower than to decode record by record. In
 with the same result.
 
 No input is trusted. `AvroBytes` raises ``IndexError`` for a position past the end and ``ValueError`` for an impossible
-length. Its results are never larger than the input plus a fixed number of bytes per position.
+length. Its results are never larger than the input plus a fixed number of bytes per position. One byte may be the null
+of a struct with many fields or of a long ``fixed``: data whose columns would take far more than its bytes are refused.
 
 Memory: the requested columns, and about ten integers per record for the column in progress.
 """
@@ -24,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from lakeformat.codec.avro.memory import check_memory
 from lakeformat.codec.avro.schema import PRIMITIVES, AvroType
 
 __all__ = ["AvroBytes", "Ints", "decode_columns", "decode_row_by_row"]
@@ -158,6 +160,11 @@ class AvroBytes:
         return words if at is pos else words >> (8 * (pos - at)).astype(np.uint64)
 
 
+#: Bytes of the records that are Python objects at a time.
+_OBJECTS_OF_BYTES: Final = 512 << 10
+#: Bytes that the columns of some data may always take, and for each byte of the data.
+_ALLOWED: Final = 128 << 20
+_ALLOWED_EACH: Final = 64
 _PLAIN_TYPES: Final = {**PRIMITIVES, "enum": pa.string()}
 _EXACT: Final = Context(prec=400)
 
@@ -171,21 +178,39 @@ def decode_row_by_row(
 ) -> pa.Table:
     """Decode records one by one by fastavro. Arguments and result are those of `decode_columns`.
 
-    Memory: a Python object for every value.
+    Memory: a Python object for every value of a row, or of the rows in `_OBJECTS_OF_BYTES`.
 
     Raises:
         ValueError: The bytes are not records of this schema.
     """
-    schema = fastavro.parse_schema(_plain_schema(record, count()))
-    rows: list[Any] = []
-    for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
-        file = io.BytesIO(data[start:end].tobytes())
-        try:
-            rows.append(fastavro.schemaless_reader(file, schema, None))
-        except (EOFError, LookupError, TypeError, OverflowError, MemoryError) as error:
-            raise ValueError(f"a record cannot be read: {error}") from None
-        if file.read(1):
-            raise ValueError("the records are not as long as they say")
+    plain = _plain_schema(record, count())
+    schema = fastavro.parse_schema(plain)
+    tables, first, last = list[pa.Table](), 0, 0
+    for last in range(1, len(starts) + 1):
+        if last == len(starts) or ends[last] - starts[first] > _OBJECTS_OF_BYTES:
+            rows = [_read_row(data[starts[at] : ends[at]].tobytes(), plain, schema) for at in range(first, last)]
+            tables.append(_make_table(rows, record, wanted))
+            first = last
+    if not tables or not tables[0].num_columns:  # Arrow loses the number of rows if it joins tables without columns.
+        return _make_table([None] * len(starts), record, ()) if tables else _make_table([], record, wanted)
+    return tables[0] if len(tables) == 1 else pa.concat_tables(tables).combine_chunks()
+
+
+def _read_row(data: bytes, plain: Any, schema: Any) -> Any:
+    """Decode one record to Python objects. Refuse one whose objects would take far more memory than its bytes."""
+    file = io.BytesIO(data)
+    try:
+        if len(data) > _OBJECTS_OF_BYTES:
+            check_memory(data, plain)
+        row = fastavro.schemaless_reader(file, schema, None)
+    except (EOFError, LookupError, TypeError, OverflowError, MemoryError) as error:
+        raise ValueError(f"a record cannot be read: {error}") from None
+    if file.read(1):
+        raise ValueError("the records are not as long as they say")
+    return row
+
+
+def _make_table(rows: list[Any], record: AvroType, wanted: Collection[str] | None) -> pa.Table:
     chosen = None if wanted is None else frozenset(wanted)
     columns = {
         field.name: _column(child, [row[field.name] for row in rows])
@@ -312,11 +337,19 @@ class _Lockstep:
     def __init__(self, data: AvroBytes) -> None:
         self._data = data
         self._rounds = self._items = 0
+        self._left = _ALLOWED + _ALLOWED_EACH * data.size
+
+    def _take(self, size: int) -> None:
+        """Count the bytes that values will take, before memory is taken."""
+        self._left -= size
+        if self._left < 0:
+            raise ValueError(f"its {self._data.size:,} bytes would become far larger columns")
 
     def table(self, starts: Ints, ends: Ints, record: AvroType, wanted: Collection[str] | None) -> pa.Table:
         arrays, fields, pos = [], [], starts
         chosen = frozenset(record.names if wanted is None else wanted)
         for field, child in zip(record.arrow, record.children, strict=True):
+            self._take(len(starts) * _width(child) if field.name in chosen else 0)
             array, pos = self._step(child, pos, field.name in chosen)
             if array is not None:
                 arrays.append(array)
@@ -369,6 +402,7 @@ class _Lockstep:
                 places, pos = self._data.varints(pos)
                 if (places < 0).any() or (places >= len(avro_type.symbols)).any():
                     raise ValueError("a value is not a symbol of its enum")
+                self._take(int(np.array([*map(len, avro_type.symbols)])[places].sum()) if want else 0)
                 return (pa.array(avro_type.symbols, avro_type.arrow).take(pa.array(places)) if want else None), pos
         return self._collection(avro_type, pos, want)
 
@@ -429,6 +463,7 @@ class _Lockstep:
         block has at least ``n`` items.
         """
         pos = pos.copy()
+        width = _width(avro_type.children[0]) if want else 0
         rounds = _Rounds(len(pos))
         open_rows = np.arange(len(pos))
         while open_rows.size:
@@ -439,6 +474,7 @@ class _Lockstep:
             todo = open_rows
             while todo.size:
                 self._count_round(len(todo))
+                self._take(len(todo) * width)
                 key, at = self._map_key(pos[todo], want) if avro_type.kind == "map" else (None, pos[todo])
                 item, pos[todo] = self._step(avro_type.children[0], at, want)
                 rounds.add(todo, key, item)
@@ -467,6 +503,20 @@ class _Lockstep:
             counts = np.abs(counts)
             _, pos[sized] = self._data.varints(pos[sized])
         return counts, pos
+
+
+def _width(avro_type: AvroType) -> int:
+    """Return the bytes that a value takes at least in its column, a null too."""
+    match avro_type.kind:
+        case "record" | "union":
+            return 1 + sum(map(_width, avro_type.children))
+        case "fixed":
+            return 16 if pa.types.is_decimal(avro_type.arrow) else avro_type.size
+        case "string" | "bytes" | "array" | "map" | "enum":
+            return 16 if pa.types.is_decimal(avro_type.arrow) else 4
+        case "null":
+            return 0
+    return int(avro_type.arrow.bit_width) // 8 + 1
 
 
 class _Rounds:

@@ -6,6 +6,7 @@ The reader must not crash or run out of memory for any input bytes. So fastavro 
 does the rest:
 
 - It reads the container around the record and decompresses it, with a limit on the size.
+- It measures what the record's objects would take (`check_memory`).
 - It copies the writer's schema for fastavro (`_WriterSchema`). It refuses types with which a few bytes can become very
   large values: a record inside itself, an array of items that take zero bytes, or a chain of references.
 """
@@ -17,6 +18,7 @@ import io
 import json
 import zlib
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Any, Final
 
 import fastavro
@@ -24,7 +26,9 @@ import pyarrow as pa
 from fastavro.read import SchemaResolutionError
 from fastavro.schema import SchemaParseException
 
+from lakeformat.codec.avro.memory import ALLOWED, check_memory, estimate_object_bytes
 from lakeformat.codec.field_names import check_names
+from lakeformat.codec.json_text import parse_json
 from lakeformat.errors import CorruptTableError
 
 __all__ = [
@@ -51,6 +55,11 @@ __all__ = [
 #: Maximum size of a file in bytes, both as stored and decompressed.
 MAX_BYTES: Final = 64 << 20
 
+#: A block may unpack to this many bytes, or to this many times its size if that is more.
+_MOST_SMALL: Final = 8 << 20
+_MOST_RATIO: Final = 50
+#: Maximum size of the header. Hudi's schemas have some 20 KB.
+_MOST_HEADER: Final = 1 << 20
 _MAGIC: Final = b"Obj\x01"
 _SYNC_BYTES: Final = 16
 _HEADER: Final = fastavro.parse_schema(
@@ -64,6 +73,8 @@ _HEADER: Final = fastavro.parse_schema(
         ],
     }
 )
+#: Bytes that a value other than a record, with its place in a list or map, takes for each of its bytes.
+_DENSE_VALUE: Final = 132
 _MAX_NESTING: Final = 64
 _MAX_NODES: Final = 10_000
 #: Maps each primitive type to the minimum number of bytes of an encoded value.
@@ -93,9 +104,31 @@ DAMAGE: Final = (
 )
 
 
+#: Maximum length of a stored schema whose reader is kept. Hudi's schemas have some 20 KB.
+_KEPT_SCHEMA: Final = 1 << 16
+
+
+class _Same:
+    """A reader's schema as the key of a cache. It equals itself alone, since schemas cannot be hashed."""
+
+    def __init__(self, schema: Mapping[str, Any]) -> None:
+        self.schema = schema
+
+    def __hash__(self) -> int:
+        return id(self.schema)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self.schema is other.schema
+
+
+@lru_cache(maxsize=64)
+def _write_schema(schema: _Same) -> bytes:
+    return json.dumps(schema.schema, separators=(",", ":")).encode()
+
+
 def encode_record(schema: Mapping[str, Any], record: Mapping[str, Any]) -> bytes:
     """Encode a container file with one uncompressed record. Equal arguments always return equal bytes."""
-    text = json.dumps(schema, separators=(",", ":")).encode()
+    text = _write_schema(_Same(schema))
     body, file = io.BytesIO(), io.BytesIO()
     fastavro.schemaless_writer(body, schema, record)
     block = body.getvalue()
@@ -125,29 +158,40 @@ def decode_record(data: bytes, *schemas: Mapping[str, Any], name: str) -> dict[s
             than deflate or snappy, or has more than `MAX_BYTES` as stored or decompressed.
     """
     try:
-        return _decode(data, {str(schema["name"]): schema for schema in schemas})
+        return _decode(data, tuple(map(_Same, schemas)))
     except DAMAGE as error:
         reason = str(error) or type(error).__name__
         message = f"{name} is not a readable {schemas[0]['name']} file: {reason[:300]}; restore the file"
         raise CorruptTableError(message) from None
 
 
-def _decode(data: bytes, schemas: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def _decode(data: bytes, schemas: tuple[_Same, ...]) -> dict[str, Any]:
     if len(data) > MAX_BYTES:
         raise ValueError(f"{len(data)} bytes, over the limit of {MAX_BYTES}")
     if not is_container(data):
         raise ValueError("it does not start as an Avro object container does")
-    file = io.BytesIO(data)
+    file = io.BytesIO(data[:_MOST_HEADER])
     header: Any = fastavro.schemaless_reader(file, _HEADER, None)
-    written = json.loads(header["meta"]["avro.schema"])
-    schema = schemas.get(str(written["name"]).rpartition(".")[2])
-    if schema is None:
-        raise ValueError(f"it holds a {written['name']}")
+    start, file = file.tell(), io.BytesIO(data)
+    file.seek(start)
+    text = header["meta"]["avro.schema"]
+    reader = (_make_reader if len(text) <= _KEPT_SCHEMA else _make_reader.__wrapped__)(text, schemas)
     count = fastavro.schemaless_reader(file, "long", None)
     packed: Any = fastavro.schemaless_reader(file, "bytes", None)
     if count != 1 or file.read() != header["sync"]:
         raise ValueError("it does not hold exactly one record and its end mark")
-    return RecordReader(written, schema).read(_unpack(packed, header["meta"].get("avro.codec", b"null").decode()))
+    return reader.read(_unpack(packed, header["meta"].get("avro.codec", b"null").decode()))
+
+
+@lru_cache(maxsize=64)
+def _make_reader(text: bytes, schemas: tuple[_Same, ...]) -> RecordReader:
+    """Make the decoder of records of a stored schema with the reader's schema of the same name."""
+    written = parse_json(text)
+    named = {str(each.schema["name"]): each.schema for each in schemas}
+    schema = named.get(str(written["name"]).rpartition(".")[2])
+    if schema is None:
+        raise ValueError(f"it holds a {written['name']}")
+    return RecordReader(written, schema)
 
 
 class RecordReader:
@@ -162,18 +206,31 @@ class RecordReader:
     """
 
     def __init__(self, written: Any, schema: Mapping[str, Any]) -> None:
-        copied = _WriterSchema().copy(written)
+        writer = _WriterSchema()
+        copied = writer.copy(written)
         _check_field_names(copied, schema)
+        self._copied = copied
+        self._fields_of = _count_fields(copied, schema)
+        self._densest = writer.find_densest(self._fields_of)
         self._written = fastavro.parse_schema(copied)
         self._schema = fastavro.parse_schema(dict(schema))
 
     def read(self, data: bytes) -> dict[str, Any]:
         """Decode one record. Raise one of `DAMAGE` if the bytes are not exactly one record."""
+        if len(data) * self._densest > ALLOWED:
+            check_memory(data, self._copied, self._fields_of)
         block = io.BytesIO(data)
         record: Any = fastavro.schemaless_reader(block, self._written, self._schema)
         if block.read(1):
             raise ValueError("bytes are left over after the record")
         return dict(record)
+
+
+def _count_fields(written: Any, schema: Any) -> dict[str, int]:
+    """Return for each record of a writer's schema how many fields its dict gets: its own, or those of the reader."""
+    known = dict(_records(schema))
+    own = {full: len(fields) for full, fields in _named_records(written)}
+    return {full: max(count, len(known.get(full.rpartition(".")[2], ()))) for full, count in own.items()}
 
 
 def _check_field_names(written: Any, schema: Any) -> None:
@@ -189,32 +246,38 @@ def _check_field_names(written: Any, schema: Any) -> None:
 
 def _records(avro: Any) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yield the bare name of each record in a schema, and the names of its fields."""
+    return ((name.rpartition(".")[2], fields) for name, fields in _named_records(avro))
+
+
+def _named_records(avro: Any) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield the name of each record in a schema as the schema has it, and the names of its fields."""
     match avro:
         case list():
             for branch in avro:
-                yield from _records(branch)
+                yield from _named_records(branch)
         case {"type": "record", "name": name, "fields": fields}:
-            yield str(name).rpartition(".")[2], tuple(field["name"] for field in fields)
+            yield str(name), tuple(field["name"] for field in fields)
             for field in fields:
-                yield from _records(field["type"])
+                yield from _named_records(field["type"])
         case {"type": "array", "items": inner} | {"type": "map", "values": inner}:
-            yield from _records(inner)
+            yield from _named_records(inner)
 
 
 def _unpack(packed: bytes, codec: str) -> bytes:
+    most = min(MAX_BYTES, max(_MOST_SMALL, _MOST_RATIO * len(packed)))
     match codec:
         case "null":
             return packed
         case "deflate":
             inflater = zlib.decompressobj(-zlib.MAX_WBITS)
-            plain = inflater.decompress(packed, MAX_BYTES)
+            plain = inflater.decompress(packed, most)
             if not inflater.eof:
-                raise ValueError(f"its block is cut off, or unpacks to over {MAX_BYTES} bytes")
+                raise ValueError(f"its block is cut off, or unpacks to over {most} bytes")
             return plain
         case "snappy":  # A CRC-32 of the decompressed bytes follows the snappy data.
             size = _snappy_size(packed)
-            if size > MAX_BYTES:
-                raise ValueError(f"its block unpacks to {size} bytes, over the limit of {MAX_BYTES}")
+            if size > most:
+                raise ValueError(f"its block unpacks to {size} bytes, over the limit of {most}")
             plain = bytes(pa.Codec("snappy").decompress(packed[:-4], decompressed_size=size, asbytes=True))
             if zlib.crc32(plain) != int.from_bytes(packed[-4:], "big"):
                 raise ValueError("the checksum of its block is wrong")
@@ -243,6 +306,11 @@ class _WriterSchema:
     def __init__(self) -> None:
         self._named: dict[str, tuple[int, int]] = {}
         self._nodes = 0
+
+    def find_densest(self, fields_of: Mapping[str, int]) -> float:
+        """Return about the bytes that a value takes in memory for each of its bytes, for the record with the most."""
+        dense = [estimate_object_bytes(count) / max(self._named[name][1], 1) for name, count in fields_of.items()]
+        return _DENSE_VALUE + max(dense, default=0)
 
     def copy(self, avro: Any) -> Any:
         """Return a copy of a schema without logical types, defaults, aliases and docs.

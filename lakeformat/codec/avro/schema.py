@@ -30,6 +30,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from lakeformat.codec.avro.container import MIN_BYTES
+from lakeformat.codec.json_text import NestedTooDeepError, parse_json
 from lakeformat.codec.stored_types import (
     MAX_NESTING,
     MAX_PRECISION,
@@ -101,11 +102,11 @@ def from_avro(text: str, *, name: str) -> pa.Schema:
         UnsupportedTableError: A field has a type that no column can have; the message names the field and the type.
     """
     try:
-        tree = json.loads(text)
+        tree = parse_json(text)
         if not isinstance(tree, dict) or tree.get("type") != "record":
             raise CorruptTableError(f"the Avro schema in {name} is not a record; restore the file")
         root = _Parser(name).type_of(tree, ROOT)
-    except RecursionError:  # Python cannot parse JSON of about a thousand nested levels.
+    except (NestedTooDeepError, RecursionError):
         raise UnsupportedTableError(f"the schema in {name} is nested too deeply; flatten the table") from None
     except ValueError as error:
         raise CorruptTableError(f"the Avro schema in {name} is not JSON: {error}; restore the file") from None
@@ -343,7 +344,7 @@ def record_type(text: str, *, name: str) -> AvroType:
         UnsupportedTableError: A field has a type that no column can have; the message names the field and the type.
     """
     schema = from_avro(text, name=name)
-    return _Tree(name).type_of(json.loads(text), pa.struct(list(schema)), "")
+    return _Tree(name).type_of(parse_json(text), pa.struct(list(schema)), "")
 
 
 class _Tree:

@@ -31,6 +31,7 @@ from lakeformat.codec.avro.container import (
     is_container,
     optional_field,
 )
+from lakeformat.codec.json_text import parse_json
 from lakeformat.codec.log_blocks import AVRO_CONTENT_VERSION, BlockKind, HeaderKey, LogBlock, encode_block, parse_blocks
 from lakeformat.codec.timeline_files.clean import CLEAN_METADATA, CLEAN_PLAN
 from lakeformat.codec.timeline_files.commit import (
@@ -167,7 +168,7 @@ def _decode_entries(block: LogBlock, content: bytes, schema: Mapping[str, Any]) 
     version, records = _HEAD.unpack_from(content)
     if block.kind is not BlockKind.AVRO_DATA or version != AVRO_CONTENT_VERSION:
         raise ValueError(f"it holds a block of kind {block.kind.name}, version {version}")
-    reader, at = RecordReader(json.loads(block.require(HeaderKey.SCHEMA)), schema), _HEAD.size
+    reader, at = RecordReader(parse_json(block.require(HeaderKey.SCHEMA)), schema), _HEAD.size
     for _ in range(records):
         (length,) = _LENGTH.unpack_from(content, at)
         at += _LENGTH.size + length

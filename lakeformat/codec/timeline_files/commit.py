@@ -31,6 +31,7 @@ from lakeformat.codec.avro.container import (
     optional_field,
 )
 from lakeformat.codec.field_names import check_names
+from lakeformat.codec.json_text import parse_json
 from lakeformat.errors import CorruptTableError
 from lakeformat.model.commit import CommitMetadata, LogsMerged, WriteStat
 from lakeformat.model.files import LogFileName, match_data_file
@@ -98,7 +99,8 @@ def commit_document(metadata: CommitMetadata, *, replace: bool) -> dict[str, Any
 
 
 #: The fields of a write stat that a checksum covers: those that every conversion between JSON and Avro keeps, also
-#: Hudi's in an upgrade or downgrade. It loses the fields that only log files have.
+#: Hudi's in an upgrade or downgrade. It loses the fields that only log files have. Earlier releases do not know the
+#: number of refused rows, and would miss it in the checksum; nothing that is read depends on it.
 _CHECKED_FIELDS: Final = attrgetter(
     *("path", "file_id", "partition_path", "prev_commit", "num_writes", "num_deletes", "num_updates", "num_inserts"),
     *("size_bytes", "cdc_stats"),
@@ -140,7 +142,7 @@ def _encode_stat(stat: WriteStat) -> dict[str, Any]:
         "numUpdateWrites": stat.num_updates,
         "numInserts": stat.num_inserts,
         "totalWriteBytes": stat.size_bytes,
-        "totalWriteErrors": 0,
+        "totalWriteErrors": stat.write_errors,
         "tempPath": None,
         "partitionPath": stat.partition_path,
         "totalLogRecords": merged.records,
@@ -175,7 +177,7 @@ def decode_json(data: bytes, *, name: str, is_strict: bool = False) -> dict[str,
     if len(data) > MAX_BYTES:
         raise CorruptTableError(f"{name} has {len(data)} bytes, more than any timeline file; restore it")
     try:
-        document = json.loads(
+        document = parse_json(
             data, parse_constant=_refuse_constant, object_pairs_hook=_make_object if is_strict else None
         )
     except (ValueError, RecursionError) as error:
@@ -332,6 +334,7 @@ def _read_stat(partition: str, stat: Mapping[str, Any]) -> WriteStat:
         base_name=str(stat.get("baseFile") or ""),
         log_names=tuple(map(str, logs)) if logs else (),
         cdc_stats=tuple((str(path), int(size)) for path, size in cdc.items()) if cdc else (),
+        write_errors=int(stat.get("totalWriteErrors") or 0),
     )
 
 
@@ -365,7 +368,7 @@ _BEYOND_JSON: Final = {"totalLogReadTimeMs": 0, "numUpdates": 0}
 #: The stored fields of a write stat that are decoded to `WriteStat`. Files of older releases may lack some of them.
 _READ: Final = (
     *("fileId", "path", "prevCommit", "numWrites", "numDeletes", "numUpdateWrites", "totalWriteBytes", "partitionPath"),
-    *("numInserts", "fileSizeInBytes", "baseFile", "logFiles", "cdcStats"),
+    *("totalWriteErrors", "numInserts", "fileSizeInBytes", "baseFile", "logFiles", "cdcStats"),
 )
 
 

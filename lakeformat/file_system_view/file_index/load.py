@@ -24,6 +24,7 @@ from lakeformat.file_system_view.file_index.stored import (
     IndexName,
     bounds_schema,
     file_table,
+    is_held,
     read_delta,
     read_index_manifest,
 )
@@ -311,7 +312,12 @@ def load_index_changes(
         paths = deltas.get(instant.time, ())
         return next((delta for path in paths if (delta := read_delta(store.storage, path))), None)
 
-    for instant, found in zip(missing, run_all(read, missing, threads=_THREADS), strict=True):
+    # Threads wait for storage. A delta in memory needs none.
+    held = {each.time for each in missing if any(is_held(store.storage, path) for path in deltas.get(each.time, ()))}
+    distant = [instant for instant in missing if instant.time not in held]
+    fetched = dict(zip((each.time for each in distant), run_all(read, distant, threads=_THREADS), strict=True))
+    for instant in missing:
+        found = fetched[instant.time] if instant.time in fetched else read(instant)
         if found is not None:
             tables.append(found[0])
             replaced |= found[1]

@@ -41,6 +41,8 @@ __all__ = ["IndexDamagedError", "IndexedFiles", "ShardPart"]
 _LOG: Final = logging.getLogger("lakeformat.file_index")
 _T = TypeVar("_T")
 _READERS: Final = 4
+#: Results of at most this many files are kept with the snapshot: a small write asks seven times for the same few files.
+_KEPT_FILES: Final = 1000
 
 
 class IndexDamagedError(CorruptTableError):
@@ -59,6 +61,7 @@ class ShardPart:
 
     def __init__(self, path: str, at: int, added: pa.Table, hidden: pa.Array) -> None:
         self.path, self.at, self.added, self.hidden = path, at, added, hidden
+        self._kept: dict[tuple[str, ...], pa.Table] = {}
 
     @property
     def changed(self) -> bool:
@@ -71,6 +74,15 @@ class ShardPart:
         Raises:
             IndexDamagedError: the shard cannot be read.
         """
+        key = None if paths is None else tuple(paths)
+        if key in self._kept:
+            return self._kept[key]
+        table = self._read(storage, schema, paths)
+        if key is not None and table.num_rows <= _KEPT_FILES:
+            self._kept[key] = table
+        return table
+
+    def _read(self, storage: Storage, schema: pa.Schema, paths: Sequence[str] | None) -> pa.Table:
         if not self.path:
             return newest_versions(concat_files([self.added], schema, paths), self.hidden)
         if paths is None:
@@ -113,6 +125,7 @@ class IndexedFiles:
         self.storage, self.manifest, self.changes, self.schema = storage, manifest, changes, schema
         self._list = listed
         self._listed: ListedFiles | None = None
+        self._objects: dict[str, tuple[BaseFile, ...]] = {}
 
     def _try_index(self, ask: Callable[[IndexedFiles], _T], other: Callable[[LiveFiles], _T]) -> _T:
         if self._listed is None:
@@ -187,7 +200,14 @@ class IndexedFiles:
         )
 
     def _read_files_of(self, partition_path: str) -> tuple[BaseFile, ...]:
-        return tuple(file for table in self._read_tables_of(partition_path, ()) for file in file_objects(table))
+        known = self._objects.get(partition_path)
+        if known is not None:
+            return known
+        tables = self._read_tables_of(partition_path, ())
+        found = tuple(file for table in tables for file in file_objects(table))
+        if len(self._objects) + len(found) <= _KEPT_FILES:
+            self._objects[partition_path] = found
+        return found
 
     def _read_tables_of(self, partition_path: str, columns: Sequence[str]) -> list[pa.Table]:
         starts = self.manifest.shards.column("first").combine_chunks()

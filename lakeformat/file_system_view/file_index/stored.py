@@ -24,6 +24,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, Final
 
 import numpy as np
@@ -33,6 +34,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakeformat.arrow.conform import reader_schema
+from lakeformat.arrow.listing_file import open_listing
+from lakeformat.codec.json_text import parse_json
 from lakeformat.codec.stored_types import with_meta_columns
 from lakeformat.errors import InvalidInputError, StorageError
 from lakeformat.file_system_view.live_files import FILE_COLUMNS, file_columns
@@ -56,6 +59,7 @@ __all__ = [
     "group_key",
     "group_keys",
     "indexed_paths",
+    "is_held",
     "newest_versions",
     "read_columns",
     "read_delta",
@@ -185,7 +189,7 @@ def write_file(storage: Storage, kind: str, instant_time: str, table: pa.Table, 
     with storage.open_output(path) as out:
         out.write(data)
     if kind == "delta":  # The next write of this process reads it.
-        _CACHE.put((storage.location, path, ""), pq.ParquetFile(pa.BufferReader(data)).read(use_threads=False))
+        _CACHE.put((storage.location, path, ""), whole)
     return FileInfo(path, data.size, 0)
 
 
@@ -200,17 +204,33 @@ def _open_parquet(storage: Storage, path: str) -> pq.ParquetFile | None:
                 path,
             )
             return None
-        return pq.ParquetFile(pa.BufferReader(data))
+        return open_listing(pa.BufferReader(data), len(data))
     except FileNotFoundError:
         return None
     except (StorageError, pa.ArrowException, OSError) as error:
-        _LOG.warning("%s of the file index cannot be read and is not used: %s", path, error)
+        _warn_of_damage(path, error)
         return None
+
+
+def _warn_of_damage(path: str, error: Exception) -> None:
+    _LOG.warning("%s of the file index cannot be read and is not used: %s", path, error)
+
+
+def _read_rows(parquet: pq.ParquetFile, path: str, columns: Sequence[str] | None = None) -> pa.Table | None:
+    """Read some or all columns. Return None if a page is damaged, or if the footer gives another number of rows."""
+    try:
+        table = parquet.read(columns, use_threads=columns is not None)
+        if table.num_columns and table.num_rows != parquet.metadata.num_rows:
+            raise pa.ArrowInvalid(f"{table.num_rows} rows, and its footer says {parquet.metadata.num_rows}")
+    except (pa.ArrowException, OSError) as error:
+        _warn_of_damage(path, error)
+        return None
+    return table
 
 
 def _read_facts(schema: pa.Schema) -> dict[str, Any] | None:
     try:
-        found = json.loads((schema.metadata or {})[_FACTS])
+        found = parse_json((schema.metadata or {})[_FACTS])
         return found if found["format"] == _FORMAT else None
     except (KeyError, TypeError, ValueError):
         return None
@@ -230,10 +250,17 @@ def _read_whole(storage: Storage, path: str) -> tuple[pa.Table, dict[str, Any]] 
         parquet = _open_parquet(storage, path)
         if parquet is None:
             return None
-        table = parquet.read(use_threads=False)
+        table = _read_rows(parquet, path)
+        if table is None:
+            return None
         _CACHE.put(key, table)
     facts = _read_facts(table.schema)
     return None if facts is None else (table.replace_schema_metadata(None), facts)
+
+
+def is_held(storage: Storage, path: str) -> bool:
+    """Tell whether a delta or manifest is in the cache, so that it is read without a request."""
+    return _CACHE.get((storage.location, path, "")) is not None
 
 
 def read_delta(storage: Storage, path: str) -> tuple[pa.Table, frozenset[FileGroupId]] | None:
@@ -271,7 +298,9 @@ def read_columns(storage: Storage, path: str, columns: Sequence[str]) -> pa.Tabl
             return None
         names = frozenset(parquet.schema_arrow.names)
         held = {name: column for name, column in held.items() if name in names}
-        read = parquet.read([name for name in missing if name in names])
+        read = _read_rows(parquet, path, [name for name in missing if name in names])
+        if read is None:
+            return None
         for name in read.column_names:
             held[name] = read.column(name).combine_chunks()
             _CACHE.put((storage.location, path, name), held[name])
@@ -403,6 +432,7 @@ def concat_files(tables: Sequence[pa.Table], schema: pa.Schema, paths: Sequence[
         schema: the columns that may have bounds, from `bounds_schema`. It gives the types of the bounds.
         paths: column paths whose bounds the result has; None means all that any of the tables has.
     """
+    tables = _join_equal(tables)
     if paths is None:
         paths = list(dict.fromkeys(path for table in tables for path in indexed_paths(table.column_names)))
     wanted = {path: of for path in paths if (of := _leaf(path, schema)) is not None}
@@ -412,6 +442,12 @@ def concat_files(tables: Sequence[pa.Table], schema: pa.Schema, paths: Sequence[
         whole = {path: bounds.get(path) or _unknown(table.num_rows, of) for path, of in wanted.items()}
         parts.append(with_bounds(table.select(FILE_COLUMNS.names).cast(FILE_COLUMNS), whole))
     return pa.concat_tables(parts)
+
+
+def _join_equal(tables: Sequence[pa.Table]) -> list[pa.Table]:
+    """Concatenate the neighbours that have the same columns: most commits in a row write the same kind of delta."""
+    runs = groupby(tables, key=lambda table: table.schema)
+    return [pa.concat_tables(run).combine_chunks() for _, run in runs]
 
 
 def _unknown(count: int, of: pa.DataType) -> ColumnBounds:

@@ -52,6 +52,7 @@ from lakeformat.file_system_view.live_files import FILE_COLUMNS, file_columns, f
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.files.column_stats import FileStats
 from lakeformat.files.footer_bounds import fold_files, row_group_bounds
+from lakeformat.files.footers import read_metadata
 from lakeformat.model.files import BaseFile, FileGroupId
 from lakeformat.model.instant import COMMIT_ACTIONS, Instant
 from lakeformat.model.table_config import TableConfig
@@ -213,8 +214,7 @@ class IndexWriter:
 
     def _read_footer(self, file: BaseFile) -> pq.FileMetaData | None:
         try:
-            with self._storage.open_input(file.path) as source:
-                return pq.ParquetFile(source).metadata
+            return read_metadata(self._storage, file)
         except (LakeformatError, OSError, pa.ArrowException) as error:
             _LOG.warning("the file index has no statistics of %s: its footer cannot be read: %s", file.path, error)
             return None

@@ -17,17 +17,16 @@ Memory: the changed rows of one file group at a time, and in special cases:
 - If the commit only appended log blocks to the file group, only the rows of the keys in these blocks are held, before
   and after the commit. Each slice is read once.
 - If the commit deletes from one file group and changes others, the changed rows of all these groups are held, up to
-  `_HELD_BYTES` (64 MB). If there are more, they are written to a temporary folder, split by key, and read back one part
+  64 MB (`image_order`). If there are more, they are written to a temporary folder, split by key, and read back one part
   at a time. All changes of a key are in the same part, so the deletes of a key still come before its inserts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -36,7 +35,6 @@ import pyarrow.compute as pc
 import pyarrow.ipc
 
 from lakeformat.arrow.conform import conform, reader_schema
-from lakeformat.codec.bloom import hash_chain
 from lakeformat.config.resolve import Options
 from lakeformat.errors import InstantNotAvailableError, InvalidInputError, nearest
 from lakeformat.file_system_view.context import TableContext
@@ -44,150 +42,34 @@ from lakeformat.files.footers import open_parquet
 from lakeformat.files.log_reader import decode_blocks, read_blocks, read_change_data
 from lakeformat.files.missing_files import missing_file_error
 from lakeformat.files.slice_reader import read_around_append
-from lakeformat.merge.order import key_codes, pair_keys, pair_rows
+from lakeformat.merge.order import pair_keys
 from lakeformat.merge.versions import LogDeletes
 from lakeformat.model.instant import Moment
 from lakeformat.model.record import COMMIT_TIME, META_COLUMNS, RECORD_KEY
-from lakeformat.predicate import Always, And, Comparison, Predicate, bind
+from lakeformat.predicate import (
+    Always,
+    And,
+    Comparison,
+    Predicate,
+    Where,
+    bind,
+    bind_where,
+    columns_of,
+    mask,
+    path_parts,
+)
 from lakeformat.public import public
+from lakeformat.read.cdc.image_order import KEY, PARTITION, order_images
 from lakeformat.read.cdc.plan import ChangePlan, GroupChange, find_shared_key_sets, plan_changes
 from lakeformat.read.incremental import parse_range_bounds
 from lakeformat.read.plan import FilePart, Part, SlicePart, Split
 from lakeformat.read.query import ReadQuery, readable_schema
 from lakeformat.read.run.batches import read_split
 from lakeformat.storage.port import Storage
-from lakeformat.storage.scratch import temporary_storage
 
-__all__ = [
-    "KEY",
-    "PARTITION",
-    "ChangeImages",
-    "change_images",
-    "image_columns",
-    "image_schema",
-    "order_images",
-    "read_changes",
-]
+__all__ = ["ChangeImages", "change_images", "image_columns", "image_schema", "read_changes"]
 
 Ints = npt.NDArray[np.int64]
-
-#: Name of the added column with the record key of a changed row.
-KEY: Final = "key"
-#: Name of the added column with the partition path of a changed row.
-PARTITION: Final = "partition"
-_HELD_BYTES: Final = 64 << 20
-_PARTS: Final = 64
-
-
-def order_images(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Yield the changes of a commit: deletes, then updates, then inserts.
-
-    If the changes take more than `_HELD_BYTES`, they are split by key into parts. Then the order holds only within each
-    part. This is enough for a replica that applies changes by key, because all changes of a key are in the same part.
-
-    Args:
-        batches: changes with the columns `KEY` and `PARTITION`. The results have these columns too.
-        schema: schema of the batches.
-    """
-    held: list[pa.RecordBatch] = []
-    size = 0
-    with ExitStack() as stack:
-        aside: _SpilledImages | None = None
-        for batch in batches:
-            held.append(batch)
-            size += batch.nbytes
-            if size >= _HELD_BYTES:
-                aside = aside or _SpilledImages(schema, stack)
-                aside.put(pa.Table.from_batches(held, schema))
-                held, size = [], 0
-        rest = pa.Table.from_batches(held, schema)
-        if aside is None:
-            yield from _order_changes(rest)
-            return
-        aside.put(rest)
-        for part in aside.parts():
-            yield from _order_changes(part)
-
-
-class _SpilledImages:
-    """Changes that are stored in files of a temporary folder; all changes of a key are in one file."""
-
-    def __init__(self, schema: pa.Schema, stack: ExitStack) -> None:
-        self._schema = schema
-        self._storage: Storage = stack.enter_context(temporary_storage())
-        self._files = ExitStack()
-        stack.callback(self._files.close)
-        self._writers: list[Any] = []
-        for part in range(_PARTS):
-            sink = self._files.enter_context(self._storage.open_output(f"{part}.arrow"))
-            self._writers.append(self._files.enter_context(pa.ipc.new_stream(sink, schema)))
-
-    def put(self, images: pa.Table) -> None:
-        """Append each change to the temporary file for its key. Changes of one key always go to the same file."""
-        of = _choose_parts(images.column(KEY))
-        order = np.argsort(of, kind="stable")
-        ends = np.cumsum(np.bincount(of, minlength=_PARTS))
-        for part, (start, end) in enumerate(zip([0, *ends[:-1]], ends, strict=True)):
-            if start < end:
-                self._writers[part].write_table(images.take(pa.array(order[start:end])))
-
-    def parts(self) -> Iterator[pa.Table]:
-        """Yield the contents of each file as a table."""
-        self._files.close()
-        for part in range(_PARTS):
-            with self._storage.open_input(f"{part}.arrow") as source, pa.ipc.open_stream(source) as reader:
-                yield reader.read_all()
-
-
-def _choose_parts(keys: pa.ChunkedArray) -> Ints:
-    """Return for each key the number of its file, from a hash of the key."""
-    hashes: Ints = hash_chain(pc.fill_null(keys, ""), 1)[0].astype(np.int64)
-    return hashes % _PARTS
-
-
-def _order_changes(images: pa.Table) -> Iterator[pa.RecordBatch]:
-    ops = images.column("op").combine_chunks()
-    deletes, updates, inserts = (np.flatnonzero(np.asarray(pc.equal(ops, op))) for op in "dui")
-    moved_from, moved_to = _find_pairs(images, deletes, inserts)
-    yield from _take_rows(images, np.setdiff1d(deletes, moved_from))
-    yield from _take_rows(images, updates)
-    if len(moved_to):
-        after = images.take(pa.array(moved_to))
-        before = images.column("before").take(pa.array(moved_from))
-        names = images.schema.names
-        paired = after.set_column(names.index("op"), "op", pa.array(["u"] * len(moved_to), pa.string()))
-        paired = paired.set_column(names.index("before"), images.schema.field("before"), before)
-        yield from paired.cast(images.schema).combine_chunks().to_batches()
-    yield from _take_rows(images, np.setdiff1d(inserts, moved_to))
-
-
-def _take_rows(images: pa.Table, rows: Ints) -> Iterator[pa.RecordBatch]:
-    return iter(images.take(pa.array(rows)).combine_chunks().to_batches()) if len(rows) else iter(())
-
-
-def _find_pairs(images: pa.Table, deletes: Ints, inserts: Ints) -> tuple[Ints, Ints]:
-    """Pair deletes and inserts of the same key, first within a partition.
-
-    Return two arrays of equal length: the row numbers of the paired deletes, and those of their inserts.
-    """
-    if not len(deletes) or not len(inserts):
-        return deletes[:0], inserts[:0]
-    keys = _number_texts(images.column(KEY))
-    both = keys * (images.num_rows + 1) + _number_texts(images.column(PARTITION))
-    known = np.asarray(images.column(KEY).is_valid())
-    deletes, inserts = deletes[known[deletes]], inserts[known[inserts]]
-    near = pair_rows(both[deletes], both[inserts])
-    left, right = (np.setdiff1d(np.arange(len(of)), at) for of, at in zip((deletes, inserts), near, strict=True))
-    far = pair_rows(keys[deletes[left]], keys[inserts[right]])
-    before = np.concatenate([deletes[near[0]], deletes[left[far[0]]]])
-    return before, np.concatenate([inserts[near[1]], inserts[right[far[1]]]])
-
-
-def _number_texts(texts: pa.ChunkedArray) -> Ints:
-    """Return an integer code for each string, from 0 on; equal strings get equal codes."""
-    found = key_codes(pc.fill_null(texts, ""))
-    return np.arange(len(texts)) if found is None else found.astype(np.int64)
-
 
 #: Name of the record key column in Hudi's CDC log files.
 _LOGGED_KEY: Final = "record_key"
@@ -231,24 +113,47 @@ class ChangeImages:
     def __repr__(self) -> str:
         return f"ChangeImages(since={self.since!r}, until={self.until!r})"
 
-    def to_batches(self, columns: Sequence[str] | None = None) -> pa.RecordBatchReader:
+    def to_batches(self, columns: Sequence[str] | None = None, *, where: Where | None = None) -> pa.RecordBatchReader:
         """Return the changes as a stream of Arrow batches.
+
+        Examples:
+            >>> table.changes("000", images=True).to_arrow(where="flight_id = 7").num_rows  # who changed this row?
+            1
 
         Args:
             columns: columns of ``before`` and ``after``; by default all of the table's without the meta columns.
+            where: only changes whose row matches before or after; a condition as in `lakeformat.Table.read`.
 
         Raises:
-            InvalidInputError: the table does not have a column.
+            InvalidInputError: the table does not have a column, or the condition cannot be answered exactly.
             InstantNotAvailableError, CorruptTableError: while batches are read, a file is missing or damaged.
         """
         table, wanted = self.plan.table, image_columns(self.plan, columns)
+        full = readable_schema(table, meta_columns=True)
+        condition = _ALL if where is None else bind_where(where, full, self.options.read.time_zone or "UTC")
+        more = {path_parts(path)[0] for path in columns_of(condition)}.difference(wanted.names)
+        asked = pa.schema([*wanted, *(field for field in full if field.name in more)])
         commits = self.plan.by_commit()
-        batches = (batch for commit in commits for batch in read_changes(self.storage, commit, table, wanted))
+        batches = (batch for commit in commits for batch in read_changes(self.storage, commit, table, asked))
+        if where is not None:
+            batches = (_choose(batch, condition, image_schema(wanted)) for batch in batches)
         return pa.RecordBatchReader.from_batches(image_schema(wanted), batches)
 
-    def to_arrow(self, columns: Sequence[str] | None = None) -> pa.Table:
+    def to_arrow(self, columns: Sequence[str] | None = None, *, where: Where | None = None) -> pa.Table:
         """Return the changes as an Arrow table, in memory. Arguments and errors as in `to_batches`."""
-        return self.to_batches(columns).read_all()
+        return self.to_batches(columns, where=where).read_all()
+
+
+def _choose(images: pa.RecordBatch, condition: Predicate, schema: pa.Schema) -> pa.RecordBatch:
+    """Return the changes whose row matches before or after, with the columns of a schema."""
+    found = [
+        pc.and_(
+            rows.is_valid(),
+            mask(condition, pa.RecordBatch.from_arrays(rows.flatten(), schema=pa.schema(list(rows.type)))),
+        )
+        for rows in (images.column("before"), images.column("after"))
+    ]
+    return conform(images.filter(pc.or_(*found)), schema)
 
 
 def image_columns(plan: ChangePlan, columns: Sequence[str] | None) -> pa.Schema:

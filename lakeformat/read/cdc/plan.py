@@ -25,6 +25,7 @@ from lakeformat.file_system_view.snapshot import FileNames, Snapshot, make_lates
 from lakeformat.index.bucket import bucket_of
 from lakeformat.model.commit import CommitMetadata, WriteStat
 from lakeformat.model.files import BaseFile, FileGroupId, FileSlice, LogFile, LogFileName, join_path
+from lakeformat.model.hashing_metadata import MOST_BUCKETS
 from lakeformat.model.instant import Instant
 from lakeformat.model.table_config import ChangeLogging, TableConfig
 from lakeformat.read.incremental import RangeBounds, check_commit_times, cut_before_hollow, warn_of_undone_commits
@@ -36,7 +37,6 @@ __all__ = ["ChangePlan", "GroupChange", "find_shared_key_sets", "plan_changes"]
 #: Modes of ``hoodie.table.cdc.supplemental.logging.mode`` whose CDC log files contain rows. In the third mode,
 #: OP_KEY_ONLY, CDC log files hold only keys and operations, so the file slices are read instead.
 LOGGED_MODES: Final = frozenset({ChangeLogging.DATA_BEFORE_AFTER, ChangeLogging.DATA_BEFORE})
-_MOST_BUCKETS: Final = 100_000
 #: Operations that only rewrite existing rows.
 _NO_NEW_ROWS: Final = frozenset({"CLUSTER", "COMPACT", "LOG_COMPACT"})
 
@@ -389,11 +389,11 @@ class _SlicesAt:
 def _find_bucket(file_id: str) -> int | None:
     """Return the bucket number at the start of a file id; None if there is none.
 
-    If the number is at least `_MOST_BUCKETS`, return None too: the file id is then taken to be a random one that begins
+    If the number is at least `MOST_BUCKETS`, return None too: the file id is then taken to be a random one that begins
     with digits.
     """
     found = bucket_of(file_id)
-    return found if found is not None and found < _MOST_BUCKETS else None
+    return found if found is not None and found < MOST_BUCKETS else None
 
 
 def _touched_groups(metadata: CommitMetadata) -> tuple[FileGroupId, ...]:

@@ -155,8 +155,8 @@ def _choose_cleans_and_rollbacks(timeline: Timeline, limits: ArchiveLimits, firs
 
     Only instants before the oldest pending instant are archived:
 
-    - All cleans except the last, if commits are archived or the timeline is too long. Hudi also keeps the cleans after
-      the oldest commit that stays, but no reader needs them.
+    - All cleans except the last, if the timeline is too long. Hudi also keeps the cleans after the oldest commit that
+      stays, but no reader needs them.
     - If commits are archived, the rollbacks that are older than the oldest commit that stays.
     - If there are more than ``limits.most`` rollbacks, the oldest ones, until ``limits.least`` rollbacks remain.
 
@@ -167,6 +167,6 @@ def _choose_cleans_and_rollbacks(timeline: Timeline, limits: ArchiveLimits, firs
     done = [each for each in timeline.instants if each.state is State.COMPLETED and each.time < pending]
     cleans = [each for each in done if each.action is Action.CLEAN][:-1]
     rollbacks = [each for each in done if each.action is Action.ROLLBACK]
-    chosen = [] if not first and _count_archivable(timeline) <= limits.most else cleans
+    chosen = cleans if _count_archivable(timeline) > limits.most else []
     many = rollbacks[: len(rollbacks) - limits.least] if len(rollbacks) > limits.most else []
     return sorted({*chosen, *many, *(each for each in rollbacks if each.time < first)})

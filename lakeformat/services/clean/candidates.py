@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
+from lakeformat.codec.json_text import parse_json
 from lakeformat.codec.timeline_files.clean import CleanMetadata
 from lakeformat.codec.timeline_files.recovery import decode_savepoint
 from lakeformat.concurrency import run_all
@@ -109,7 +110,7 @@ def _retention_text(retention: Retention) -> str:
 
 def _read_note(storage: Storage) -> dict[str, Any] | None:
     try:
-        found = json.loads(storage.read(_PATH))
+        found = parse_json(storage.read(_PATH))
         texts = [found["earliest"], found["kept"], *found["commits"], *found["savepoints"]]
         again = found["again"]
     except (FileNotFoundError, ValueError, KeyError, TypeError, RecursionError):
@@ -174,7 +175,7 @@ def find_changed_partitions(
             return None
         changed = [commit for commit in timeline.commits if commit.time not in last.commits]
     else:
-        if not last.earliest or last.earliest < first:
+        if last.earliest < first:
             return None
         seen = timeline.commit_times if last.commits is None else last.commits
         changed = [
@@ -314,8 +315,7 @@ class _Layout2Rule:
     timeline: Timeline
 
     def __call__(self, logs: Sequence[LogFileName], bases: Sequence[str]) -> Iterable[str | None]:
-        times = {log.instant_time for log in logs if self.timeline.is_committed(log.instant_time)}
-        ends = self.store.completion_times(self.timeline, times)
+        ends = self.store.completion_times(self.timeline, {log.instant_time for log in logs})
         ordered = sorted(ends.values())
         early = [end for end in ordered if not bases or end < bases[0]]
         first = min((time for time, end in ends.items() if end in early), default=None)

@@ -232,7 +232,6 @@ def _choose_old_versions(slices: Sequence[Slice], count: int, compacting: str | 
 
 
 def _before(slices: Sequence[Slice], unsaved: Sequence[Slice], earliest: str, compacting: str | None) -> list[Slice]:
-    newest = slices[0].instant
-    needed = next((each.instant for each in slices if each.instant < earliest), newest)
-    least = min(earliest, needed, newest, compacting or earliest)
+    needed = next((each.instant for each in slices if each.instant < earliest), "")
+    least = min(needed, compacting or needed)
     return [each for each in unsaved if each.instant < least]

@@ -20,11 +20,11 @@ from functools import partial
 from typing import Final, TypeAlias
 
 from lakeformat.codec.timeline_files.clean import CleanMetadata, CleanPartition, CleanPlan, encode_clean_plan
-from lakeformat.concurrency import thread_pool
+from lakeformat.concurrency import Attempts, thread_pool
 from lakeformat.config.resolve import Options
 from lakeformat.config.retention_options import CLEAN_AFTER, CLEAN_INCREMENTALLY
 from lakeformat.display import FILES, progress
-from lakeformat.errors import LakeformatError, StorageError, WriteConflictError
+from lakeformat.errors import StorageError, WriteConflictError
 from lakeformat.file_system_view.context import TableContext
 from lakeformat.locks import lock_table
 from lakeformat.model.files import PARTITION_MARKER, FileGroupId, join_path, match_data_file
@@ -54,7 +54,7 @@ from lakeformat.storage.port import Lease, Storage, check_path
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.transaction import claims
 from lakeformat.transaction.claims import keep_alive
-from lakeformat.transaction.conflict import conflict_of
+from lakeformat.transaction.conflict import conflict_of, is_stuck
 from lakeformat.transaction.decisions import Decision, DecisionState, Kind, decide, settle
 from lakeformat.transaction.metadata_commits import add_changes
 from lakeformat.transaction.metadata_deletions import changes_of_deletion
@@ -67,7 +67,7 @@ _BLOCKING_ACTIONS: Final = frozenset({Action.CLEAN, Action.RESTORE, Action.ROLLB
 _COMPACTIONS: Final = frozenset({Action.COMPACTION, Action.LOG_COMPACTION})
 #: Maximum number of files that are deleted in parallel.
 _DELETE_THREADS: Final = 16
-#: Maximum number of files in one plan, unless one partition has more. A limit, because a plan is decoded in memory.
+#: Usual maximum number of files in one plan. A limit, because a plan is decoded in memory.
 _MOST_FILES: Final = 100_000
 
 #: Function that deletes the files at these paths, in this or other processes. It returns a mapping of path to error
@@ -81,7 +81,8 @@ class CleanResult(OneLine):
     """Files that a clean deleted, or would delete.
 
     Attributes:
-        instant_time: instant time of the clean; "" if there was nothing to do, and for a dry run.
+        instant_time: instant time of the clean, of the last one if there were several; "" if there was nothing to do,
+            and for a dry run.
         policy: Hudi's name of the policy.
         earliest: the oldest commit that stays readable; None if the policy is versions, or if all commits stay.
         files: deleted files, each with its path and size.
@@ -192,10 +193,14 @@ class CleanSession:
 
     Args:
         deleter: function that deletes files; `delete_in_process` by default.
+        most_files: maximum number of files in one plan, unless one partition has more.
     """
 
-    def __init__(self, context: TableContext, options: Options, deleter: Deleter | None = None) -> None:
+    def __init__(
+        self, context: TableContext, options: Options, deleter: Deleter | None = None, most_files: int = _MOST_FILES
+    ) -> None:
         self.context, self.options, self._deleter = context, options, deleter or delete_in_process
+        self._most_files = most_files
         self.store, self.storage = context.store, context.storage
 
     def clean(self, retention: Retention, *, only_if_due: bool = False, newest: Timeline | None = None) -> CleanResult:
@@ -223,7 +228,8 @@ class CleanSession:
             found = self._search(first, retention) if first is not None and self._is_cheap(first) else None
             if first is None or (found is not None and not found.files):
                 return CleanResult("", retention.policy.value, None, skipped=why or "nothing to delete")
-        tries = 1 + self.options.retries
+        attempts = Attempts(self.options.patience, self.context.ids.token, level=logging.INFO)
+        deleted, removed = tuple[CleanedFile, ...](), tuple[str, ...]()
         while True:
             result = CleanResult("", retention.policy.value, None, skipped="another process is cleaning")
             search: _Search | None = None
@@ -249,15 +255,14 @@ class CleanSession:
                         return result
                     self._carry_out(work)
             except (_PlanOvertakenError, FileNotFoundError) as error:  # Planning is cheap: plan again.
-                tries -= 1
-                if not tries:
+                if not attempts.wait(error, is_stuck=is_stuck(error)):
                     raise conflict_of(self.storage.location, error) from error
-                _LOG.info("%s", error)
                 continue
             done = _make_result(search, retention, work.instant.time)
             _LOG.info("%s: %s", self.storage.location, done)
+            deleted, removed = (*deleted, *done.files), (*removed, *done.partitions)
             if search.is_all:
-                return done
+                return replace(done, files=deleted, partitions=removed)
 
     def _finish_dead_cleans(self, config: TableConfig, newest: Timeline | None) -> None:
         while self._has_dead_clean(newest or self.store.load()):
@@ -407,7 +412,7 @@ class CleanSession:
         to_delete: list[FilesToDelete] = []
         for partition in list_partition_files(self.store, timeline, partitions):
             one = choose_files(partition, retention, earliest, constraints)
-            if one.files and count and count + len(one.files) > _MOST_FILES:
+            if one.files and count and count + len(one.files) > self._most_files:
                 return tuple(to_delete), False
             if one.files:
                 to_delete.append(one)
@@ -482,21 +487,16 @@ class CleanSession:
         started = self.context.clock.now_ms()
         names_of = {path: _choose_deletable(path, names, work.kept_paths) for path, names in work.plan.files.items()}
         paths = [join_path(path, name) for path, names in names_of.items() for name in names]
-        try:
-            failed = self._deleter(self.storage, [check_path(path) for path in paths])
-            if failed:
-                path, why = next(iter(sorted(failed.items())))
-                raise StorageError(
-                    f"{self.storage.location}: clean {work.instant.time} could not delete {len(failed)} files, e.g. "
-                    f"{path} ({why}); it stays pending, and the next clean continues with it"
-                )
-            # Without locks the completion is decided, so the clean need not wait for the lock again.
-            with self._lock() if self.storage.has_lock else nullcontext():
-                self._complete(work, names_of, started)
-        except Exception:
-            with suppress(LakeformatError):
-                claims.release(self.storage, work.instant.time)
-            raise
+        failed = self._deleter(self.storage, [check_path(path) for path in paths])
+        if failed:
+            path, why = next(iter(sorted(failed.items())))
+            raise StorageError(
+                f"{self.storage.location}: clean {work.instant.time} could not delete {len(failed)} files, e.g. "
+                f"{path} ({why}); it stays pending, and the next clean continues with it"
+            )
+        # Without locks the completion is decided, so the clean need not wait for the lock again.
+        with self._lock() if self.storage.has_lock else nullcontext():
+            self._complete(work, names_of, started)
 
     def _complete(self, work: _Work, names_of: Mapping[str, Sequence[str]], started: int) -> None:
         gone = frozenset(path for path in work.plan.partitions if self._remove_partition(path))

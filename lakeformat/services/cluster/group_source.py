@@ -245,10 +245,11 @@ def open_group(
     rows = sum(footer.num_rows for footer in footers)
     source = GroupSource(storage, partition_path, tuple(slices), rows, 1.0, encoded, schema)
     wanted = replace(source, target=target)
-    filled = next((base for base, footer in zip(bases, footers, strict=True) if footer.num_rows), None)
+    based = [one for one in slices if one.file_slice.base is not None]
+    filled = next((one for one, footer in zip(based, footers, strict=True) if footer.num_rows), None)
     if filled is None:
         return wanted
-    first = SliceToCluster(FileSlice(filled.group, filled.name.instant_time, filled))
+    first = replace(filled, file_slice=replace(filled.file_slice, logs=()))
     batch: Any = next(source.batches(first, threads=False, encoded=frozenset(), rows=_PROBE_ROWS))
     stored = sum(footer.row_group(at).total_byte_size for footer in footers for at in range(footer.num_row_groups))
     row_bytes = max(batch.nbytes / batch.num_rows, stored / rows)  # The first rows may be shorter than the average.

@@ -20,6 +20,7 @@ from typing import Final, TypeAlias
 
 import pyarrow as pa
 
+from lakeformat.codec.json_text import parse_json
 from lakeformat.codec.timeline_files.service_plans import encode_clustering
 from lakeformat.config.clustering_options import (
     LAYOUT_STRATEGY,
@@ -176,7 +177,7 @@ def write_clustering_note(store: TimelineStore, timeline: Timeline, instants: It
 
 def _read_note(storage: Storage) -> dict[str, dict[str, str]]:
     try:
-        found = json.loads(storage.read(_NOTE))
+        found = parse_json(storage.read(_NOTE))
     except (FileNotFoundError, ValueError, RecursionError):
         return {}
     return {time: params for time, params in found.items() if isinstance(params, dict)} if type(found) is dict else {}

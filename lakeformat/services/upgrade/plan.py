@@ -20,7 +20,7 @@ from typing import Final
 
 from lakeformat.model import table_config as names
 from lakeformat.model.instant import Action, Instant, State, next_instant_time
-from lakeformat.model.keys import KeyGeneratorKind, KeySettings
+from lakeformat.model.keys import KeySettings
 from lakeformat.model.table_config import (
     TableConfig,
     extractor_properties,
@@ -107,7 +107,7 @@ _REWRITTEN: Final = frozenset(
         names.KEY_GENERATOR_1X,
         names.ORDERING,
         names.ORDERING_1X,
-        names.PARTITION_FIELDS,
+        names.TYPED_FIELDS,
     }
 )
 #: Properties that are copied if the table has them: its initial version, and folders that do not move.
@@ -127,11 +127,8 @@ def convert_properties(config: TableConfig, to: int, keys: KeySettings) -> dict[
     """
     payload = config.get(names.PAYLOAD) or config.get(names.LEGACY_PAYLOAD)
     layout = layout_properties(to)
+    # A table of version 8 or 9 has an initial version, which stays.
     layout[names.INITIAL_VERSION] = str(config.version)
-    if to == 6:
-        layout.pop(names.INITIAL_VERSION)
-    typed = keys.kind is KeyGeneratorKind.CUSTOM and to != 6
-    fields = (f"{f.name}:{f.kind.value}" if typed else f.name for f in keys.partition_fields)
     mode = config.merge_mode
     ordering = names.ORDERING_1X if to == 9 else names.ORDERING
     fields_by_time = names.payload_ordering(to, mode) or config.ordering_fields
@@ -140,9 +137,8 @@ def convert_properties(config: TableConfig, to: int, keys: KeySettings) -> dict[
         **{key: text for key, text in config.values.items() if key not in rewritten},
         **{key: text for key, text in layout.items() if key not in _KEPT or key not in config.values},
         **merge_properties(to, mode, payload),
-        **key_generator_properties(to, keys.kind),
+        **key_generator_properties(to, keys.kind, keys.partition_fields),
         **({ordering: ",".join(fields_by_time)} if fields_by_time else {}),
-        names.PARTITION_FIELDS: ",".join(fields),
     }
     extractor = extractor_properties(to, len(keys.partition_fields), hive_style=config.hive_style)
     return {**extractor, **values}

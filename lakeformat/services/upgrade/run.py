@@ -36,14 +36,14 @@ from lakeformat.file_system_view.live_files import ListedSlices
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.locks import lock_table
 from lakeformat.metadata_table.index_definitions import (
-    INDEX_DEFINITIONS,
+    keep_definitions,
     read_statistics_form,
-    remove_definitions,
 )
 from lakeformat.metadata_table.metadata_table import open_metadata_table
 from lakeformat.metadata_table.names import MetadataPartition
 from lakeformat.model.commit import CommitMetadata
 from lakeformat.model.instant import COMMIT_ACTIONS, Action, Instant, State, format_instant_time
+from lakeformat.model.keys import KeyGeneratorKind, KeySettings
 from lakeformat.model.table_config import PROPERTIES_PATH, TIMELINE_PATH, TableConfig, payload_ordering
 from lakeformat.public import OneLine, public
 from lakeformat.services.upgrade.plan import convert_properties, list_moves, make_completion_times
@@ -61,7 +61,8 @@ from lakeformat.transaction.metadata_creation import MADE_PARTITIONS, drop_index
 from lakeformat.transaction.properties_file import write_properties
 from lakeformat.transaction.recovery import recover
 from lakeformat.transaction.rollback import delete_files_of
-from lakeformat.write.plan.table_settings import key_settings
+from lakeformat.write.intake import probe_keys
+from lakeformat.write.plan.table_settings import NAMES_KEYS, key_settings
 
 __all__ = ["VERSIONS", "VersionChange", "VersionSession"]
 
@@ -161,7 +162,10 @@ class VersionSession:
                 f"{self.storage.location} is of table version {before}: to {to} it is {verbs[0]}({to}), "
                 f"not {verbs[1]}({to})"
             )
-        convert_properties(config, to, key_settings(config, self.options))  # Raise errors before any change.
+        keys = key_settings(config, self.options)
+        convert_properties(config, to, keys)  # Raise errors before any change.
+        if to >= NAMES_KEYS > before:
+            self._check_keys(keys)
         partitions = frozenset(config.metadata_partitions)
         self._prepare(config, to)
         version = self._decide_begin(before)
@@ -183,6 +187,21 @@ class VersionSession:
         self._make_metadata_table(partitions, lease)
         _LOG.info("%s is of table version %d now, and was of %d", self.storage.location, to, before)
         return VersionChange(before, to, files)
+
+    def _check_keys(self, keys: KeySettings) -> None:
+        """Refuse a table whose keys Hudi would write otherwise in the new version, and so write rows twice."""
+        if keys.kind is not KeyGeneratorKind.COMPLEX or len(keys.record_fields) != 1:
+            return
+        snapshot = self.context.snapshot()
+        if (
+            snapshot.live.count
+            and not probe_keys(self.storage, snapshot.each_file(), keys, self.options).single_key_prefixed
+        ):
+            raise UnsupportedTableError(
+                f"{self.storage.location} has keys of one field as value, and from table version {NAMES_KEYS} on "
+                "Hudi's complex key generator writes field:value, so it would write rows twice; keep the version, or "
+                "write the rows into a new table"
+            )
 
     def _decide_begin(self, before: int) -> Version | None:
         """Decide that the move begins: nothing else can be decided until it ends.
@@ -255,10 +274,8 @@ class VersionSession:
             self._check_ordering(snapshot, ordering, to)
         if _changes_layout(config.version, to) or not self._fit_metadata_table(config, to):
             drop_metadata_table(self.store, self.context.clock)
-            try:  # Version 6 has no definitions; those that are left would say in which form bounds are written.
-                remove_definitions(self.storage, config.metadata_partitions)
-            except CorruptTableError:
-                self.storage.delete(INDEX_DEFINITIONS)
+            # Version 6 has no definitions; those that are left would say in which form bounds are written.
+            keep_definitions(self.storage, ())
 
     def _fit_metadata_table(self, config: TableConfig, to: int) -> bool:
         """Drop the partitions of the metadata table that the new version does not know. Return False if it is damaged.

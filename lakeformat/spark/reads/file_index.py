@@ -1,8 +1,8 @@
 """A file index of Spark in Python: Spark's planner asks it which files a scan must read.
 
-Spark calls ``FileIndex.listFiles`` for every scan that it plans, with the filters of that scan: filters of a frame, SQL
-over a view, each side of a union or a join. `LakehouseFileIndex` answers with the files that lakeformat's own plan of
-these filters keeps. So a filter skips files by the file index and by partition values, as in plain Python.
+Spark asks for every scan that it plans, with the filters of that scan: filters of a frame, SQL over a view, each side
+of a union or a join. `LakehouseFileIndex` answers with the files that lakeformat's own plan of these filters keeps. So
+a filter skips files by the file index and by partition values, as in plain Python.
 
 Two kinds of filters arrive. Data filters are hints, because Spark applies them to the rows again. Filters on declared
 partition columns are not applied again, so they are applied exactly here, by Spark's own evaluation of the expression.
@@ -105,10 +105,7 @@ class IndexedFolder:
 
 
 class LakehouseFileIndex:
-    """Spark's interface ``FileIndex``, implemented in Python. Spark calls it from any thread.
-
-    Py4J passes every method of the interface to Python, also those that have a default in Scala.
-    """
+    """The answers of a file index (`lakeformat.spark.reads.planner.PlannerIndex`), given in any thread."""
 
     def __init__(
         self,
@@ -132,17 +129,17 @@ class LakehouseFileIndex:
             shown: the location that plans show, and that begins the names that ``DataFrame.inputFiles()`` returns.
         """
         self._jvm, self._location, self._shown, self._folders = jvm, location, shown, folders
-        self._partitions, self._values, self._pruner = partitions, values, pruner
-        self._size = sum(file.size_bytes for each in folders for file in each.files)
-        self._roots = jvm.one(jvm.path(shown))
+        self.partitions, self._values, self._pruner = partitions, values, pruner
+        self.size_bytes = sum(file.size_bytes for each in folders for file in each.files)
+        self.roots = jvm.one(jvm.path(shown))
         self._lock = Lock()
         self._all: Any = None
 
-    def listFiles(self, partition_filters: Any, data_filters: Any) -> Any:  # noqa: N802
+    def list_files(self, partition_filters: Any, data_filters: Any) -> Any:
         """Return the partition directories that a scan with these filters must read."""
         exact, hints = list(_items(partition_filters)), list(_items(data_filters))
         kept = self._pruner.keep(self._pruner.predicate_of([*exact, *hints]))
-        return self._jvm.select(self._directories(kept), exact, self._partitions)
+        return self._jvm.select(self._directories(kept), exact, self.partitions)
 
     def _directories(self, kept: frozenset[str] | None) -> Any:
         if kept is not None:
@@ -158,55 +155,18 @@ class LakehouseFileIndex:
         statuses = [[_status(root, file) for file in folder.files] for folder in folders]
         return self._jvm.directories(self._jvm.take(self._values, [each.values for each in folders]), statuses)
 
-    def rootPaths(self) -> Any:  # noqa: N802
-        """Return the table's folder."""
-        return self._roots
-
-    def partitionSchema(self) -> Any:  # noqa: N802
-        """Return the declared partition columns."""
-        return self._partitions
-
-    def sizeInBytes(self) -> int:  # noqa: N802
-        """Return the size of all files, by which Spark chooses joins."""
-        return self._size
-
-    def inputFiles(self) -> Any:  # noqa: N802
+    def input_files(self) -> Any:
         """Return the URLs of all files."""
         if self._shown == self._location:
             return self._jvm.addresses(self._directories(None))
         return self._jvm.addresses(self._in_jvm(self._folders, self._shown))
 
-    def refresh(self) -> None:
-        """Do nothing: the index shows one instant."""
-
-    def metadataOpsTimeNs(self) -> Any:  # noqa: N802
-        """Return no time for the listing."""
-        return self._jvm.none
-
     @cached_property
-    def _identity(self) -> str:
+    def identity(self) -> str:
+        """A text that is the same for indexes of the same files: files are never changed in place."""
         paths = "\n".join(file.path for each in self._folders for file in each.files)
-        text = json.dumps([self._location, self._partitions.json(), paths])
-        return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-
-    def toString(self) -> str:  # noqa: N802
-        """Return a text that is the same for indexes of the same files: files are never changed in place."""
-        return f"lakeformat {self._identity}"
-
-    __str__ = toString
-
-    def hashCode(self) -> int:  # noqa: N802
-        """Return the hash of `toString`."""
-        return int(self._identity[:7], 16)
-
-    def equals(self, other: Any) -> bool:
-        """Tell whether the other index has the same files, so that Spark may use one plan for both."""
-        return str(other) == self.toString()
-
-    class Java:
-        """The interface, for Py4J."""
-
-        implements = ("org.apache.spark.sql.execution.datasources.FileIndex",)
+        text = json.dumps([self._location, self.partitions.json(), paths])
+        return f"lakeformat {hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()}"
 
 
 def _status(location: str, file: BaseFile) -> bytes:

@@ -38,6 +38,7 @@ from lakeformat.spark.reads.native_scan import check_skipping, native_scan, plan
 from lakeformat.spark.reads.predicate_to_column import column_of
 from lakeformat.spark.reads.to_predicate import implied_predicate
 from lakeformat.spark.register import use_this_python
+from lakeformat.spark.settings import find_obstacle
 from lakeformat.table import Table
 
 if TYPE_CHECKING:
@@ -55,6 +56,8 @@ _MANY_FILES: Final = 10_000
 #: If a read has more file slices than this, and Spark's planner cannot ask our file index, the data source is used even
 #: if no filters are pushed, because Spark's own scan then takes minutes to plan so many files.
 _MOST_FILES: Final = 100_000
+#: A column in which Spark's reader of Parquet puts the number of each row, whatever the file has there.
+_ROW_NUMBERS: Final = "_tmp_metadata_row_index"
 #: Read options that `read` passes unchanged to ``format("lakehouse")`` if it reads the table by the data source.
 _PASSED: Final = (
     BEGIN,
@@ -266,11 +269,13 @@ def _frame(
         **_time_options(snapshot),
         **secrets,
     }
+    if _ROW_NUMBERS in {name.lower() for name in snapshot.columns(location).names}:
+        access = _refuse_native(f"Spark's own scan would put row numbers into the column {_ROW_NUMBERS}", via)
     if isinstance(access, str):
         return _by_source(spark, location, query, given, Way(SOURCE, access))
     jvm = None if via == SOURCE else open_jvm(spark)
     if jvm is None and access.options and via is None:
-        return _by_source(spark, location, query, given, Way(SOURCE, "Spark's JVM cannot call this process"))
+        return _by_source(spark, location, query, given, Way(SOURCE, "Spark's planner cannot ask for files"))
     indexed = jvm is not None
     unplanned = ReadFacts(snapshot.live.count, pushes=pushes, indexed=indexed, requested_way=via)
     if via == SOURCE or (not where and unplanned.files > _MOST_FILES and not indexed):
@@ -293,10 +298,19 @@ def _access(spark: SparkSession, context: TableContext, via: str | None) -> Hado
     If the user requests Spark's own scan, it gets what is known. Over Spark Connect the server is asked by the scan.
     """
     plain = HadoopAccess(context.storage.location)
+    if obstacle := find_obstacle(spark):
+        return _refuse_native(obstacle, via)
     if via == SOURCE or (context_of(spark) is None and not storage_secrets(context)):
         return plain
     found = find_access(spark, context.storage)
     return plain if isinstance(found, str) and via == NATIVE else found
+
+
+def _refuse_native(why: str, via: str | None) -> str:
+    """Return why Spark's own scan would give wrong rows; raise an error if the user requests it."""
+    if via == NATIVE:
+        raise InvalidInputError(f"via='native' cannot be had: {why}; leave via out")
+    return why
 
 
 def _time_options(snapshot: Snapshot) -> dict[str, str | None]:

@@ -12,10 +12,12 @@ import struct
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from functools import lru_cache, reduce
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
 from lakeformat.spark.jobs import context_of
+from lakeformat.spark.reads.planner import Planner
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,65 +27,25 @@ __all__ = ["BLOCK_BYTES", "SparkJvm", "open_jvm", "status_bytes", "written_ms"]
 _LOG: Final = logging.getLogger("lakeformat.spark")
 #: Block size in the file statuses that Spark gets, 128 MiB.
 BLOCK_BYTES: Final = 128 << 20
-#: Seconds in which the JVM must have called Python back.
-_ANSWER_S: Final = 10
-#: The class whose name ``explain`` shows for our file index: it passes each call on to Python. An interface of Java
-#: that Python implements has a class without a name of its own (``$Proxy27``).
-_FILE_INDEX: Final = """
-package lakeformat;
-import org.apache.spark.sql.execution.datasources.FileIndex;
-import org.apache.spark.sql.types.StructType;
-import scala.Option;
-import scala.collection.immutable.Seq;
-public final class LakehouseFileIndex implements FileIndex {
-    private final FileIndex python;
-    public LakehouseFileIndex(FileIndex python) { this.python = python; }
-    public Seq rootPaths() { return this.python.rootPaths(); }
-    public Seq listFiles(Seq partitions, Seq data) { return this.python.listFiles(partitions, data); }
-    public String[] inputFiles() { return this.python.inputFiles(); }
-    public void refresh() { this.python.refresh(); }
-    public long sizeInBytes() { return this.python.sizeInBytes(); }
-    public StructType partitionSchema() { return this.python.partitionSchema(); }
-    public Option metadataOpsTimeNs() { return this.python.metadataOpsTimeNs(); }
-    public String toString() { return this.python.toString(); }
-    public int hashCode() { return this.python.hashCode(); }
-    public boolean equals(Object other) {
-        return other instanceof LakehouseFileIndex && this.toString().equals(other.toString());
-    }
-}
-"""
 _FILES: Final = "org.apache.hadoop.fs."
 _SOURCES: Final = "org.apache.spark.sql.execution.datasources."
 
 
 def open_jvm(spark: SparkSession) -> SparkJvm | None:
-    """Return the calls into the session's JVM; None if the JVM cannot call Python, as over Spark Connect."""
+    """Return the calls into the session's JVM; None if there are none, as over Spark Connect."""
     context: Any = context_of(spark)
     if context is None:
         return None
     try:
-        from pyspark.java_gateway import ensure_callback_server_started
-
-        ensure_callback_server_started(context._gateway)
-        known = _OPENED.get(context._gateway)
-        if known is None:
-            known = _OPENED[context._gateway] = SparkJvm(context._gateway)
-        known.check_callbacks()
-    except Exception as error:  # E.g. the callback server was shut down, or a later Spark has other classes.
+        with _OPENING:
+            known = _OPENED.get(context._gateway)
+            if known is None:
+                known = _OPENED[context._gateway] = SparkJvm(context._gateway)
+            return known
+    except Exception as error:  # E.g. a later Spark has other classes.
         reason = str(error).strip().partition("\n")[0]
-        _LOG.info("Spark's planner cannot ask for files, because its JVM cannot call this process: %s", reason)
+        _LOG.info("Spark's planner cannot ask for files, because its JVM has other classes: %s", reason)
         return None
-    return known
-
-
-class _Answer:
-    """A Java supplier of the text ``here``, in Python."""
-
-    def get(self) -> str:
-        return "here"
-
-    class Java:
-        implements = ("java.util.function.Supplier",)
 
 
 class SparkJvm:
@@ -92,8 +54,8 @@ class SparkJvm:
     Attributes:
         gateway: Py4J's gateway to the JVM.
         path, text: the classes of Hadoop's paths and Java's texts.
-        none: Scala's ``None``.
         no_values: the partition values of files without partition columns.
+        planner: the questions of Spark's planner.
     """
 
     def __init__(self, gateway: Any) -> None:
@@ -104,10 +66,6 @@ class SparkJvm:
         self._wrap, self._bytes = jvm.java.nio.ByteBuffer.wrap, jvm.java.io.ByteArrayInputStream
         self._data, self._matrix = jvm.java.io.DataInputStream, jvm.org.apache.hadoop.io.TwoDArrayWritable
         self._as_scala = jvm.scala.jdk.javaapi.CollectionConverters.asScala
-        self._future, self._seconds = (
-            jvm.java.util.concurrent.CompletableFuture,
-            jvm.java.util.concurrent.TimeUnit.SECONDS,
-        )
         self._proxies = jvm.java.lang.invoke.MethodHandleProxies
         self.path, self.text = jvm.org.apache.hadoop.fs.Path, jvm.java.lang.String
         catalyst = jvm.org.apache.spark.sql.catalyst
@@ -116,12 +74,12 @@ class SparkJvm:
         self._columns = catalyst.types.DataTypeUtils.toAttributes
         self._predicate = self.scala_object("org.apache.spark.sql.catalyst.expressions.Predicate$")
         self._as_lazy = getattr(self.scala_object("scala.collection.immutable.LazyList$"), "from")
-        self.none, self._nil = map(self.scala_object, ("scala.None$", "scala.collection.immutable.Nil$"))
+        self._nil = self.scala_object("scala.collection.immutable.Nil$")
         self.no_values = self.scala_object("org.apache.spark.sql.catalyst.InternalRow$").empty()
         patterns = self.scala_object("org.apache.spark.sql.catalyst.trees.TreePattern$")
         self._left_to_spark = (patterns.PLAN_EXPRESSION(), patterns.DYNAMIC_PRUNING_EXPRESSION())
         self._make_functions()
-        self._named: Any = self._compile_file_index()
+        self.planner = Planner(gateway)
 
     def _make_functions(self) -> None:
         """Make functions of Scala from methods of Spark and Hadoop, so that the JVM maps lists without Python."""
@@ -164,34 +122,6 @@ class SparkJvm:
     def _function(self, handle: Any, name: str = "scala.Function1") -> Any:
         """Return a method handle as a function of Scala."""
         return self._proxies.asInterfaceInstance(self._class(name), handle)
-
-    def _compile_file_index(self) -> Any:
-        """Return the constructor of the class `_FILE_INDEX`; None if the JVM cannot compile it.
-
-        The compiler is that of Spark's own generated code. The text is a constant: nothing of a table gets into it.
-        """
-        try:
-            compiler = self.gateway.jvm.org.codehaus.janino.SimpleCompiler()
-            compiler.setParentClassLoader(self._loader)
-            compiler.cook(_FILE_INDEX)
-            return compiler.getClassLoader().loadClass("lakeformat.LakehouseFileIndex").getConstructors()[0]
-        except Exception as error:
-            _LOG.info("explain shows no name for the file index: %s", str(error).strip().partition("\n")[0])
-            return None
-
-    def named_index(self, index: Any) -> Any:
-        """Return a file index of Spark that passes each call on to ``index``, and whose class has a name."""
-        if self._named is None:
-            return index
-        arguments = self._list()
-        arguments.add(index)
-        return self._named.newInstance(arguments.toArray())
-
-    def check_callbacks(self) -> None:
-        """Raise an error if the JVM cannot call Python from threads of its own, as Spark's planner does."""
-        answer = self._future.supplyAsync(_Answer()).get(_ANSWER_S, self._seconds)
-        if answer != "here":
-            raise ValueError(f"a wrong answer: {answer}")
 
     def sequence(self, array: Any) -> Any:
         """Return an array of the JVM as a sequence of Scala."""
@@ -253,6 +183,7 @@ class SparkJvm:
 
 
 _OPENED: Final[WeakKeyDictionary[Any, SparkJvm]] = WeakKeyDictionary()
+_OPENING: Final = Lock()
 
 
 def status_bytes(uri: str, size_bytes: int, written_ms: int) -> bytes:

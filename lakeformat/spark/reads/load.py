@@ -22,6 +22,7 @@ from lakeformat.spark.jobs import task_errors
 from lakeformat.spark.reads.frames import read_snapshot
 from lakeformat.spark.reads.hadoop_access import find_access
 from lakeformat.spark.register import use_this_python
+from lakeformat.spark.settings import find_obstacle
 from lakeformat.spark.types import requested_schema, spark_schema
 from lakeformat.spark.verbs import options_in
 
@@ -76,10 +77,10 @@ def _read(spark: Any, options: Mapping[str, str], wanted: StructType | None) -> 
     context, resolved = requested_context(options, reads=True)
     if wants_images(resolved):
         return None
-    access = find_access(spark, context.storage)
+    access = find_obstacle(spark) or find_access(spark, context.storage)
     if isinstance(access, str):
         location = context.storage.location
-        _LOG.info("%s is read by the data source, because Spark's own scan cannot open it: %s", location, access)
+        _LOG.info("%s is read by the data source, not by Spark's own scan: %s", location, access)
         return None
     resolved = in_session_zone(spark, resolved)
     snapshot = load_requested_snapshot(context, resolved)

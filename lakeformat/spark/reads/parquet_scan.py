@@ -5,7 +5,7 @@ first. Therefore this module creates Spark's internal relation through py4j, and
 files' sizes. The internal classes are the same in Spark 4.0 to 4.3. Three ways are tried in turn:
 
 1. `LakehouseFileIndex`: Spark's planner asks lakeformat which files each query must read;
-2. Spark's own index of the files (`_relation`), if the JVM cannot call this process;
+2. Spark's own index of the files (`_relation`), if the JVM takes no file index of ours;
 3. Spark's public API, over Spark Connect or in a later Spark without these classes. Then Spark's filters skip only row
    groups, not folders.
 """
@@ -119,7 +119,7 @@ def _indexed_relation(
         listed, values = [IndexedFolder(0, files)] if files else [], jvm.one(jvm.no_values)
     columns = _jvm_type(spark, constants)
     index = LakehouseFileIndex(jvm, _uri(access.location), listed, columns, values, pruner, _uri(location))
-    return _frame(spark, jvm.named_index(index), schema, constants, {**_OPTIONS, **more, **access.options})
+    return _frame(spark, jvm.planner.index_for_spark(index), schema, constants, {**_OPTIONS, **more, **access.options})
 
 
 def numbered_scan(
@@ -145,7 +145,7 @@ def numbered_scan(
     listed = [IndexedFolder(at, (file,)) for at, file in enumerate(files)]
     columns = _jvm_type(spark, constants)
     index = LakehouseFileIndex(jvm, _uri(access.location), listed, columns, values, pruner, _uri(location))
-    return _frame(spark, jvm.named_index(index), schema, constants, {**_OPTIONS, **access.options})
+    return _frame(spark, jvm.planner.index_for_spark(index), schema, constants, {**_OPTIONS, **access.options})
 
 
 def _constants(schema: StructType, folders: FolderValues) -> StructType:

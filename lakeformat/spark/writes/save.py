@@ -31,6 +31,7 @@ from lakeformat.spark.host import QUERY_ID, plain_errors
 from lakeformat.spark.jobs import Batches, context_of, describe_jobs, has_executors, task_errors
 from lakeformat.spark.register import use_this_python
 from lakeformat.spark.services import compactor_for, deleter_for, rewriter_for
+from lakeformat.spark.settings import Use, check_settings, given_settings, is_dynamic
 from lakeformat.spark.types import arrow_schema
 from lakeformat.spark.verbs import FORMAT, Call, options_in, original_verb
 from lakeformat.spark.writes.merge_place import choose_merge_place
@@ -171,7 +172,9 @@ def save_frame(call: SaveCall) -> WriteResult | None:
                 original_verb(writer, "save")()
             _remember(spark, None)
             return None
-        planned, snapshot = plan_writer(options, call.frame.schema, mode)
+        given = given_settings(spark)
+        check_settings(given, Use.WRITE)
+        planned, snapshot = plan_writer(options, call.frame.schema, mode, dynamic=is_dynamic(given))
         if isinstance(planned, SkippedWriter):
             result = planned.result
             if _is_batch_of_stream(spark, options):

@@ -20,7 +20,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from lakeformat.config.resolve import Options
-from lakeformat.errors import InvalidOptionError, LakeformatError, TableNotFoundError
+from lakeformat.errors import InvalidOptionError, LakeformatError
 from lakeformat.file_system_view.context import TableContext
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.keys.partition_paths import distinct_partitions
@@ -28,6 +28,7 @@ from lakeformat.model.operation import Operation
 from lakeformat.services.after_write import check_services, run_services_after_write
 from lakeformat.services.bad_rows import put_aside
 from lakeformat.spark.host import plain_errors, requested_context
+from lakeformat.spark.settings import OVERWRITE_MODE, is_dynamic
 from lakeformat.spark.types import arrow_schema
 from lakeformat.timeline.path_probe import check_free
 from lakeformat.transaction import claims
@@ -64,6 +65,7 @@ _LOG: Final = logging.getLogger("lakeformat.spark")
 #: If more rows than this are staged, a warning is logged, because the driver merges all of them alone.
 _LARGE_STAGE_ROWS: Final = 50_000_000
 _OPERATION: Final = "hoodie.datasource.write.operation"
+_OVERWRITE_MODE: Final = "hoodie.datasource.overwrite.mode"
 
 
 def make_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> TableWriter:
@@ -72,14 +74,20 @@ def make_writer(options: Mapping[str, str], schema: StructType, overwrite: bool)
     Args:
         overwrite: whether the mode is ``overwrite``.
     """
-    return plan_writer(options, schema, "overwrite" if overwrite else "append")[0]
+    writer, _ = plan_writer(options, schema, "overwrite" if overwrite else "append")
+    writer.asks_tasks = overwrite
+    return writer
 
 
-def plan_writer(options: Mapping[str, str], schema: StructType, mode: str) -> tuple[TableWriter, Snapshot]:
+def plan_writer(
+    options: Mapping[str, str], schema: StructType, mode: str, *, dynamic: bool = False
+) -> tuple[TableWriter, Snapshot]:
     """Return the writer for the operation of these options, and the snapshot of the table from which it is planned.
 
     Args:
         mode: Spark's save mode: ``append``, ``overwrite``, ``errorifexists`` or ``ignore``.
+        dynamic: whether the session says that an overwrite replaces only the partitions of the rows. As for Parquet, it
+            means nothing for a table without partitions.
 
     Raises:
         InvalidOptionError: an option is refused, or the table exists in mode ``errorifexists``.
@@ -88,13 +96,13 @@ def plan_writer(options: Mapping[str, str], schema: StructType, mode: str) -> tu
         context, resolved = requested_context(options)
         rows = arrow_schema(schema)
         removes_partitions = resolved.write.operation == "delete_partition"
-        must_be_new = mode in {"errorifexists", "ignore"}
-        if must_be_new and _has_table(context):
+        must_be_new, exists = mode in {"errorifexists", "ignore"}, context.store.exists()
+        if must_be_new and exists and context.store.load().has_writes:
             skipped = _skip_existing(context, resolved, mode)
             return SkippedWriter(context, skipped), context.snapshot()
         if removes_partitions:  # delete_partition never creates a table.
             config = open_existing(context.store, resolved)
-        elif must_be_new:
+        elif must_be_new and not exists:
             check_free(context.storage)
             config = create_table(context.store, resolved, incoming_schema(rows), context.clock, must_be_new=True)
         else:
@@ -102,6 +110,8 @@ def plan_writer(options: Mapping[str, str], schema: StructType, mode: str) -> tu
         snapshot = context.snapshot(config=config)
         if mode == "overwrite" and not resolved.is_set(_OPERATION) and config.record_fields:
             resolved = resolved.with_values(**{"hoodie.combine.before.insert": True})
+        if dynamic and config.partition_fields and not resolved.is_set(_OVERWRITE_MODE):
+            resolved = resolved.with_values(**{_OVERWRITE_MODE: "dynamic"})
         job = plan_job(context.store, snapshot, resolved, rows, context.ids, overwrite=mode == "overwrite")
         check_services(context.storage, resolved, snapshot, job.final_schema(snapshot))
         if (skipped_batch := WriteSession(context, job).transaction.skip_known_batch(snapshot)) is not None:
@@ -122,14 +132,6 @@ def _choose_writer(context: TableContext, job: WriteJob, snapshot: Snapshot) -> 
     return DirectSparkWriter(context, job, commit, table, closed)
 
 
-def _has_table(context: TableContext) -> bool:
-    try:
-        context.store.config()
-    except TableNotFoundError:
-        return False
-    return True
-
-
 def _skip_existing(context: TableContext, options: Options, mode: str) -> WriteResult:
     location = context.storage.location
     if mode == "errorifexists":
@@ -143,10 +145,32 @@ def _skip_existing(context: TableContext, options: Options, mode: str) -> WriteR
 
 
 class TableWriter(DataSourceArrowWriter):
-    """The base of the batch writers: `write` runs in tasks, `finish` in the process that publishes the commit."""
+    """The base of the batch writers: `write` runs in tasks, `finish` in the process that publishes the commit.
+
+    Attributes:
+        asks_tasks: whether only tasks can tell the session's settings, because Spark's data source makes the writer.
+    """
 
     context: TableContext
     job: WriteJob
+    asks_tasks: bool = False
+
+    def check_session(self) -> None:
+        """Refuse, in a task, to replace the whole table where the session says to replace partitions.
+
+        Raises:
+            InvalidOptionError: the setting says so, and no option contradicts it.
+        """
+        task, options = TaskContext.get(), self.job.options
+        if not self.asks_tasks or task is None or not self.job.config.partition_fields:
+            return
+        if options.is_set(_OPERATION) or options.is_set(_OVERWRITE_MODE):
+            return
+        if is_dynamic({OVERWRITE_MODE: task.getLocalProperty(OVERWRITE_MODE) or ""}):
+            raise InvalidOptionError(
+                f'{OVERWRITE_MODE}=dynamic does not reach format("lakehouse") here; call '
+                f'lakeformat.spark.register(spark), or write .option("{_OVERWRITE_MODE}", "dynamic")'
+            )
 
     def bad_rows(self, messages: Sequence[WriterCommitMessage | None]) -> list[StagedBadRows]:
         """Return the bad rows of the tasks, ordered by the number of the task."""
@@ -244,6 +268,7 @@ class StagedWriter(TableWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Prepare the rows of a task, and write them to a stage file."""
         with plain_errors(), reuse_memory():
+            self.check_session()
             task, attempt = _task()
             path = f"{stage_folder(self.job.write_id)}/{task}-{attempt}.arrow"
             buffer = self.job.options.write.buffer_bytes
@@ -314,6 +339,7 @@ class DirectSparkWriter(TableWriter):
         """Write base files to the stage folder, and rows that are too few to fill a file to a stage file."""
         alive = HeartbeatThread(self.context.storage, self.open_commit.time)
         with plain_errors(), reuse_memory(), alive, ThreadPoolExecutor(1) as pool:
+            self.check_session()
             task, attempt = _task()
             task_context = TaskContext.get()
             stage = task_context.stageId() if task_context else 0

@@ -30,7 +30,6 @@ import pyarrow as pa
 from lakeformat.arrow.conform import conform
 from lakeformat.arrow.gather import combine_table, gather
 from lakeformat.arrow.row_bytes import decoded_bytes, split_rows
-from lakeformat.errors import WriteConflictError
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.files.base_file import ROW_GROUP_ROWS, BaseFileWriter, FileSettings, stamp_rows
 from lakeformat.files.footers import open_parquet, row_batches
@@ -40,6 +39,7 @@ from lakeformat.model.commit import WriteStat
 from lakeformat.model.files import BaseFileName, join_path
 from lakeformat.model.record import RECORD_KEY
 from lakeformat.storage.port import Storage
+from lakeformat.transaction.conflict import PendingActionError
 from lakeformat.transaction.written_file import WrittenFile
 from lakeformat.write.rows.bad_rows import BadRows
 from lakeformat.write.rows.bulk_insert_order import Layout, sort_order
@@ -185,7 +185,7 @@ class DirectWriter:
         keys = self._new_keys.take(rows.num_rows) if self._new_keys else None
         for path, part in prepare(rows, self.prepare_settings, keys, self.bad_rows).items():
             if path in self.settings.closed_partitions:
-                raise WriteConflictError(self.settings.closed_partitions[path])
+                raise PendingActionError(self.settings.closed_partitions[path])
             partition = self._partitions.setdefault(path, _Partition())
             partition.waiting.append(part)
             partition.bytes += part.nbytes

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 
@@ -36,6 +36,9 @@ from lakeformat.write.handles.row_group_copies import (
 )
 
 __all__ = ["StoredRows"]
+
+#: A file of at most this many rows is read and written by one thread: handing its batches over takes longer.
+_FEW_ROWS: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +86,8 @@ class StoredRows:
     def write_to(self, writer: BaseFileWriter) -> None:
         """Write all rows."""
         steps = self._read_groups(writer)
-        for step in run_ahead(steps) if self.threads else steps:
+        is_long = self.threads and self.parquet.metadata.num_rows > _FEW_ROWS
+        for step in run_ahead(steps) if is_long else steps:
             if isinstance(step, _Part):
                 self._write_parts(writer, self.merger.apply(step.batch, step.found))
             elif isinstance(writer, SplicedBaseFileWriter):

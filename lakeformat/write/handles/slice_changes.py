@@ -34,7 +34,6 @@ import pyarrow.compute as pc
 
 from lakeformat.arrow.conform import conform
 from lakeformat.codec.stored_types import with_meta_columns
-from lakeformat.errors import WriteConflictError
 from lakeformat.files.base_file import (
     ROW_GROUP_ROWS,
     BaseFileWriter,
@@ -50,6 +49,7 @@ from lakeformat.model.commit import WriteStat
 from lakeformat.model.files import join_path
 from lakeformat.model.record import COMMIT_TIME, FILE_NAME, PARTITION_PATH, RECORD_KEY
 from lakeformat.storage.port import Storage
+from lakeformat.transaction.conflict import PendingActionError
 from lakeformat.transaction.written_file import WrittenFile
 from lakeformat.write.handles.base_file_handles import HandleSettings, KeyMerger, open_merger
 from lakeformat.write.handles.cdc_log import HandleMerger
@@ -276,7 +276,7 @@ def rewrite_slice(
         WriteConflictError: if a pending compaction will write a base file for this file group.
     """
     if place.is_compacting:
-        raise WriteConflictError(
+        raise PendingActionError(
             f"a pending compaction has file group {bucket.file_id}, and the write must make a base file of it; run the "
             "compaction first"
         )

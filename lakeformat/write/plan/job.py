@@ -25,11 +25,13 @@ from lakeformat.model.keys import KeyGeneratorKind, KeySettings, PartitionKind
 from lakeformat.model.operation import Operation
 from lakeformat.model.record import IS_DELETED, RECORD_KEY
 from lakeformat.model.table_config import PARTITION_FIELDS, PROPERTIES_PATH, TableConfig
+from lakeformat.transaction.conflict import StalePlanError
 from lakeformat.transaction.hooks import check_hooks
 from lakeformat.transaction.settings import TransactionSettings, make_transaction_settings
+from lakeformat.write.plan.table_settings import lacking_properties
 from lakeformat.write.rows.bulk_insert_order import Layout
 from lakeformat.write.rows.prepare import PrepareSettings
-from lakeformat.write.rows.schema import check_key_types, evolve, incoming_schema, mark_required
+from lakeformat.write.rows.schema import check_key_types, check_stays_number, evolve, incoming_schema, mark_required
 
 __all__ = [
     "BUCKETS",
@@ -74,6 +76,7 @@ def index_settings(config: TableConfig, options: Options) -> IndexSettings:
         buckets=write_options.buckets,
         hash_fields=write_options.hash_fields or config.record_fields,
         use_metadata_table=write_options.use_metadata_table,
+        asks_stored_filters=write_options.asks_stored_filters,
     )
 
 
@@ -120,6 +123,8 @@ class WriteJob:
         layout: how bulk_insert sorts rows and divides them over files; None keeps the input order.
         versions: for a table changed by schema on read, how files of each schema store the columns when the job is
             planned.
+        is_preview: whether nothing is written. Then the look-up of keys is exact, since no merge corrects it.
+        planned: the table's columns when the job is planned; None if it has none yet.
     """
 
     operation: Operation
@@ -130,6 +135,8 @@ class WriteJob:
     write_id: str
     layout: Layout | None = None
     versions: tuple[SchemaVersion, ...] = ()
+    planned: pa.Schema | None = None
+    is_preview: bool = False
 
     @property
     def named_partitions(self) -> tuple[str, ...]:
@@ -188,9 +195,9 @@ class WriteJob:
         settings = index_settings(self.config, self.options)
         # An index lookup may return false positives. A merge into a base file detects them, because it reads the file's
         # keys. A write that appends to log files or drops rows with stored keys does not read them, so it needs an
-        # exact lookup.
+        # exact lookup, and so does a preview.
         finds_deleted = self.dup_policy != "none"
-        exact = finds_deleted or (self.config.takes_logs and not settings.has_buckets)
+        exact = finds_deleted or self.is_preview or (self.config.takes_logs and not settings.has_buckets)
         copies = self.operation is Operation.DELETE
         replaced_by = self.write_id if self.operation.is_overwrite else ""
         return replace(settings, exact=exact, finds_deleted=finds_deleted, finds_copies=copies, replaced_by=replaced_by)
@@ -208,24 +215,52 @@ class WriteJob:
     @property
     def transaction_settings(self) -> TransactionSettings:
         """Return the settings of the job's transaction."""
-        return make_transaction_settings(self.operation, self.config, self.options, self.write_id)
+        settings = make_transaction_settings(self.operation, self.config, self.options, self.write_id)
+        return replace(settings, lacking=lacking_properties(self.config, self.options, self.prepare.keys))
+
+    def at(self, snapshot: Snapshot) -> WriteJob:
+        """Return the job for the table's present columns. Call it before the write begins an instant."""
+        return replace(self, versions=snapshot.versions)
+
+    def check_unaltered(self, snapshot: Snapshot) -> None:
+        """Raise a `StalePlanError` if columns were renamed, dropped or changed in type since the job was planned."""
+        if snapshot.versions != self.versions:
+            raise StalePlanError(f"the columns of {self.config.name} were altered meanwhile; run the write again")
 
     def final_schema(self, snapshot: Snapshot) -> pa.Schema:
         """Return the table's schema after this write.
 
         Raises:
-            SchemaMismatchError: if the input's columns do not fit the table's present columns, or if columns were
-                renamed, dropped or changed in type since the job was planned.
+            SchemaMismatchError: if the input's columns do not fit the table's columns.
+            StalePlanError: if they do not fit columns that have changed since the job was planned, or the files of the
+                write would have columns that were altered meanwhile.
         """
-        if snapshot.versions != self.versions:
-            raise SchemaMismatchError(f"the columns of {self.config.name} were altered meanwhile; run the write again")
+        self.check_unaltered(snapshot)
+        try:
+            return self._join_columns(snapshot.schema)
+        except SchemaMismatchError as error:
+            if snapshot.schema is None or self.planned is None or snapshot.schema.equals(self.planned):
+                raise
+            raise StalePlanError(f"{error}; the columns of {self.config.name} have changed meanwhile") from None
+
+    def _join_columns(self, table: pa.Schema | None) -> pa.Schema:
         if self.operation.has_no_rows:
-            return snapshot.schema if snapshot.schema is not None else self.prepare.schema
-        if self.operation is Operation.INSERT_OVERWRITE_TABLE and snapshot.schema is not None:
-            return _replacement_schema(snapshot.schema, self.prepare.schema)
-        fill = self.options.write.fill_missing or self.options[_RECONCILE]
-        partial = self.rule.columns is not None
-        return evolve(snapshot.schema, self.prepare.schema, fill_missing=fill, partial=partial)
+            return table if table is not None else self.prepare.schema
+        if self.operation is Operation.INSERT_OVERWRITE_TABLE and table is not None:
+            joined = _replacement_schema(table, self.prepare.schema)
+        else:
+            reconciles = self.options[_RECONCILE]
+            joined = evolve(
+                table,
+                self.prepare.schema,
+                fill_missing=self.options.write.fill_missing or reconciles,
+                partial=self.rule.columns is not None,
+                keeps_types=reconciles,
+            )
+        if table is not None:
+            fields = (*self.config.record_fields, *self.config.partition_fields, *self.rule.ordering)
+            check_stays_number(table, joined, fields)
+        return joined
 
     def files(self, schema: pa.Schema) -> FileSettings:
         """Return the settings for writing base files with this schema."""
@@ -253,16 +288,15 @@ class WriteJob:
 
 
 def _replacement_schema(table: pa.Schema, incoming: pa.Schema) -> pa.Schema:
-    """Return the schema of a table whose rows are all replaced, which is the incoming schema.
+    """Return the schema of a table whose rows are all replaced: the incoming columns, with types as after an upsert.
 
     Raises:
-        SchemaMismatchError: if a column keeps its name but changes its type so that values are lost.
+        SchemaMismatchError: if a column keeps its name but changes its type as no write may change it.
     """
     stored = set(table.names)
-    for field in incoming:
-        if field.name in stored:
-            evolve(pa.schema([table.field(field.name)]), pa.schema([field]), fill_missing=True)
-    return incoming
+    kept = pa.schema([table.field(name) for name in incoming.names if name in stored])
+    joined = evolve(kept, incoming, fill_missing=True)
+    return pa.schema([joined.field(field.name).with_nullable(field.nullable) for field in incoming])
 
 
 def check_unpartitioned(snapshot: Snapshot, location: str) -> None:
@@ -323,9 +357,10 @@ def drops_stored_keys(operation: Operation, options: Options) -> bool:
 def input_schema(snapshot: Snapshot, operation: Operation, rows: pa.Schema, keys: KeySettings) -> pa.Schema:
     """Return the input's columns as they are stored; empty if the operation removes rows, which needs only keys."""
     schema = pa.schema([]) if operation.has_no_rows else incoming_schema(rows)
-    if snapshot.schema is not None and operation is not Operation.INSERT_OVERWRITE_TABLE:
+    if snapshot.schema is not None:
         check_key_types(snapshot.schema, rows, columns_stored_as_text(keys))
-        schema = mark_required(snapshot.schema, schema)
+        if operation is not Operation.INSERT_OVERWRITE_TABLE:
+            schema = mark_required(snapshot.schema, schema)
     if IS_DELETED in schema.names and not pa.types.is_boolean(schema.field(IS_DELETED).type):
         raise SchemaMismatchError(f"column {IS_DELETED!r} must be boolean, not {schema.field(IS_DELETED).type}")
     return schema
@@ -355,4 +390,5 @@ def rewrite_job(snapshot: Snapshot, options: Options, operation: Operation, writ
         needs_combining=False,
         write_id=write_id,
         versions=snapshot.versions,
+        planned=snapshot.schema,
     )

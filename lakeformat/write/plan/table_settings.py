@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from lakeformat.codec.avro.schema import to_avro
 from lakeformat.codec.java import java_text
-from lakeformat.config.resolve import TIMESTAMP_PREFIXES, Options
+from lakeformat.config.resolve import Options
 from lakeformat.errors import (
     InvalidInputError,
     InvalidOptionError,
@@ -23,6 +23,7 @@ from lakeformat.model.keys import (
     PartitionField,
     PartitionKind,
     TimestampSettings,
+    current_names,
 )
 from lakeformat.model.table_config import (
     ChangeLogging,
@@ -39,7 +40,7 @@ from lakeformat.model.table_config import (
 from lakeformat.write.plan.merging import merge_mode, payload_name
 from lakeformat.write.rows.schema import check_log_ordering, check_ordering, field_type
 
-__all__ = ["NEW_ENCODING", "check_options", "key_settings", "new_table_values"]
+__all__ = ["NAMES_KEYS", "NEW_ENCODING", "check_options", "key_settings", "lacking_properties", "new_table_values"]
 
 _W: Final = "hoodie.datasource.write."
 _TYPE: Final = _W + "table.type"
@@ -48,6 +49,9 @@ _PARTITION: Final = _W + "partitionpath.field"
 _GENERATOR: Final = _W + "keygenerator.class"
 _GENERATOR_TYPE: Final = _W + "keygenerator.type"
 NEW_ENCODING: Final = "hoodie.write.complex.keygen.new.encoding"
+#: The first table version in which Hudi's complex generator always writes a key of one field as ``field:value``. Up to
+#: version 8 an option decides; releases 0.14.1 to 1.0.2 always write ``value``.
+NAMES_KEYS: Final = 9
 _ORDERING: Final = "hoodie.table.ordering.fields"
 _PAYLOAD: Final = _W + "payload.class"
 _MARKS_DELETES: Final = ("hoodie.payload.delete.field", "hoodie.payload.delete.marker")
@@ -66,13 +70,15 @@ def new_table_values(options: Options, schema: pa.Schema, location: str) -> Mapp
         SchemaMismatchError: if a column that the options name is not in the schema or has an unsuitable type.
     """
     record_fields: tuple[str, ...] = options[_RECORD]
-    partitions = tuple(PartitionField.parse(text) for text in options[_PARTITION])
+    named: tuple[str, ...] = options[_PARTITION]
+    partitions = tuple(PartitionField.parse(text) for text in named)
     version, mode = int(options[_VERSION]), merge_mode(None, options)
     ordering = _ordering_fields(options, version, mode)
     if not record_fields:
         _check_keyless(options, ordering, location)
     _check_roles(schema, record_fields, partitions, ordering)
-    kind = _generator(options) or KeyGeneratorKind.infer(record_fields, options[_PARTITION])
+    kind = _generator(options) or KeyGeneratorKind.infer(record_fields, named)
+    _check_generator(kind, record_fields, partitions)
     name = options["hoodie.table.name"] or location.rstrip("/").rpartition("/")[2]
     database = options["hoodie.database.name"]
     if mode == MergeMode.EVENT_TIME and not ordering:
@@ -80,7 +86,6 @@ def new_table_values(options: Options, schema: pa.Schema, location: str) -> Mapp
     orders = MergeMode.STORED_AS.get(mode, mode) == MergeMode.EVENT_TIME
     for field in ordering if orders and options[_TYPE] == names.TableType.MERGE_ON_READ.value else ():
         check_log_ordering(schema, field)
-    types = kind is KeyGeneratorKind.CUSTOM and version != 6
     flags = _flags(options)
     values = {
         names.NAME: name,
@@ -89,8 +94,7 @@ def new_table_values(options: Options, schema: pa.Schema, location: str) -> Mapp
         **layout_properties(version),
         names.CHECKSUM: table_checksum(name, database),
         "hoodie.table.base.file.format": "PARQUET",
-        names.PARTITION_FIELDS: ",".join(f"{p.name}:{p.kind.value}" if types else p.name for p in partitions),
-        **key_generator_properties(version, kind),
+        **key_generator_properties(version, kind, partitions),
         **extractor_properties(version, len(partitions), hive_style=options[names.HIVE_STYLE]),
         "hoodie.populate.meta.fields": "true",
         **flags,
@@ -98,28 +102,78 @@ def new_table_values(options: Options, schema: pa.Schema, location: str) -> Mapp
         "hoodie.partition.metafile.use.base.format": "false",
         names.ZONE: "UTC",
         **({names.CDC_MODE: options[names.CDC_MODE]} if flags[names.CDC] == "true" else {}),
-        **merge_properties(version, mode, payload_name(options.merge.payload) if version != 6 else ""),
-        **_stored_marker(version, options),
+        **merge_properties(version, mode, payload_name(options.merge.payload)),
+        **_stored_marker(options),
         **ordering_properties(version, ordering),
         names.CREATE_SCHEMA: to_avro(schema, table_name=name),
+        **(current_names(options.timestamp) if _formats_time(kind, partitions) else {}),
     }
     if record_fields:
         values[names.RECORD_FIELDS] = ",".join(record_fields)
-    stored_suffixes = (".output.dateformat", ".timezone", ".output.timezone") if version == 6 else ""
-    return {**values, **{key: text for key, text in options.timestamp.items() if key.endswith(stored_suffixes)}}
+    if kind is KeyGeneratorKind.COMPLEX and len(record_fields) == 1:
+        values |= _encoding_properties(options, version)
+    return values
+
+
+def _encoding_properties(options: Options, version: int) -> Mapping[str, str]:
+    """Return the property that stores how the complex generator writes a key of one field; {} if the version says it.
+
+    Raises:
+        InvalidOptionError: if the options name another form than the one that the version has in Hudi.
+    """
+    chosen = _read_encoding(options)
+    if version < NAMES_KEYS:
+        return {NEW_ENCODING: "false" if chosen == "false" else "true"}
+    if chosen == "true":
+        raise InvalidOptionError(
+            f"{NEW_ENCODING}=true: from table version {NAMES_KEYS} on Hudi always writes such keys as field:value, and "
+            "so would write rows twice; leave it out"
+        )
+    return {}
+
+
+def _read_encoding(options: Options) -> str:
+    """Return the option for the form of keys of one field as a text; ``none`` if it is not given."""
+    return _format_flag(options[NEW_ENCODING])
+
+
+def _format_flag(value: bool | None) -> str:
+    return str(value).lower()
+
+
+def _formats_time(kind: KeyGeneratorKind, partitions: Sequence[PartitionField]) -> bool:
+    """Tell whether the key generator makes a partition path of a time."""
+    return kind is KeyGeneratorKind.TIMESTAMP or any(field.kind is PartitionKind.TIMESTAMP for field in partitions)
+
+
+def _check_generator(
+    kind: KeyGeneratorKind, record_fields: Sequence[str], partitions: Sequence[PartitionField]
+) -> None:
+    """Refuse several record key fields or no partition field if the key generator takes one of each, as Hudi does."""
+    if not kind.takes_one_field:
+        return
+    if not partitions:
+        raise InvalidOptionError(
+            f"{kind.value} takes one partition field, not none; name it in {_PARTITION}, or leave the generator out"
+        )
+    if len(record_fields) < 2:
+        return
+    by_time = kind is KeyGeneratorKind.TIMESTAMP
+    typed = ",".join(f"{field.name}:TIMESTAMP" for field in partitions)
+    cure = f"CustomKeyGenerator and {_PARTITION}={typed}" if by_time else KeyGeneratorKind.COMPLEX.value
+    raise InvalidOptionError(
+        f"{kind.value} takes one record key field, not {', '.join(record_fields)}; name one, or name {cure}"
+    )
 
 
 def _flags(options: Options) -> Mapping[str, str]:
-    return {key: str(options[key]).lower() for key in (names.HIVE_STYLE, names.URL_ENCODE, names.CDC)}
+    return {key: _format_flag(options[key]) for key in (names.HIVE_STYLE, names.URL_ENCODE, names.CDC)}
 
 
-def _stored_marker(version: int, options: Options) -> Mapping[str, str]:
-    """Return the entries of ``hoodie.properties`` for the delete marker; empty if the table stores no marker.
-
-    A table stores the marker if its table version is at least 8 and its payload class uses a marker.
-    """
+def _stored_marker(options: Options) -> Mapping[str, str]:
+    """Return the entries of ``hoodie.properties`` for the delete marker; empty if its payload class uses none."""
     given = {key: options[key] for key in _MARKS_DELETES}
-    if version == 6 or payload_name(options.merge.payload) != MergeMode.PAYLOAD_OF[MergeMode.EVENT_TIME]:
+    if payload_name(options.merge.payload) != MergeMode.PAYLOAD_OF[MergeMode.EVENT_TIME]:
         return {}
     return {names.MERGE_PROPERTY + key: text for key, text in given.items()} if all(given.values()) else {}
 
@@ -212,6 +266,7 @@ def check_options(config: TableConfig, options: Options, location: str) -> None:
         **_flags(options),
         _VERSION: options[_VERSION],
         names.CDC_MODE: options[names.CDC_MODE],
+        NEW_ENCODING: (encoding := _read_encoding(options)),
     }
     stored = {
         _RECORD: ",".join(config.record_fields),
@@ -225,24 +280,38 @@ def check_options(config: TableConfig, options: Options, location: str) -> None:
         _VERSION: str(config.version),
         names.CDC: config.get(names.CDC).lower() or "false",
         names.CDC_MODE: config.get(names.CDC_MODE).upper() or ChangeLogging.DATA_BEFORE_AFTER.value,
+        NEW_ENCODING: config.get(NEW_ENCODING, encoding),
     }
     for key, value in given.items():
         if options.is_set(key) and value != stored[key]:
             _refuse_contradiction(key, value, stored[key], location)
-    generator, stored_generator = _generator(options), config.key_generator
-    if generator is not None and stored_generator and generator is not KeyGeneratorKind.parse(stored_generator):
-        _refuse_contradiction(_GENERATOR, generator.class_name, stored_generator, location)
-    for key, value in options.timestamp.items():
-        suffix = key.rpartition("timebased.")[2]
-        for stored_key, text in config.values.items():
-            is_same_setting = stored_key.startswith(TIMESTAMP_PREFIXES) and stored_key.endswith(f"timebased.{suffix}")
-            if is_same_setting and text != value:
-                _refuse_contradiction(key, value, text, location)
+    _check_generator_options(config, options, location)
     mode_option = options.merge.named_by
     if mode_option and config.names_merge_rule:
         given_mode = merge_mode(None, options)
         if given_mode != config.merge_mode:
             _refuse_contradiction(mode_option, given_mode, config.merge_mode, location)
+
+
+def _check_generator_options(config: TableConfig, options: Options, location: str) -> None:
+    """Refuse another key generator than the table's, other types of its partition fields, and other settings of it."""
+    generator, stored_generator = _generator(options), config.key_generator
+    if generator is not None and stored_generator and generator is not KeyGeneratorKind.parse(stored_generator):
+        _refuse_contradiction(_GENERATOR, generator.class_name, stored_generator, location)
+    stored_types = _parse_types(config.typed_partition_fields)
+    for name, field in _parse_types(options[_PARTITION]).items():
+        if (stored_field := stored_types.get(name, field)) != field:
+            _refuse_contradiction(_PARTITION, field.typed, stored_field.typed, location)
+    stored = current_names(config.values)
+    for key, text in current_names(options.timestamp).items():
+        if (stored_text := stored.get(key, text)) != text:
+            _refuse_contradiction(key, text, stored_text, location)
+
+
+def _parse_types(fields: Sequence[str]) -> Mapping[str, PartitionField]:
+    """Return the partition fields that have a type, by name."""
+    parsed = (PartitionField.parse(text) for text in fields if ":" in text)
+    return {field.name: field for field in parsed}
 
 
 def _refuse_contradiction(key: str, given: str, stored: str, location: str) -> None:
@@ -263,24 +332,39 @@ def key_settings(config: TableConfig, options: Options) -> KeySettings:
     kind = KeyGeneratorKind.of_table(config.key_generator, config.record_fields, fields)
     partitions = tuple(PartitionField(name) for name in fields)
     if kind is KeyGeneratorKind.CUSTOM:
-        given = {f.name: f for f in (PartitionField.parse(t) for t in (*options[_PARTITION], *typed) if ":" in t)}
+        given = _parse_types((*options[_PARTITION], *typed))
         if set(given) != set(fields):
             raise InvalidOptionError(
                 f"the custom key generator's types are not stored with the table; set {_PARTITION} to "
                 f"{','.join(f'{name}:SIMPLE or :TIMESTAMP' for name in fields)}"
             )
         partitions = tuple(given[name] for name in fields)
-    needs_time = kind is KeyGeneratorKind.TIMESTAMP or any(p.kind is PartitionKind.TIMESTAMP for p in partitions)
-    stored = {k: v for k, v in config.values.items() if "timebased." in k}
-    timestamp = TimestampSettings.from_options({**stored, **options.timestamp}) if needs_time else None
+    settings = {**current_names(config.values), **current_names(options.timestamp)}
+    timestamp = TimestampSettings.from_options(settings) if _formats_time(kind, partitions) else None
+    # A table of an older version without rows and without the property takes the form that the option names.
+    is_named = config.version >= NAMES_KEYS or config.get(NEW_ENCODING, _read_encoding(options)) == "false"
     return KeySettings(
         kind,
         config.record_fields,
         partitions,
         hive_style=config.hive_style,
         url_encode=config.url_encode,
-        single_key_prefixed=kind is KeyGeneratorKind.COMPLEX
-        and len(config.record_fields) == 1
-        and options[NEW_ENCODING] is False,
+        single_key_prefixed=kind is KeyGeneratorKind.COMPLEX and len(config.record_fields) == 1 and is_named,
         timestamp=timestamp,
+        takes_unclear=options.write.merges_unclear_keys,
     )
+
+
+def lacking_properties(config: TableConfig, options: Options, keys: KeySettings) -> Mapping[str, str]:
+    """Return the settings of the table's key generator that only the options give. A write stores them.
+
+    Writers that know fewer properties leave them out: Hudi 0.15, and Hudi for a custom generator.
+
+    Args:
+        keys: the key settings of the write. A write that makes no keys has none of the generator.
+    """
+    time = current_names(options.timestamp) if keys.timestamp is not None else {}
+    lacking = {key: text for key, text in time.items() if key not in current_names(config.values)}
+    if keys.kind is KeyGeneratorKind.CUSTOM and not all(":" in text for text in config.typed_partition_fields):
+        lacking[names.TYPED_FIELDS] = ",".join(field.typed for field in keys.partition_fields)
+    return lacking

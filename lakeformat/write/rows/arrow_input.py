@@ -7,18 +7,30 @@ import logging
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from queue import Queue
+from threading import Event
 from typing import Any, Final, Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
 from lakeformat.arrow.conform import VIEWS, conform, is_any_list
-from lakeformat.arrow.python_values import to_array
+from lakeformat.arrow.python_values import PYTHON_ERRORS, to_array, to_list
+from lakeformat.codec.stored_types import ROOT, Place, refuse_deep, unstorable_type_error
+from lakeformat.concurrency import thread_pool
 from lakeformat.errors import InvalidInputError, SchemaMismatchError
 from lakeformat.public import public
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.write.rows.bad_rows import BadRows, json_text
-from lakeformat.write.rows.faults import ASIDE_HINT, CONVERSION_ERRORS, Fault, Reason, halve, join_faults
+from lakeformat.write.rows.faults import (
+    ASIDE_HINT,
+    CONVERSION_ERRORS,
+    Fault,
+    Reason,
+    find_first_failing,
+    halve,
+    join_faults,
+)
 
 __all__ = [
     "ArrowDataset",
@@ -30,6 +42,7 @@ __all__ = [
     "check_insert_allowed",
     "drop_index_columns",
     "fit_to_table",
+    "has_only_failed_writes",
     "is_python_data",
     "is_schema",
     "python_table",
@@ -57,11 +70,13 @@ def python_table(
 
     Args:
         like: the table's columns; None if there is no table. Values of these columns are converted to the columns'
-            types; Arrow infers the types of other columns.
+            types; Arrow infers the types of other columns. A field of a dict that the column's struct lacks is added to
+            the struct.
         bad_rows: collects the rows with values that do not fit these columns; None refuses them.
 
     Raises:
-        SchemaMismatchError: if a value does not fit the column's type; the message names the column.
+        SchemaMismatchError: if a value does not fit the column's type; the message names the column, and the row if one
+            value alone does not fit.
         InvalidInputError: if columns have different lengths, or a row is not a dict.
     """
     if isinstance(rows, Mapping):
@@ -102,7 +117,7 @@ def take_out_unreadable(
         convert: converts values to a type, or raises an error of Arrow, ``TypeError``, ``ValueError`` or
             ``ArithmeticError``.
     """
-    plain: dict[str, Any] = {name: values if _is_arrow(values) else list(values) for name, values in columns.items()}
+    plain: dict[str, Any] = {name: values if _is_arrow(values) else to_list(values) for name, values in columns.items()}
     count = max(map(len, plain.values()), default=0)
     if any(len(values) != count for values in plain.values()):
         return plain  # The caller refuses columns of different lengths.
@@ -126,7 +141,7 @@ def take_out_unreadable(
 
 
 def _convert_range(
-    convert: Callable[[Any, pa.DataType], object], values: Any, kind: pa.DataType, start: int, end: int
+    convert: Callable[[Any, Any], object], values: Any, kind: pa.DataType | None, start: int, end: int
 ) -> object:
     return convert(values[start:end], kind)
 
@@ -146,9 +161,19 @@ def _column(name: str, values: Any, kind: pa.DataType | None) -> pa.Array | pa.C
         raise InvalidInputError(f"column {name!r} is one {type(values).__name__}; give a list of values")
     try:
         return to_array(values, kind)
-    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+    except PYTHON_ERRORS as error:
         wanted, hint = ("of one type", "") if kind is None else (f"as {kind}", ASIDE_HINT)
-        raise SchemaMismatchError(f"column {name!r} cannot be read {wanted}: {error}; convert it first{hint}") from None
+        reason = _name_row(values, kind) or str(error)
+        raise SchemaMismatchError(
+            f"column {name!r} cannot be read {wanted}: {reason}; convert it first{hint}"
+        ) from None
+
+
+def _name_row(values: Any, kind: pa.DataType | None) -> str | None:
+    """Return the first row whose value cannot be converted, and why; None if each value alone can be converted."""
+    plain = to_list(values)
+    found = find_first_failing(len(plain), partial(_convert_range, to_array, plain, kind), PYTHON_ERRORS)
+    return found and f"row {found[0]}: {found[1]}"
 
 
 _LOG: Final = logging.getLogger("lakeformat.write")
@@ -188,7 +213,7 @@ Rows: TypeAlias = (
 def arrow_reader(rows: Rows, like: pa.Schema | None = None, bad_rows: BadRows | None = None) -> pa.RecordBatchReader:
     """Return the rows as a stream of batches.
 
-    Memory: one batch; lists and dicts are converted whole, and lazy frames of polars without ``collect_batches``.
+    Memory: one batch; lists and dicts are converted whole, and lazy frames of polars without ``sink_batches``.
 
     Args:
         like: the table's columns. Values in lists and dicts are converted to their types; None infers the types.
@@ -196,10 +221,11 @@ def arrow_reader(rows: Rows, like: pa.Schema | None = None, bad_rows: BadRows | 
 
     Raises:
         InvalidInputError: if the rows are not Arrow data.
-        SchemaMismatchError: if a frame's column has values of several types; while reading, if a batch has other
-            columns than the first.
+        SchemaMismatchError: if a frame's column has values of several types, or is of an extension type; while
+            reading, if a batch has other columns than the first.
     """
     reader = _reader(rows, like, bad_rows)
+    _refuse_extensions(_fields(reader.schema), ROOT)
     schema = pa.schema([_plain_field(field) for field in reader.schema], reader.schema.metadata)
     if schema.equals(reader.schema):
         return reader
@@ -225,6 +251,7 @@ def schema_of(columns: Any) -> pa.Schema:
         InvalidInputError: if the argument is none of these.
     """
     if isinstance(columns, pa.Schema):
+        _refuse_extensions(_fields(columns), ROOT)
         return columns
     if is_schema(columns):
         return _schema(dict(columns) if isinstance(columns, Mapping) else columns)
@@ -268,6 +295,11 @@ def check_insert_allowed(store: TimelineStore, *, has_rows: bool) -> None:
             f"{store.storage.location} is a table with commits already, and insert=True fills a new one; open it and "
             "call insert(rows), upsert(rows) or overwrite(rows)"
         )
+
+
+def has_only_failed_writes(store: TimelineStore) -> bool:
+    """Tell whether a table exists that has no commit, completed or pending, as after a first write that failed."""
+    return store.exists() and not store.load().has_writes
 
 
 def warn_of_ignored_rows(location: str, rows: Any) -> None:
@@ -347,6 +379,24 @@ def _fill_null_types(kind: pa.DataType, table: pa.DataType | None) -> pa.DataTyp
     return kind
 
 
+def _fields(schema: pa.Schema) -> Iterator[pa.Field]:
+    for at, name in enumerate(schema.names):
+        try:
+            yield schema.field(at)
+        except TypeError:  # An extension type of Python that nothing refers to any more.
+            raise unstorable_type_error("extension, whose class is gone", ROOT.field(name)) from None
+
+
+def _refuse_extensions(fields: Iterable[pa.Field], place: Place) -> None:
+    """Raise `SchemaMismatchError` for an extension type that this process does not know: only its storage is here."""
+    for field in fields:
+        within = place.field(field.name)
+        if (name := (field.metadata or {}).get(b"ARROW:extension:name")) is not None:
+            raise unstorable_type_error(f"extension<{name.decode(errors='replace')}>", within)
+        refuse_deep(within)
+        _refuse_extensions((field.type.field(at) for at in range(field.type.num_fields)), within)
+
+
 def _plain_field(field: pa.Field) -> pa.Field:
     """Return the field. A dictionary type of string views, as polars' categories have, is replaced by plain strings."""
     plain = VIEWS.get(field.type.value_type) if pa.types.is_dictionary(field.type) else None
@@ -367,7 +417,8 @@ def _reader(rows: Any, like: pa.Schema | None, bad_rows: BadRows | None) -> pa.R
     if type(rows).__module__.startswith("polars.lazyframe"):
         return _lazy_reader(rows)
     if hasattr(rows, "__arrow_c_stream__"):
-        return _stream_reader(rows)
+        is_pandas = type(rows).__name__ == "DataFrame" and type(rows).__module__.startswith("pandas")
+        return _pandas_reader(rows, like, bad_rows) if is_pandas else _stream_reader(rows)
     if type(rows).__module__.startswith("pyarrow._dataset"):
         return (rows.scanner() if hasattr(rows, "scanner") else rows).to_reader()
     if is_python_data(rows):
@@ -392,19 +443,81 @@ def _reader(rows: Any, like: pa.Schema | None, bad_rows: BadRows | None) -> pa.R
 
 def _lazy_reader(rows: Any) -> pa.RecordBatchReader:
     """Return the rows of a lazy frame as its streaming engine computes them. Memory: what polars buffers."""
-    if not hasattr(rows, "collect_batches"):
+    if not hasattr(rows, "sink_batches"):
         return _stream_reader(rows.collect())
     schema = _stream_reader(rows.collect_schema().to_frame()).schema
-    batches = (batch for frame in rows.collect_batches() for batch in _stream_reader(frame))
-    return pa.RecordBatchReader.from_batches(schema, batches)
+    return pa.RecordBatchReader.from_batches(schema, _lazy_batches(rows))
+
+
+def _lazy_batches(rows: Any) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a lazy frame. A thread computes them; ``collect_batches`` would end early if polars panics.
+
+    Raises:
+        InvalidInputError: polars panicked.
+    """
+    from polars.exceptions import PanicException
+
+    frames: Queue[Any] = Queue(2)
+    closed = Event()
+
+    def hand_over(frame: Any) -> bool:
+        if not closed.is_set():
+            frames.put(frame)
+        return closed.is_set()
+
+    with thread_pool(1) as pool:
+        computed = pool.submit(rows.sink_batches, hand_over)
+        computed.add_done_callback(lambda _: frames.put(None))
+        frame = None
+        try:
+            while (frame := frames.get()) is not None:
+                yield from _stream_reader(frame)
+            computed.result()
+        except PanicException as error:
+            raise InvalidInputError(f"polars cannot compute the lazy frame: {error}; collect it first") from None
+        finally:
+            closed.set()
+            while frame is not None:
+                frame = frames.get()
+
+
+def _pandas_reader(frame: Any, like: pa.Schema | None, bad_rows: BadRows | None) -> pa.RecordBatchReader:
+    """Return the rows of a frame. Columns of Python objects are converted as those of a dict of columns."""
+    is_object = [str(dtype) == "object" for dtype in frame.dtypes]
+    names = [str(name) for name in frame.columns]
+    if not any(is_object) or len(set(names)) < len(names):
+        return _stream_reader(frame)
+    others = _stream_reader(frame.iloc[:, [at for at, each in enumerate(is_object) if not each]]).read_all()
+    plain = dict(zip(others.schema.names, others.columns, strict=True))  # The frame's index is at the end.
+    columns = {name: frame.iloc[:, at] if is_object[at] else plain.pop(name) for at, name in enumerate(names)} | plain
+    return python_table(columns, like, bad_rows).replace_schema_metadata(others.schema.metadata).to_reader()
+
+
+#: Errors of frames with columns that Arrow cannot hold.
+_NOT_ARROW: Final = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, TypeError)
 
 
 def _stream_reader(rows: Any) -> pa.RecordBatchReader:
+    kinds = getattr(rows, "schema", None) if type(rows).__module__.startswith("polars") else None
+    for name, kind in (kinds or {}).items():
+        if str(kind) == "Object":  # polars exports the addresses of the objects.
+            raise unstorable_type_error("Object of polars", ROOT.field(name))
     try:
         return pa.RecordBatchReader.from_stream(rows)
-    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+    except _NOT_ARROW as error:
         reason = "; ".join(map(str, reversed(error.args)))
-        raise SchemaMismatchError(f"the frame is not Arrow data: {reason}; convert the column first") from None
+        column = _find_not_arrow(rows)
+        raise SchemaMismatchError(f"the frame is not Arrow data: {column}{reason}; convert the column first") from None
+
+
+def _find_not_arrow(frame: Any) -> str:
+    """Return the first column of a frame that Arrow cannot hold, as the beginning of a message; empty if none is."""
+    for name in getattr(frame, "columns", ()):
+        try:
+            pa.RecordBatchReader.from_stream(frame[[name]])
+        except _NOT_ARROW:
+            return f"column {name!r}: "
+    return ""
 
 
 def _chain(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

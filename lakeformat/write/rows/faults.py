@@ -20,11 +20,13 @@ import pyarrow.compute as pc
 
 from lakeformat.arrow.conform import conform
 from lakeformat.arrow.gather import combine_table, gather
+from lakeformat.arrow.python_values import PYTHON_ERRORS
 from lakeformat.config.write_options import BAD_ROWS
 from lakeformat.errors import InvalidInputError
 from lakeformat.keys.partition_paths import partition_paths
 from lakeformat.keys.record_keys import mask_missing_keys, record_keys
 from lakeformat.model.keys import KeyGeneratorKind, KeySettings
+from lakeformat.write.rows.key_texts import find_unclear_keys
 
 __all__ = [
     "ASIDE_HINT",
@@ -33,6 +35,7 @@ __all__ = [
     "Reason",
     "find_failing",
     "find_faults",
+    "find_first_failing",
     "find_unfit_values",
     "halve",
     "join_faults",
@@ -44,7 +47,7 @@ ASIDE_HINT: Final = f"; {BAD_ROWS}=aside writes the other rows and puts such row
 #: Errors by which a check refuses rows.
 _REFUSALS: Final = (InvalidInputError, pa.ArrowInvalid)
 #: Errors by which a conversion refuses a Python value.
-CONVERSION_ERRORS: Final = (InvalidInputError, pa.ArrowException, TypeError, ValueError, ArithmeticError)
+CONVERSION_ERRORS: Final = (InvalidInputError, ArithmeticError, *PYTHON_ERRORS)
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 Bools: TypeAlias = npt.NDArray[np.bool_]
@@ -169,6 +172,10 @@ def _find_bad_keys(rows: pa.Table, keys: KeySettings) -> Iterator[Fault]:
     kept = rows.select(_top_columns(rows, keys.record_fields)).take(pa.array(keyed)) if len(missing) else rows
     for fault in find_failing(kept, keys.record_fields, lambda part: record_keys(part, keys), Reason.UNUSABLE_KEY):
         yield fault.at(keyed)
+        return  # Only keys of one field can fail, and these are clear.
+    for found in find_unclear_keys(kept, record_keys(kept, keys), keys):
+        message = f"the key field {found.field!r} holds {found.text!r}, so other values have the same key text in Hudi"
+        yield Fault.same(Reason.UNUSABLE_KEY, found.field, found.rows, message).at(keyed)
 
 
 def find_unfit_values(column: pa.ChunkedArray, field: pa.Field) -> Iterator[Fault]:
@@ -190,12 +197,12 @@ def find_unfit_values(column: pa.ChunkedArray, field: pa.Field) -> Iterator[Faul
         text = f"column {name!r} of type {column.type} does not fit the table's {field.type}"
         yield Fault.same(Reason.UNFIT_VALUE, name, changed, text)
         return
-    yield from find_failing(rows, [name], lambda part: conform(part, one), Reason.UNFIT_VALUE)
+    yield from find_failing(rows, [name], lambda part: conform(part, one, exact=True), Reason.UNFIT_VALUE)
 
 
 def _passes(rows: pa.Table, schema: pa.Schema) -> bool:
     try:
-        conform(rows, schema)
+        conform(rows, schema, exact=True)
     except InvalidInputError:
         return False
     return True
@@ -290,3 +297,32 @@ def halve(
                 middle = (start + end) // 2
                 ranges += [(start, middle), (middle, end)]
     return dict(sorted(found.items()))
+
+
+def find_first_failing(
+    count: int, check: Callable[[int, int], object], refusals: tuple[type[Exception], ...]
+) -> tuple[int, str] | None:
+    """Return the first value that a check refuses, and its message; None if the check refuses only several together.
+
+    Args:
+        count, check, refusals: as in `halve`; the check refuses all values together.
+    """
+    start, end = 0, count
+    while end - start > 1:
+        middle = (start + end) // 2
+        if _message_of(check, start, middle, refusals) is None:
+            start = middle
+        else:
+            end = middle
+    message = _message_of(check, start, end, refusals)
+    return None if message is None else (start, message)
+
+
+def _message_of(
+    check: Callable[[int, int], object], start: int, end: int, refusals: tuple[type[Exception], ...]
+) -> str | None:
+    try:
+        check(start, end)
+    except refusals as error:
+        return str(error)
+    return None

@@ -23,6 +23,7 @@ from lakeformat.model.merge_settings import MergeSettings
 from lakeformat.model.record import IS_DELETED, PARTITION_PATH, RECORD_KEY
 from lakeformat.write.rows.bad_rows import BadRows
 from lakeformat.write.rows.faults import ASIDE_HINT, find_faults
+from lakeformat.write.rows.key_texts import refuse_unclear_keys
 
 __all__ = [
     "ANY_PARTITION",
@@ -191,8 +192,11 @@ def _prepare(rows: pa.Table, settings: PrepareSettings, generated: pa.Array | No
     _check_values(rows)
     keys = record_keys(rows, settings.keys) if generated is None else generated
     keys = keys if isinstance(keys, pa.ChunkedArray) else pa.chunked_array([keys])
+    refuse_unclear_keys(rows, keys, settings.keys)
     given = set(rows.schema.names)
-    stored = conform(rows.select([name for name in settings.schema.names if name in given]), settings.schema)
+    stored = conform(
+        rows.select([name for name in settings.schema.names if name in given]), settings.schema, exact=True
+    )
     _check_nulls(stored)
     if settings.marker:
         stored = settings.marker.flag(stored)

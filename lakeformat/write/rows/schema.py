@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -16,17 +17,29 @@ __all__ = [
     "check_key_types",
     "check_log_ordering",
     "check_ordering",
+    "check_stays_number",
     "evolve",
     "field_type",
     "incoming_schema",
     "make_nested_nullable",
     "mark_required",
+    "rounded_columns",
 ]
 
 #: Pattern of the name that pandas gives the column of an index without a name.
 _ROW_NUMBERS = re.compile(r"__index_level_\d+__")
 _INTEGERS = (pa.int32(), pa.int64())
-_RANK = {pa.int32(): 0, pa.int64(): 1, pa.float32(): 2, pa.float64(): 3}
+_NUMBERS = (*_INTEGERS, pa.float32(), pa.float64())
+#: Stored type -> types of the input whose values are converted to it.
+_TAKEN = {
+    pa.int64(): (pa.int32(),),
+    pa.float32(): _INTEGERS,
+    pa.float64(): (*_INTEGERS, pa.float32()),
+    pa.string(): (*_NUMBERS, pa.binary(), pa.date32()),
+    pa.binary(): (pa.string(),),
+}
+#: Pairs of stored type and input's type whose conversion changes no value.
+_EXACT = {(pa.int64(), pa.int32()), (pa.float64(), pa.int32()), (pa.float64(), pa.float32())}
 
 
 def incoming_schema(schema: pa.Schema) -> pa.Schema:
@@ -44,13 +57,29 @@ def incoming_schema(schema: pa.Schema) -> pa.Schema:
         for field in schema
         if field.name not in META_COLUMNS and not (is_from_pandas and _ROW_NUMBERS.fullmatch(field.name))
     ]
-    seen: dict[str, str] = {}
-    for field in stored_fields:
-        lowered = field.name.lower()
-        if lowered in seen:
-            raise SchemaMismatchError(f"columns {seen[lowered]!r} and {field.name!r} have one name; rename one of them")
-        seen[lowered] = field.name
+    _refuse_same_names(stored_fields, "")
     return make_nested_nullable(storage_schema(pa.schema([pa.field(f.name, f.type) for f in stored_fields])))
+
+
+def _refuse_same_names(fields: Iterable[pa.Field], path: str) -> None:
+    """Refuse two columns, or two fields of one struct at any depth, whose names are equal apart from letter case."""
+    seen: dict[str, str] = {}
+    for field in fields:
+        lowered = field.name.lower()
+        first = seen.get(lowered)
+        if first is not None and (first != field.name or not path):  # `storage_schema` names fields of the same name.
+            what, place = ("fields", f" of {path!r}") if path else ("columns", "")
+            raise SchemaMismatchError(f"{what} {first!r} and {field.name!r}{place} have one name; rename one of them")
+        seen[lowered] = field.name
+        _refuse_same_names_inside(field.type, f"{path}.{field.name}" if path else field.name)
+
+
+def _refuse_same_names_inside(kind: pa.DataType, path: str) -> None:
+    if pa.types.is_struct(kind):
+        _refuse_same_names(list(kind), path)
+    elif pa.types.is_nested(kind) and not pa.types.is_union(kind):
+        for at in range(kind.num_fields):
+            _refuse_same_names_inside(kind.field(at).type, path)
 
 
 def make_nested_nullable(schema: pa.Schema) -> pa.Schema:
@@ -142,6 +171,25 @@ def check_key_types(table: pa.Schema, given: pa.Schema, names: Iterable[str]) ->
             )
 
 
+def check_stays_number(table: pa.Schema, joined: pa.Schema, names: Iterable[str]) -> None:
+    """Refuse to make text of a number that a key, a partition or an order is made of.
+
+    Args:
+        joined: the table's columns after the write.
+        names: columns, or fields of structs.
+
+    Raises:
+        SchemaMismatchError: the message names the column.
+    """
+    for name in names:
+        stored, now = field_type(table, name), field_type(joined, name)
+        if stored is not None and now is not None and pa.types.is_string(now) and not stored.equals(now):
+            raise SchemaMismatchError(
+                f"column {name!r} is string in the input and {stored} in the table, whose keys, folders or order are "
+                "made of it; convert it"
+            )
+
+
 def _spelling(kind: pa.DataType) -> str:
     """Return the name of the type's group. All types of a group write equal values as the same text."""
     if pa.types.is_decimal(kind):
@@ -149,6 +197,29 @@ def _spelling(kind: pa.DataType) -> str:
     if pa.types.is_timestamp(kind):
         return "timestamp"
     return "integer" if pa.types.is_integer(kind) else str(kind)
+
+
+def rounded_columns(before: Iterable[pa.Field], after: Iterable[pa.Field]) -> list[str]:
+    """Return the columns, or fields inside them, whose stored integers are rounded by their new type."""
+    now = {field.name: field for field in after}
+    return [path for field in before if field.name in now for path in _rounded(field, now[field.name])]
+
+
+def _rounded(before: pa.Field, after: pa.Field) -> list[str]:
+    old, new = before.type, after.type
+    if pa.types.is_nested(old):
+        fields = ([kind.field(at) for at in range(kind.num_fields)] for kind in (old, new))
+        return [f"{before.name}.{path}" for path in rounded_columns(*fields)]
+    may_round = pa.types.is_integer(old) and pa.types.is_floating(new)
+    return [before.name] if may_round and not _takes_exactly(new, old) else []
+
+
+class _Rules(NamedTuple):
+    """How fields of structs are joined: `evolve` has the meaning of each flag."""
+
+    fill_missing: bool
+    keeps_types: bool
+    exact: bool
 
 
 def mark_required(table: pa.Schema | None, incoming: pa.Schema) -> pa.Schema:
@@ -164,6 +235,8 @@ def evolve(
     fill_missing: bool,
     optional: Collection[str] = (),
     partial: bool = False,
+    keeps_types: bool = False,
+    exact: bool = False,
 ) -> pa.Schema:
     """Return the schema after a write: the table's columns in their order, then new ones. Nested fields are nullable.
 
@@ -173,9 +246,11 @@ def evolve(
         fill_missing: whether columns that the input lacks are filled with nulls.
         optional: columns that the input may lack in any case.
         partial: whether columns that the input lacks keep their stored values.
+        keeps_types: whether a type that is wider than the table's is refused.
+        exact: whether a type is refused whose values the table's type would round or make text.
 
     Raises:
-        SchemaMismatchError: if the input lacks a column, or a type change would lose data; the message names the
+        SchemaMismatchError: if the input lacks a column, or has a type that no write takes; the message names the
             column.
     """
     if table is None:
@@ -199,53 +274,75 @@ def evolve(
         elif given.name != field.name:
             raise SchemaMismatchError(f"column {given.name!r} of the input is {field.name!r} in the table; rename it")
         else:
-            kind = _merge(field.type, given.type, field.name, fill_missing)
+            kind = _merge(field.type, given.type, field.name, _Rules(fill_missing, keeps_types, exact))
             fields.append(pa.field(field.name, kind, field.nullable))
     return make_nested_nullable(pa.schema([*fields, *(field for field in incoming if field.name.lower() in names)]))
 
 
-def _merge(stored: pa.DataType, incoming: pa.DataType, column: str, fill_missing: bool) -> pa.DataType:
-    """Return a type that holds all values of both types. Raise an error if a value could be lost.
-
-    Hudi widens int to long to float to double. lakeformat refuses int to float, long to float and long to double,
-    because a value could be rounded.
-    """
-    if stored.equals(incoming):
+def _merge(stored: pa.DataType, incoming: pa.DataType, column: str, rules: _Rules) -> pa.DataType:
+    """Return a column's type after a write, by the rules of Hudi 1.2.0 (``AvroSchemaEvolutionUtils``)."""
+    if stored.equals(incoming) or (_takes_exactly if rules.exact else _takes)(stored, incoming):
         return stored
-    if stored in _RANK and incoming in _RANK:
-        wide, narrow = (stored, incoming) if _RANK[stored] >= _RANK[incoming] else (incoming, stored)
-        # A double holds every int32 exactly, but not every int64. A float does not hold every int32. Spark and Hudi
-        # would round such values silently.
-        if wide in _INTEGERS or narrow == pa.float32() or (wide == pa.float64() and narrow == pa.int32()):
-            return wide
-    if pa.types.is_decimal(stored) and pa.types.is_decimal(incoming):
-        whole = max(stored.precision - stored.scale, incoming.precision - incoming.scale)
-        scale = max(stored.scale, incoming.scale)
-        if whole + scale <= 38 and stored.scale == incoming.scale:
-            return pa.decimal128(whole + scale, scale)
+    wide = _widen(stored, incoming)
+    if wide is not None:
+        if rules.keeps_types and not wide.equals(stored):
+            raise SchemaMismatchError(
+                f"column {column!r} is {incoming} in the input and {stored} in the table, whose types "
+                "hoodie.datasource.write.reconcile.schema keeps; convert it, or leave that option out"
+            )
+        return wide
     if pa.types.is_timestamp(stored) and pa.types.is_timestamp(incoming) and bool(stored.tz) == bool(incoming.tz):
         return stored if stored.unit == "us" else incoming
     if pa.types.is_struct(stored) and pa.types.is_struct(incoming):
-        return pa.struct(_merge_fields(stored, incoming, column, fill_missing))
+        return pa.struct(_merge_fields(stored, incoming, column, rules))
     if pa.types.is_map(stored) and pa.types.is_map(incoming) and stored.key_type.equals(incoming.key_type):
-        return pa.map_(stored.key_type, _merge(stored.item_type, incoming.item_type, f"{column}.value", fill_missing))
+        return pa.map_(stored.key_type, _merge(stored.item_type, incoming.item_type, f"{column}.value", rules))
     if pa.types.is_list(stored) and pa.types.is_list(incoming):
-        element = _merge(stored.value_type, incoming.value_type, f"{column}.element", fill_missing)
+        element = _merge(stored.value_type, incoming.value_type, f"{column}.element", rules)
         return pa.list_(pa.field(stored.value_field.name, element))
     raise SchemaMismatchError(
-        f"column {column!r} is {incoming} in the input and {stored} in the table; convert it, a change of type that "
-        "loses data is refused"
+        f"column {column!r} is {incoming} in the input and {stored} in the table, and no write changes the one to the "
+        "other; convert it, or, if alter().retype can, change the table first"
     )
 
 
-def _merge_fields(stored: pa.StructType, incoming: pa.StructType, column: str, fill_missing: bool) -> list[pa.Field]:
+def _takes(stored: pa.DataType, incoming: pa.DataType) -> bool:
+    """Tell whether the input's values are converted to the stored type."""
+    if pa.types.is_decimal(incoming):
+        return bool(pa.types.is_string(stored))
+    return incoming in (_NUMBERS if pa.types.is_decimal(stored) else _TAKEN.get(stored, ()))
+
+
+def _takes_exactly(stored: pa.DataType, incoming: pa.DataType) -> bool:
+    """Tell whether the stored type holds each value of the input's type as it is."""
+    return (stored, incoming) in _EXACT
+
+
+def _widen(stored: pa.DataType, incoming: pa.DataType) -> pa.DataType | None:
+    """Return the type of the two that holds the other, if it is the input's or both are decimals; else None."""
+    if stored in _NUMBERS and (pa.types.is_string(incoming) or stored in _TAKEN.get(incoming, ())):
+        return incoming
+    if pa.types.is_decimal(stored) and pa.types.is_decimal(incoming):
+        whole = max(stored.precision - stored.scale, incoming.precision - incoming.scale)
+        scale = max(stored.scale, incoming.scale)
+        # As by Hudi, one of them must be at least as wide as the other on both sides of the point.
+        if stored.scale == incoming.scale or (whole + scale, scale) in _digits_of(stored, incoming):
+            return pa.decimal128(whole + scale, scale)
+    return None
+
+
+def _digits_of(*kinds: pa.DataType) -> list[tuple[int, int]]:
+    return [(kind.precision, kind.scale) for kind in kinds]
+
+
+def _merge_fields(stored: pa.StructType, incoming: pa.StructType, column: str, rules: _Rules) -> list[pa.Field]:
     """Return a struct's fields after a write, by the rules of `evolve`: the table's in their order, then new ones."""
     names = {field.name.lower(): field for field in incoming}
     merged: list[pa.Field] = []
     for field in stored:
         path, new = f"{column}.{field.name}", names.pop(field.name.lower(), None)
         if new is None:
-            if not fill_missing:
+            if not rules.fill_missing:
                 raise SchemaMismatchError(
                     f"the input has no field {path!r}{nearest(field.name, [f.name for f in incoming])}; add it, or set "
                     "hoodie.write.set.null.for.missing.columns=true"
@@ -254,5 +351,5 @@ def _merge_fields(stored: pa.StructType, incoming: pa.StructType, column: str, f
         elif new.name != field.name:
             raise SchemaMismatchError(f"field '{column}.{new.name}' of the input is {path!r} in the table; rename it")
         else:
-            merged.append(pa.field(field.name, _merge(field.type, new.type, path, fill_missing)))
+            merged.append(pa.field(field.name, _merge(field.type, new.type, path, rules)))
     return [*merged, *(pa.field(field.name, field.type) for field in names.values())]

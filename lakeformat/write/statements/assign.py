@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeformat.arrow.conform import conform_array
+from lakeformat.arrow.conform import conform_array, conform_exactly
 from lakeformat.codec.stored_types import arrow_type_for_storage
 from lakeformat.errors import InvalidInputError, SchemaMismatchError, nearest
 from lakeformat.model.record import IS_DELETED, META_COLUMNS
@@ -203,7 +203,7 @@ def _convert(values: pa.Array, field: pa.Field) -> pa.Array:
     given = values.type.value_type if pa.types.is_dictionary(values.type) else values.type
     check_type(given, field)
     try:
-        stored = conform_array(values, kind)
+        stored = conform_exactly(values, kind)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise SchemaMismatchError(
             f"the new values of column {field.name!r} of type {values.type} do not fit the table's {kind}: "
@@ -230,7 +230,7 @@ def check_type(given: pa.DataType, field: pa.Field) -> None:
     if given.equals(kind) or pa.types.is_null(given) or _narrows(given, kind):
         return
     plain = pa.field(field.name, arrow_type_for_storage(given, column=field.name))
-    merged = evolve(pa.schema([field.with_nullable(True)]), pa.schema([plain]), fill_missing=False)
+    merged = evolve(pa.schema([field.with_nullable(True)]), pa.schema([plain]), fill_missing=False, exact=True)
     if not merged.field(0).type.equals(kind):
         raise SchemaMismatchError(
             f"the new values of column {field.name!r} are {given}, which {kind} cannot hold; convert them"

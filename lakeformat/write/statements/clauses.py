@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -38,6 +39,8 @@ __all__ = ["SOURCE", "TARGET", "BoundClause", "Clause", "Kind", "Merge", "bind_c
 
 #: Prefix of the source's columns in a table of matched pairs (a source row and the stored row with its key).
 SOURCE: Final = "source."
+#: Pattern of a text that reads like an expression of SQL: a column of either side, a text in quotes, a call.
+_EXPRESSION: Final = re.compile(r"(?<![\w.])(source|target)\.[`\w]|^\s*'.*'\s*$|^\s*\w+\(.*\)\s*$", re.IGNORECASE)
 #: Prefix of the stored row's columns in a table of matched pairs (a source row and the stored row with its key).
 TARGET: Final = "target."
 
@@ -69,13 +72,17 @@ class BoundClause:
 
 
 @dataclass(frozen=True)
-class _FromSource:
-    """A function that takes pairs of source row and stored row, and returns the source's column ``column``."""
+class _Column:
+    """A function that takes pairs of source row and stored row, and returns one of their columns.
 
-    column: str
+    Attributes:
+        name: the column's name with its side, ``source.x`` or ``target.x``.
+    """
+
+    name: str
 
     def __call__(self, rows: pa.RecordBatch) -> pa.Array:
-        return rows.column(SOURCE + self.column)
+        return rows.column(self.name)
 
 
 @public
@@ -112,9 +119,11 @@ class Merge:
 
         Args:
             columns: names of columns to set to the source's values; or a mapping of column name to a Python value, an
-                Arrow scalar or a function. The function gets the matched pairs (a ``pa.RecordBatch`` with columns named
-                ``source.x`` and ``target.x``, a part of the pairs at a time) and returns an Arrow array with one value
-                per row. None sets every column that both sides have, except record key and partition columns.
+                Arrow scalar or a function. A text ``source.x`` or ``target.x`` means that column, and a text that
+                looks like another expression is refused; an Arrow scalar is stored as it is. The function gets the
+                matched pairs (a ``pa.RecordBatch`` with columns named ``source.x`` and ``target.x``, a part of the
+                pairs at a time) and returns an Arrow array with one value per row. None sets every
+                column that both sides have, except record key and partition columns.
             where: condition on the pairs; None selects all pairs that no earlier clause has selected.
         """
         return self._add_clause(Clause(Kind.UPDATE, where, columns))
@@ -197,8 +206,8 @@ def columns_used(clauses: Collection[BoundClause], side: str, every: Sequence[st
     for clause in clauses:
         names |= columns_of(clause.where)
         for each in clause.assignments:
-            if isinstance(each.value, _FromSource):
-                names.add(SOURCE + each.value.column)
+            if isinstance(each.value, _Column):
+                names.add(each.value.name)
             elif callable(each.value):
                 return tuple(every)
     return tuple(name for name in every if side + name in names)
@@ -207,7 +216,10 @@ def columns_used(clauses: Collection[BoundClause], side: str, every: Sequence[st
 def _assignments(clause: Clause, source: pa.Schema, table: pa.Schema, config: TableConfig) -> tuple[Assignment, ...]:
     columns, given = clause.columns, set(source.names)
     if isinstance(columns, Mapping):
-        return plan_assignments(columns, table, config)
+        sides = {"source": source, "target": table}
+        return plan_assignments(
+            {name: _find_column(name, value, sides) for name, value in columns.items()}, table, config
+        )
     if isinstance(columns, str):
         columns = [columns]
     if columns is None:
@@ -227,8 +239,28 @@ def _assignments(clause: Clause, source: pa.Schema, table: pa.Schema, config: Ta
                 f"cannot update column {column.name!r}: the source has none of that name"
                 f"{nearest(column.name, source.names)}; give {{column: value}}"
             )
-        assignments[column.name] = Assignment(column, _FromSource(column.name))
+        assignments[column.name] = Assignment(column, _Column(SOURCE + column.name))
     return tuple(assignments.values())
+
+
+def _find_column(name: str, value: Any, sides: Mapping[str, pa.Schema]) -> Any:
+    """Return the value that a column is set to. A text such as ``source.x`` means that column.
+
+    Raises:
+        InvalidInputError: a text names a column that does not exist, or looks like another expression.
+    """
+    if not isinstance(value, str):
+        return value
+    side, dot, column = (part.strip(" `") for part in value.partition("."))
+    found = {of: _spelling(column, schema) for of, schema in sides.items()}
+    if dot and (own := found.get(side.lower())):
+        return _Column(f"{side.lower()}.{own}")
+    if not (_EXPRESSION.search(value) or (dot and any(found.values()) and side.isidentifier())):
+        return value
+    raise InvalidInputError(
+        f"column {name!r} is set to the text {value!r}, which reads like an expression; write source.column or "
+        "target.column, or give a function of the rows; to store the text itself, give pyarrow.scalar(text)"
+    )
 
 
 def _condition(
@@ -279,6 +311,13 @@ def _qualified_name(column: str, visible: Mapping[str, pa.Schema], sides: Mappin
         )
     top, *inner = path_parts(resolve_column(column_path(parts), visible[side])[0])
     return column_path([f"{side}.{top}", *inner])
+
+
+def _spelling(column: str, schema: pa.Schema) -> str | None:
+    """Return the name of a column as the schema spells it; None if it has none of that name in any letter case."""
+    at = schema.get_field_index(column)
+    names = schema.names if at < 0 else [schema.names[at]]
+    return next((name for name in names if name.lower() == column.lower()), None)
 
 
 def _has_column(schema: pa.Schema, name: str) -> bool:

@@ -18,7 +18,6 @@ import pyarrow.parquet as pq
 
 from lakeformat.arrow.conform import conform, reader_schema
 from lakeformat.codec.stored_types import with_meta_columns
-from lakeformat.errors import WriteConflictError
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.files.base_file import constant_column
 from lakeformat.files.footer_bounds import row_group_bounds
@@ -28,6 +27,7 @@ from lakeformat.model.record import COMMIT_SEQNO, COMMIT_TIME, FILE_NAME, PARTIT
 from lakeformat.predicate import Predicate, columns_of, mask, may_match
 from lakeformat.read.run.session import Matches
 from lakeformat.storage.port import Storage
+from lakeformat.transaction.conflict import StalePlanError
 from lakeformat.transaction.publish import Outcome
 from lakeformat.transaction.result import WriteResult
 from lakeformat.transaction.written_file import WrittenFile, count_copies
@@ -149,12 +149,12 @@ def check_columns(snapshot: Snapshot, planned_schema: pa.Schema) -> None:
     """Refuse to run a plan if the table's columns have changed since it was made.
 
     Raises:
-        WriteConflictError: if another writer has changed the table's columns.
+        StalePlanError: if another writer has changed the table's columns.
     """
     if snapshot.schema is None or not make_nested_nullable(snapshot.schema).equals(
         make_nested_nullable(planned_schema)
     ):
-        raise WriteConflictError(
+        raise StalePlanError(
             f"commit {snapshot.instant_time} changed the table's columns meanwhile; run the write again"
         )
 

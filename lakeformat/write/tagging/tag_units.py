@@ -262,7 +262,7 @@ def _locate(
     encoded = keys.dictionary_encode()
     distinct = encoded.dictionary
     column = pa.chunked_array([distinct])
-    settings = replace(settings, exact=unit.exact)
+    settings = replace(settings, exact=unit.exact, filters=unit.filters)
     tagged = None if unit.index is None else _ask_index(storage, unit, unit.index, column, settings, pool)
     if tagged is None:
         tagged = tag_files(storage, unit.bases, column, settings, pool)

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeformat.index.port import PartitionBuckets, TableBuckets, TagCounts
+from lakeformat.index.stored_filters import StoredFilters
 from lakeformat.index.stored_keys import DeletingSlice, LogsWithKeys
 from lakeformat.metadata_table.metadata_table import MetadataTable
 from lakeformat.model.files import BaseFile, FileGroupId, FileSlice
@@ -101,6 +102,7 @@ class TagUnit:
         index: the metadata table whose record index is asked before any file is searched; None for no index.
         decides: whether a key that is not in the record index is in none of the slices.
         stages: numbers of the stage files whose keys are looked up; None for all.
+        filters: the bloom filters of the metadata table, which leave files out; None to ask none.
     """
 
     partition_path: str
@@ -116,6 +118,7 @@ class TagUnit:
     index: MetadataTable | None = None
     decides: bool = True
     stages: tuple[int, ...] | None = None
+    filters: StoredFilters | None = None
 
     @property
     def bases(self) -> tuple[BaseFile, ...]:

@@ -1,24 +1,19 @@
-"""Spark itself is the oracle: the same text must select the same rows of the same file."""
+"""Filters on columns of every type: literals of other types, ends of ranges, NaN, both zeros, nulls, zones."""
 
 from __future__ import annotations
 
 from decimal import Decimal
-from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.parquet as pq
-import pytest
-from pyspark.sql import SparkSession, functions
 
-from lakeformat.files.footer_bounds import row_group_bounds
-from lakeformat.predicate import bind, mask, may_match, parse_where
+__all__ = ["FILTERS", "ZONE", "typed_rows"]
 
-pytestmark = pytest.mark.spark
-
-ZONE = "America/New_York"
-NAN, INF = float("nan"), float("inf")
-COLUMNS: dict[str, tuple[pa.DataType, list[Any]]] = {
+NAN: Final = float("nan")
+INF: Final = float("inf")
+ZONE: Final = "America/New_York"
+#: Name -> type and ten values.
+COLUMNS: Final[dict[str, tuple[pa.DataType, list[Any]]]] = {
     "i": (pa.int32(), [1, 2, 3, -5, 0, 2**31 - 1, -(2**31), 16777217, 7, 7]),
     "l": (pa.int64(), [1, 2, 2**53, 2**53 + 1, 2**53 + 2, 2**63 - 1, -(2**63), 0, 3, 4]),
     "f": (pa.float32(), [0.1, 1.5, NAN, INF, -INF, 0.0, -0.0, 16777216.0, 3.4e38, 0.5]),
@@ -72,7 +67,7 @@ COLUMNS: dict[str, tuple[pa.DataType, list[Any]]] = {
         [{"a": i - 4, "t": None if i % 3 else "x"} for i in range(10)],
     ),
 }
-FILTERS = [
+FILTERS: Final = [
     "i > 2.5",
     "i <= -2.5",
     "i = 16777217D",
@@ -168,39 +163,10 @@ FILTERS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Write ten rows, each row again with every second column null, and a row of nulls; a row group has four rows."""
+def typed_rows() -> pa.Table:
+    """Return ten rows, each row again with every second column null, and a row of nulls."""
     arrays = {}
     for position, (name, (of, values)) in enumerate(COLUMNS.items()):
         holes = [None if (row + position) % 2 else value for row, value in enumerate(values)]
         arrays[name] = pa.array([*values, *holes, None], of)
-    table = pa.table({"id": pa.array(range(21), pa.int64()), **arrays})
-    path = tmp_path_factory.mktemp("judge") / "rows.parquet"
-    pq.write_table(table, path, row_group_size=4)
-    return path
-
-
-@pytest.fixture(scope="module")
-def judged(spark: SparkSession, file: Path) -> dict[str, list[int]]:
-    """Return the rows that Spark selects, by filter."""
-    session = spark.newSession()
-    session.conf.set("spark.sql.session.timeZone", ZONE)
-    # The filters are columns, not `where`: then one job computes all, and Parquet's own row-group filter, which loses
-    # NaN to ``>`` and -0.0 to ``=``, is not used.
-    answers = [functions.expr(text).alias(f"_{i}") for i, text in enumerate(FILTERS)]
-    rows = session.read.parquet(str(file)).select("id", *answers).collect()
-    return {text: sorted(row["id"] for row in rows if row[f"_{i}"]) for i, text in enumerate(FILTERS)}
-
-
-@pytest.mark.parametrize("text", FILTERS)
-def test_filter_selects_the_rows_of_spark(text: str, file: Path, judged: dict[str, list[int]]) -> None:
-    table = pq.read_table(file)
-    bound = bind(parse_where(text), table.schema, zone=ZONE)
-    ids = table.filter(mask(bound, table))["id"].to_pylist()
-    assert ids == judged[text]
-
-    columns = [name for name in table.column_names if name != "s"] + ["s.a", "s.t", "s"]
-    bounds, row_counts, _ = row_group_bounds([pq.read_metadata(file)], columns, table.schema)
-    kept = may_match(bound, bounds, row_counts)
-    assert {i // 4 for i in ids} <= {unit for unit, flag in enumerate(kept) if flag}
+    return pa.table({"id": pa.array(range(21), pa.int64()), **arrays})

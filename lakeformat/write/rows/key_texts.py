@@ -1,0 +1,124 @@
+"""Keys of several fields whose text can also be that of other values.
+
+The text of a key is ``f1:v1,f2:v2``, without escapes; null is written ``__null__`` and an empty text ``__empty__``.
+So the values ``x,b:y`` and ``z`` have the same text as ``x`` and ``y,b:z``, and Hudi takes their rows for one. Two keys
+can have the same text only if a separator comes in it twice, or if a value is one of the two words. Only values of such
+keys are looked at; the others cost a search in the texts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakeformat.config.table_options import UNCLEAR_KEYS
+from lakeformat.errors import InvalidInputError
+from lakeformat.keys.record_keys import EMPTY_PLACEHOLDER, NULL_PLACEHOLDER, field_column
+from lakeformat.model.keys import KeySettings
+
+__all__ = ["UnclearKeys", "find_unclear_keys", "refuse_unclear_keys"]
+
+Ints: TypeAlias = npt.NDArray[np.int64]
+_WORDS = (NULL_PLACEHOLDER, EMPTY_PLACEHOLDER)
+
+
+@dataclass(frozen=True)
+class UnclearKeys:
+    """Rows whose keys are unclear because of one field.
+
+    Attributes:
+        rows: positions of the rows, in ascending order.
+        text: what the field's values hold: a separator, or the word for null or empty.
+    """
+
+    field: str
+    rows: Ints
+    text: str
+
+    def describe(self, values: pa.Table, keys: pa.ChunkedArray, at: int) -> str:
+        """Return why the key of row ``at`` is unclear, and which other row of the input has the same text."""
+        key = keys[at].as_py()
+        same = np.flatnonzero(pc.equal(keys, key).to_numpy())
+        fields = range(values.num_columns)
+        others = (row for row in same.tolist() if any(values[i][row] != values[i][at] for i in fields))
+        other = next(others, None)
+        of_other = "" if other is None else f", as those of row {other} do"
+        return (
+            f"the record key of row {at} is unclear: its field {self.field!r} holds {self.text!r}, so other values "
+            f"have the same text {key!r} in Hudi{of_other}"
+        )
+
+
+def find_unclear_keys(rows: pa.Table, keys: pa.ChunkedArray, settings: KeySettings) -> list[UnclearKeys]:
+    """Return the rows whose key text other values may have, too. Return none if the settings take such keys.
+
+    Args:
+        rows: rows with the key fields.
+        keys: the texts of their keys.
+    """
+    fields = settings.record_fields
+    if len(fields) == 1 or settings.takes_unclear:
+        return []
+    found: list[UnclearKeys] = []
+    for before, name in pairwise(fields):
+        separator = f",{name}:"
+        is_twice = pc.greater(pc.count_substring(keys, separator), 1)
+        if pc.any(is_twice).as_py():
+            found += _of_separator(rows, is_twice, separator, fields, before)
+    for word in _WORDS:
+        holds = pc.match_substring(keys, f":{word}")
+        if pc.any(holds).as_py():
+            found += _of_word(rows, holds, word, fields)
+    return found
+
+
+def _of_separator(
+    rows: pa.Table, is_twice: pa.ChunkedArray, separator: str, fields: Sequence[str], before: str
+) -> list[UnclearKeys]:
+    """Return the rows by the field that holds the separator; ``before`` if it lies across two values."""
+    at, found = np.flatnonzero(is_twice.to_numpy()), []
+    for field in fields:
+        holds = pc.fill_null(pc.match_substring(_texts(rows, field, at), separator), False).to_numpy()
+        found.append(UnclearKeys(field, at[holds], separator))
+        at = at[~holds]
+    return [each for each in (*found, UnclearKeys(before, at, separator)) if len(each.rows)]
+
+
+def _of_word(rows: pa.Table, holds: pa.ChunkedArray, word: str, fields: Sequence[str]) -> list[UnclearKeys]:
+    at, found = np.flatnonzero(holds.to_numpy()), []
+    for field in fields:
+        is_word = pc.fill_null(pc.equal(_texts(rows, field, at), word), False).to_numpy()
+        found.append(UnclearKeys(field, at[is_word], word))
+    return [each for each in found if len(each.rows)]
+
+
+def _texts(rows: pa.Table, field: str, at: Ints) -> pa.ChunkedArray:
+    """Return the field's values in these rows as text; null if they are not text."""
+    column = field_column(rows, field, "record key").take(pa.array(at))
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+    return column.cast(pa.string()) if is_text else pa.chunked_array([pa.nulls(len(at), pa.string())])
+
+
+def refuse_unclear_keys(rows: pa.Table, keys: pa.ChunkedArray, settings: KeySettings) -> None:
+    """Refuse rows whose key text other values may have, too.
+
+    Raises:
+        InvalidInputError: the message names the first such row, the field and what it holds.
+    """
+    found = find_unclear_keys(rows, keys, settings)
+    if found:
+        first = min(found, key=lambda each: int(each.rows[0]))
+        fields = settings.record_fields
+        values = pa.table([field_column(rows, name, "record key") for name in fields], list(fields))
+        why = first.describe(values, keys, int(first.rows[0]))
+        raise InvalidInputError(
+            f"{why}; change the value, or set {UNCLEAR_KEYS}=merge to take rows with one text for one row, as Hudi does"
+        )

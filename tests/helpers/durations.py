@@ -1,0 +1,138 @@
+"""A plugin of pytest: what each test costs in processor seconds, and a budget that no test may exceed.
+
+Wall time is never looked at, because it depends on what else the machine does. Two figures are measured:
+
+- *Own* seconds: those of this process and of the processes that it started and that have ended (`os.times`). The budget
+  counts them from the start of a test to the end of its body, without the fixtures that tests share. A JVM that tests
+  share lives longer than they do, so the budget does not count it.
+- *All* seconds: the same with those of all processes that still run below this one, thus with the JVM. They are
+  recorded in ``build/durations.json``, which `tools/durations.py` prints.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+__all__ = ["Durations", "Meter", "all_seconds", "own_seconds"]
+
+_TICKS: Final = os.sysconf("SC_CLK_TCK")
+_PROCESSES: Final = Path("/proc")
+
+
+def own_seconds() -> float:
+    """Return the processor seconds of this process and of its children that have ended."""
+    return sum(os.times()[:4])
+
+
+def all_seconds() -> float:
+    """Return `own_seconds` and the seconds of all processes below this one; without ``/proc``, only the former."""
+    return own_seconds() + sum(_seconds_of(process) for process in _below(os.getpid()))
+
+
+def _below(process: int) -> Iterator[int]:
+    for children in _PROCESSES.glob(f"{process}/task/*/children"):
+        try:
+            found = [int(child) for child in children.read_text().split()]
+        except OSError:  # The thread has ended.
+            continue
+        for child in found:
+            yield child
+            yield from _below(child)
+
+
+def _seconds_of(process: int) -> float:
+    try:
+        fields = (_PROCESSES / str(process) / "stat").read_text().rpartition(")")[2].split()
+    except OSError:  # The process has ended.
+        return 0.0
+    return sum(int(ticks) for ticks in fields[11:15]) / _TICKS
+
+
+class Meter:
+    """Measure the tests of this process: each report gets what the test cost up to then.
+
+    Args:
+        budget: maximum own seconds of a test; a test that exceeds it fails.
+    """
+
+    def __init__(self, budget: float | None) -> None:
+        self._budget = budget
+        self._own = self._all = 0.0
+        self._in_shared = False
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_logstart(self) -> None:
+        self._own, self._all = own_seconds(), all_seconds()
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_fixture_setup(self, fixturedef: Any) -> Generator[None, Any, Any]:
+        """Leave out of a test's own seconds what makes a fixture that tests share."""
+        if fixturedef.scope == "function" or self._in_shared:
+            return (yield)
+        self._in_shared, started = True, own_seconds()
+        try:
+            return (yield)
+        finally:
+            self._in_shared = False
+            self._own += own_seconds() - started
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item, call: Any
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        report = yield
+        if call.when == "teardown":
+            report.processor_seconds = all_seconds() - self._all
+        own = own_seconds() - self._own
+        if self._budget is not None and call.when == "call" and report.passed:
+            named = item.get_closest_marker("budget")
+            most = max(self._budget, named.args[0] if named else 0)
+            if own > most:
+                report.outcome = "failed"
+                report.longrepr = f"{report.nodeid} took {own:.1f} processor seconds, more than {most:g}"
+        return report
+
+
+class Durations:
+    """Collect the seconds of the tests of all workers.
+
+    Args:
+        file: the JSON file of seconds by test. Tests that did not run keep theirs.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._seconds: dict[str, float] = {}
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        if hasattr(report, "processor_seconds"):
+            self._seconds[report.nodeid] = round(report.processor_seconds, 4)
+
+    def pytest_sessionfinish(self) -> None:
+        if not self._seconds:
+            return
+        self._file.parent.mkdir(exist_ok=True)
+        former = json.loads(self._file.read_text()) if self._file.exists() else {}
+        aside = self._file.with_suffix(f".{os.getpid()}")
+        aside.write_text(json.dumps(former | self._seconds, indent=0))
+        aside.replace(self._file)
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        total = sum(self._seconds.values())
+        terminalreporter.write_line(f"{total:.0f} processor seconds; `make durations` tells which tests took them")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--budget", type=float, help="maximum processor seconds of a test; beyond it, the test fails")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(Meter(config.getoption("--budget")))
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Durations(config.rootpath / "build" / "durations.json"))
