@@ -41,6 +41,7 @@ __all__ = [
     "Manifest",
     "find_version_damage",
     "is_number",
+    "open_history",
     "read_archive_logs",
     "read_history_file",
     "read_lsm_history",
@@ -334,7 +335,7 @@ def read_history_file(storage: Storage, path: str, columns: Sequence[str]) -> pa
         CorruptTableError: The file is not readable, the rows are not as many as the footer says in both places, or the
             time or the action of an instant is missing.
     """
-    with _open_history(storage, path) as file:
+    with open_history(storage, path) as file:
         rows, footer = file.read(columns=columns).select(columns), file.metadata
     nulls = sum(rows.column(name).null_count for name in columns if name in _INSTANT)
     counts = {rows.num_rows, footer.num_rows, sum(footer.row_group(at).num_rows for at in range(footer.num_row_groups))}
@@ -355,7 +356,7 @@ def _greatest_time(name: str) -> str:
 
 def _read_history_commits(storage: Storage, path: str, times: Collection[str]) -> Iterator[tuple[str, CommitMetadata]]:
     wanted, seen = pa.array(times, pa.string()), set[str]()
-    with _open_history(storage, path) as file:
+    with open_history(storage, path) as file:
         for group in range(file.num_row_groups):
             keys = file.read_row_group(group, columns=["instantTime", "action"])
             hits = pc.and_(pc.is_in(keys.column(0), wanted), pc.is_in(keys.column(1), _COMMITS))
@@ -369,7 +370,7 @@ def _read_history_commits(storage: Storage, path: str, times: Collection[str]) -
 
 
 @contextmanager
-def _open_history(storage: Storage, path: str) -> Iterator[pq.ParquetFile]:
+def open_history(storage: Storage, path: str) -> Iterator[pq.ParquetFile]:
     """Open a history file. Errors of reading in the block become `CorruptTableError`, except errors of the storage."""
     with storage.open_input(path) as source:
         try:
