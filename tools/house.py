@@ -6,7 +6,7 @@ The rules:
 - Each module has a literal list ``__all__`` of its public names.
 - No loop searches the list of a schema's names.
 - No test assigns to a constant of the project.
-- The number of look-ups of options outside `lakeformat.config` never rises.
+- The number of look-ups of options outside `lakeformat.config` never rises, nor do the counts of `RATCHETS`.
 - Docstrings and comments do not contain the phrases of `PHRASES`.
 """
 
@@ -40,6 +40,68 @@ PHRASES: Final = re.compile(
     r"\b(told|tells of|stands|whoever|nobody|of what|but for|as far as|goes by)\b"
     r"|(?<!\bthere )\b(is|are|was|were) no\b(?! (longer|more|later|earlier|greater|smaller|less)\b)",
     re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True)
+class Ratchet:
+    """A limit that may only fall: how many places know a fact that one place should know.
+
+    Attributes:
+        fact: what the places know.
+        pattern: matches a place in a source text.
+        rooms: the folders and modules in which the fact belongs. Their places do not count.
+        most: number of places in all other modules of the package. When one is removed, lower this number; never
+            raise it.
+        cure: what to write instead.
+    """
+
+    fact: str
+    pattern: str
+    rooms: tuple[str, ...]
+    most: int
+    cure: str
+
+
+_COMPARED: Final = r"(?:==|!=|<=?|>=?|not in|in)"
+#: The facts that too many places know.
+RATCHETS: Final = (
+    Ratchet(
+        "whether the storage has locks",
+        r"\bhas_lock\b",
+        (
+            "lakeformat/storage/",
+            "lakeformat/locks/",
+            "lakeformat/transaction/decisions",
+            "lakeformat/transaction/claims",
+        ),
+        58,
+        "ask the room that orders commits",
+    ),
+    Ratchet(
+        "the kind of an Arrow type",
+        r"\bpa\.types\.is_",
+        ("lakeformat/arrow/",),
+        485,
+        "name the kind of type in lakeformat.arrow",
+    ),
+    Ratchet(
+        "what a table version means",
+        rf"\bconfig(?:\(\))?\.(?:layout_)?version {_COMPARED} |{_COMPARED} [\w.]*\bconfig(?:\(\))?\.version\b"
+        rf"|\bversion {_COMPARED} (?:[6-9]|\w*[A-Z]\w*)\b",
+        # The rooms of codec, files and locks compare versions of their own formats.
+        ("lakeformat/model/", "lakeformat/codec/", "lakeformat/files/", "lakeformat/locks/"),
+        23,
+        "ask for a trait of the version",
+    ),
+    Ratchet("what an index type means", r"""startswith\(["']GLOBAL_""", (), 3, "ask for a trait of the index type"),
+    Ratchet(
+        "that a write deletes its stage",
+        r"\.delete_stage(?:_on_failure)?\(",
+        ("lakeformat/transaction/",),
+        19,
+        "end the write where all writes end",
+    ),
 )
 
 
@@ -206,6 +268,12 @@ def options_by_text(module: Module) -> int:
     return len(found)
 
 
+def places(ratchet: Ratchet, everywhere: list[Module]) -> int:
+    """Count the places of the package that know the fact of a ratchet and do not belong to its rooms."""
+    outside = (m for m in everywhere if m.path.startswith("lakeformat/") and not m.path.startswith(ratchet.rooms))
+    return sum(len(re.findall(ratchet.pattern, module.text)) for module in outside)
+
+
 def _loop_parts(module: Module) -> Iterator[ast.AST]:
     """Yield the expressions and statements that a loop or comprehension evaluates in each iteration."""
     for node in module.nodes:
@@ -274,6 +342,9 @@ def problems(root: Path) -> Iterator[str]:
     looked_up = sum(options_by_text(module) for module in outside)
     if looked_up > OPTIONS_BY_TEXT:
         yield f"{looked_up} places look options up, more than {OPTIONS_BY_TEXT}: parse them into a value of config"
+    for ratchet in RATCHETS:
+        if (found := places(ratchet, project_modules)) > ratchet.most:
+            yield f"{found} places know {ratchet.fact}, more than {ratchet.most}: {ratchet.cure}"
 
 
 def main() -> int:

@@ -7,7 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from tools.house import MODULE_LINES, Module, options_by_text, problems, set_constants, too_long, wrong_exports
+from tools.house import (
+    MODULE_LINES,
+    RATCHETS,
+    Module,
+    options_by_text,
+    places,
+    problems,
+    set_constants,
+    too_long,
+    wrong_exports,
+)
 
 
 def module(text: str) -> Module:
@@ -54,6 +64,27 @@ def test_tests_that_set_library_constants_are_found(text: str, lines: int) -> No
 
 def test_option_look_ups_are_counted() -> None:
     assert options_by_text(module("options['hoodie.x']\nself.options[KEY]\nother['hoodie.x']\n")) == 2
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "counts"),
+    [
+        ("lakeformat/write/x.py", "storage.has_lock or store.storage.has_lock", (2, 0, 0, 0, 0)),
+        ("lakeformat/storage/x.py", "storage.has_lock", (0, 0, 0, 0, 0)),
+        ("lakeformat/write/x.py", "pa.types.is_map(of) and not pa.types.is_list(of)", (0, 2, 0, 0, 0)),
+        ("lakeformat/arrow/x.py", "pa.types.is_map(of)", (0, 0, 0, 0, 0)),
+        ("lakeformat/write/x.py", "config.version >= _NEW or version != 6 or to < x.config.version", (0, 0, 3, 0, 0)),
+        ("lakeformat/write/x.py", "version is None or version == tried", (0, 0, 0, 0, 0)),
+        ("lakeformat/model/x.py", "version == 6", (0, 0, 0, 0, 0)),
+        ("lakeformat/write/x.py", "index.startswith('GLOBAL_')", (0, 0, 0, 1, 0)),
+        ("lakeformat/write/x.py", "a.delete_stage()\nwith a.delete_stage_on_failure(): pass", (0, 0, 0, 0, 2)),
+        ("lakeformat/transaction/x.py", "self.delete_stage()", (0, 0, 0, 0, 0)),
+        ("tools/x.py", "version == 6", (0, 0, 0, 0, 0)),
+    ],
+)
+def test_places_that_know_a_fact_are_counted(path: str, text: str, counts: tuple[int, ...]) -> None:
+    whole = [Module(path, text, ast.parse(text))]
+    assert tuple(places(ratchet, whole) for ratchet in RATCHETS) == counts
 
 
 def test_problems_of_a_whole_folder_are_listed(tmp_path: Path) -> None:
