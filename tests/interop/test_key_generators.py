@@ -97,6 +97,9 @@ READ_BY_0: Final = ("timestamp, slashes", "timestamp, texts", "timestamp, mixed"
 #: Forms of keys that a release cannot write.
 UNWRITABLE: Final = {("0.15.0, version 6", "complex, one key named"), ("1.2.0, version 9", "complex, one key alone")}
 
+#: A table that Hudi 0.15.0 cannot read itself: it stores the fields with their types, and then looks for such columns.
+UNREADABLE: Final = {("theirs", "0.15.0", "custom, by type")}
+
 
 def games(maker: str) -> Iterator[object]:
     """Yield each case that both sides take, for each release, version and type."""
@@ -107,6 +110,8 @@ def games(maker: str) -> Iterator[object]:
                 is_refused = isinstance(HUDI[section][case], str) or case == "not partitioned, with a partition"
                 is_refused |= release == "0.15.0" and case.startswith("timestamp") and case not in READ_BY_0
                 if is_refused or options.get(KEY, "") is None or (section.rpartition(",")[0], case) in UNWRITABLE:
+                    continue
+                if (maker, release, case) in UNREADABLE:
                     continue
                 marks = () if (maker, section, case) in ON_EVERY_RUN else pytest.mark.nightly
                 yield pytest.param(release, case, version, kind, id=f"{section}, {case}", marks=marks)
