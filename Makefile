@@ -25,7 +25,7 @@ FOR_CI := --budget=20 --hypothesis-profile=ci
 # As many workers as cores, up to four; tests that share a Spark run in one of them (see conftest.py).
 PARALLEL := -n auto --maxprocesses 4
 
-.PHONY: docs dist help setup demo test test-slow for-slow format check interop bench jar test-matrix mutants durations nightly clean
+.PHONY: docs dist help setup demo test test-slow for-slow format style check interop bench jar test-matrix mutants durations nightly clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do \
@@ -48,12 +48,14 @@ for-slow: $(VENV)/.stamp-test .venv-sail/.stamp
 	$(RUN) tools/setup_servers.py ci
 	$(WITH_JAVA) $(RUN) tools/setup_hadoop_aws.py
 
-check: $(VENV)/.stamp-check ## format, lint, types, layers, what the house promises: under a minute
-	$(RUN) -m ruff check .
-	$(RUN) -m ruff format --check .
+check: style ## format, lint, types, layers, what the house promises: under a minute
 	$(RUN) -m mypy
 	$(VENV)/bin/lint-imports
 	$(RUN) tools/house.py
+
+style: $(VENV)/.stamp-check ## format and lint alone: a second
+	$(RUN) -m ruff check .
+	$(RUN) -m ruff format --check .
 
 format: $(VENV)/.stamp-check ## format the sources and repair what the linter can repair
 	$(RUN) -m ruff format .
