@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 TARGETS = (
-    *("setup", "demo", "test", "test-slow", "format", "check", "interop", "bench", "jar"),
+    *("setup", "demo", "test", "test-slow", "format", "style", "check", "interop", "bench", "jar"),
     *("test-matrix", "mutants", "durations", "nightly", "clean", "help", "docs", "dist"),
 )
 # The environment without the variables that an outer make passes to an inner one.
@@ -47,6 +47,7 @@ def test_help_lists_exactly_the_targets(fresh: Path) -> None:
         ("test-slow", r'-m pytest -m "slow and not interop and not nightly"'),
         ("test WHOLE=1", r'-m pytest -m "not interop and not nightly"'),
         ("format", r"-m ruff format"),
+        ("style", r"-m ruff check"),
         ("check", r"lint-imports"),
         ("interop", r'-m pytest -m "interop and not nightly" tests/interop'),
         ("bench", r"-m benchmarks"),
