@@ -68,6 +68,7 @@ def spark_submit() -> str:
     return str(Path(spec.origin).parent / "bin" / "spark-submit")
 
 
+@pytest.mark.budget(60)
 def test_spark_submit_packages_writes_and_reads(tmp_path: Path) -> None:
     jar = build(ROOT, tmp_path / "m2")
     coordinates = f"{GROUP}:{ARTIFACT}:{jar.parent.name}"

@@ -122,6 +122,7 @@ MANY = (3_000, {}, 2_000 * MB)
 
 
 @pytest.mark.slow
+@pytest.mark.budget(60)
 @pytest.mark.parametrize(
     ("rows", "options", "limit"),
     [pytest.param(*FEW, id="few"), pytest.param(*MANY, id="many", marks=pytest.mark.nightly)],
