@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,47 +32,26 @@ def own_seconds() -> float:
 
 def all_seconds() -> float:
     """Return `own_seconds` and the seconds of all processes below this one; without ``/proc``, only the former."""
-    return own_seconds() + sum(_seconds_of(process) for process in _BELOW.processes())
+    return own_seconds() + sum(_seconds_of(process) for process in _below(os.getpid()))
 
 
-class _Below:
-    """The processes below this one. The parent of a process is looked up once, because a look at all costs much."""
-
-    def __init__(self) -> None:
-        self._parents: dict[int, int] = {}  # Process -> its parent, for all that run.
-
-    def processes(self) -> list[int]:
-        """Return the processes that run below this one, in no order."""
-        running = {int(name) for name in os.listdir(_PROCESSES) if name.isdigit()} if _PROCESSES.exists() else set()
-        self._parents = {process: self._parents.get(process) or _parent_of(process) for process in running}
-        return [process for process in running if self._is_below(process)]
-
-    def _is_below(self, process: int) -> bool:
-        while parent := self._parents.get(process, 0):
-            if parent == os.getpid():
-                return True
-            process = parent
-        return False
-
-
-_BELOW: Final = _Below()
-
-
-def _stat_of(process: int) -> list[str]:
-    """Return the fields of ``/proc/…/stat`` after the name: the state, the parent and so on; none if it has ended."""
-    try:
-        return (_PROCESSES / str(process) / "stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return []
-
-
-def _parent_of(process: int) -> int:
-    fields = _stat_of(process)
-    return int(fields[1]) if fields else 0
+def _below(process: int) -> Iterator[int]:
+    for children in _PROCESSES.glob(f"{process}/task/*/children"):
+        try:
+            found = [int(child) for child in children.read_text().split()]
+        except OSError:  # The thread has ended.
+            continue
+        for child in found:
+            yield child
+            yield from _below(child)
 
 
 def _seconds_of(process: int) -> float:
-    return sum(int(ticks) for ticks in _stat_of(process)[11:15]) / _TICKS
+    try:
+        fields = (_PROCESSES / str(process) / "stat").read_text().rpartition(")")[2].split()
+    except OSError:  # The process has ended.
+        return 0.0
+    return sum(int(ticks) for ticks in fields[11:15]) / _TICKS
 
 
 class Meter:
