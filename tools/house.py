@@ -63,7 +63,7 @@ class Ratchet:
     cure: str
 
 
-_COMPARED: Final = r"(?:==|!=|<=?|>=?|not in|in)"
+_COMPARED: Final = r"(?:==|!=|<=?|>=?)"
 #: The facts that too many places know.
 RATCHETS: Final = (
     Ratchet(
@@ -89,9 +89,14 @@ RATCHETS: Final = (
         "what a table version means",
         rf"\bconfig(?:\(\))?\.(?:layout_)?version {_COMPARED} |{_COMPARED} [\w.]*\bconfig(?:\(\))?\.version\b"
         rf"|\bversion {_COMPARED} (?:[6-9]|\w*[A-Z]\w*)\b",
-        # The rooms of codec, files and locks compare versions of their own formats.
-        ("lakeformat/model/", "lakeformat/codec/", "lakeformat/files/", "lakeformat/locks/"),
-        23,
+        (
+            "lakeformat/model/",
+            # They compare versions of their own formats.
+            *("lakeformat/codec/", "lakeformat/files/", "lakeformat/locks/"),
+            # They move tables from a version to a later or earlier one.
+            *("lakeformat/services/upgrade/", "lakeformat/cli/services"),
+        ),
+        0,
         "ask for a trait of the version",
     ),
     Ratchet("what an index type means", r"""startswith\(["']GLOBAL_""", (), 3, "ask for a trait of the index type"),

@@ -17,6 +17,7 @@ from lakeformat.config.option import (
     parse_names,
 )
 from lakeformat.errors import InvalidOptionError
+from lakeformat.model.table_version import TABLE_VERSIONS
 
 __all__ = ["MODE", "PAYLOAD", "TABLE_OPTIONS", "UNCLEAR_KEYS", "MergeOptions"]
 
@@ -109,7 +110,7 @@ TABLE_OPTIONS: Final[tuple[Option, ...]] = (
         "hoodie.write.table.version",
         "Table version of a new table: 6 (Hudi 0.14 to 1.2 read it), 8 (1.0 and later) or 9 (1.1 and later).",
         Effect.TABLE,
-        make_choice_parser("6", "8", "9"),
+        make_choice_parser(*map(str, TABLE_VERSIONS)),
         "6",
         ("hoodie.table.version",),
     ),

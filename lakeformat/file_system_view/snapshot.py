@@ -82,9 +82,6 @@ __all__ = [
 
 _LOG: Final = logging.getLogger("lakeformat.read")
 _AT_A_TIME: Final = 1024
-#: In copy-on-write tables of this version, the schema in commits lists all columns. So no file of such a table is
-#: opened to find out whether it has the operation column.
-_WE_WRITE: Final = 6
 #: The times and the metadata of commits, in order.
 _Commits: TypeAlias = Sequence[tuple[str, CommitMetadata]]
 
@@ -397,7 +394,7 @@ class _SnapshotRequest:
         self, timeline: Timeline, commits: _Commits, schema: pa.Schema | None, live: LiveFiles, source: FileSource
     ) -> Snapshot:
         config, storage = self.config, self.store.storage
-        if schema is not None and (config.version != _WE_WRITE or config.table_type is TableType.MERGE_ON_READ):
+        if schema is not None and (not config.traits.lists_all_columns or config.table_type is TableType.MERGE_ON_READ):
             schema = _add_operation(storage, schema, live)
         schemas = read_schemas(storage, commits, storage.location)
         newest = timeline.commits[-1].time if timeline.commits else None

@@ -7,7 +7,7 @@ leaves only a folder, which the next maker replaces. Hudi: ``HoodieBackedTableMe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import count
 from typing import Final
@@ -41,7 +41,7 @@ _FIRST_SUFFIX: Final = 10
 _DIGITS: Final = 17
 #: Content of a delete block without entries. Each file group begins with a log file that has one.
 _NOTHING_DELETED: Final = bytes.fromhex("000000030000000100")
-#: Properties of each metadata table, of those in table version 6, and of those in later versions.
+#: Properties of each metadata table, and of those of each form (`TableVersion.metadata_form`).
 _PROPERTIES: Final = {
     "hoodie.table.base.file.format": "HFILE",
     "hoodie.table.recordkey.fields": "key",
@@ -49,16 +49,17 @@ _PROPERTIES: Final = {
     "hoodie.datasource.write.drop.partition.columns": "false",
     "hoodie.compaction.payload.class": "org.apache.hudi.metadata.HoodieMetadataPayload",
 }
-_PROPERTIES_6: Final = {
-    "hoodie.table.keygenerator.class": "org.apache.hudi.metadata.HoodieTableMetadataKeyGenerator",
-    "hoodie.compaction.record.merger.strategy": "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5",
+_PROPERTIES_OF: Final[Mapping[int, Mapping[str, str]]] = {
+    6: {
+        "hoodie.table.keygenerator.class": "org.apache.hudi.metadata.HoodieTableMetadataKeyGenerator",
+        "hoodie.compaction.record.merger.strategy": "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5",
+    },
+    8: {
+        "hoodie.table.keygenerator.type": "HOODIE_TABLE_METADATA",
+        "hoodie.record.merge.mode": "CUSTOM",
+        "hoodie.record.merge.strategy.id": "00000000-0000-0000-0000-000000000000",
+    },
 }
-_PROPERTIES_8: Final = {
-    "hoodie.table.keygenerator.type": "HOODIE_TABLE_METADATA",
-    "hoodie.record.merge.mode": "CUSTOM",
-    "hoodie.record.merge.strategy.id": "00000000-0000-0000-0000-000000000000",
-}
-_OLD_VERSION: Final = 6
 #: Properties of a table's layout that Hudi does not store for its metadata table.
 _NOT_STORED: Final = frozenset({"hoodie.table.format", "hoodie.table.multiple.base.file.formats.enable"})
 
@@ -77,13 +78,13 @@ def begin_metadata_table(storage: Storage, config: TableConfig, timeline: Timeli
         "hoodie.table.checksum": table_checksum(name),
         **{key: text for key, text in layout_properties(config.version).items() if key not in _NOT_STORED},
         **_PROPERTIES,
-        **(_PROPERTIES_6 if config.version == _OLD_VERSION else _PROPERTIES_8),
+        **_PROPERTIES_OF[config.traits.metadata_form],
         **({ZONE: "UTC"} if config.zone is not None else {}),
     }
     storage.delete_folder(FOLDER)
     storage.create(PROPERTIES, properties.encode(values, comments=["Properties of the metadata table"]))
     own = TableConfig(values)
-    return MetadataTable(storage, own, (), MetadataInstants.of_file_names((), timeline, own.version))
+    return MetadataTable(storage, own, (), MetadataInstants.of_file_names((), timeline, own.traits))
 
 
 def split_rows(rows: pa.Table, groups: int) -> Iterator[pa.Table]:
@@ -111,7 +112,7 @@ def make_partition(
     storage, layout = table.storage, table.layout
     storage.delete_folder(partition.folder)
     time = _choose_time(table, timeline)
-    schema = table.read_schema() if table.names else new_schema(table.config.version)
+    schema = table.read_schema() if table.names else new_schema(table.config.traits.metadata_form)
     requested = Instant(time, Action.DELTA_COMMIT, State.REQUESTED)
     storage.create(table.path(requested), b"")
     put_once(storage, table.path(requested.at(State.INFLIGHT)), layout.encode_commit(CommitMetadata(_OPERATION, {})))
@@ -125,7 +126,7 @@ def make_partition(
         done = replace(done, completion_time=next_instant_time(clock.now_ms(), newest, table.config.zone))
     metadata = CommitMetadata(_OPERATION, {partition.value: stats}, {"schema": without_meta_columns(schema)})
     put_once(storage, table.path(done), layout.encode_commit(metadata))
-    instants = MetadataInstants.of_file_names(table.list_timeline(), timeline, table.config.version)
+    instants = MetadataInstants.of_file_names(table.list_timeline(), timeline, table.config.traits)
     return replace(table, names=(*table.names, partition.value), instants=instants)
 
 

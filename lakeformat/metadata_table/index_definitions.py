@@ -16,6 +16,7 @@ from lakeformat.metadata_table.bounds import wrapped_bounds
 from lakeformat.metadata_table.metadata_table import MetadataTable
 from lakeformat.metadata_table.names import MetadataPartition
 from lakeformat.model.record import COMMIT_TIME, META_COLUMNS, PARTITION_PATH, RECORD_KEY
+from lakeformat.model.table_version import TableVersion
 from lakeformat.storage.port import HOODIE, Storage
 
 __all__ = [
@@ -34,8 +35,6 @@ INDEX_DEFINITIONS: Final = f"{HOODIE}/.index_defs/index.json"
 _META: Final = (COMMIT_TIME, PARTITION_PATH, RECORD_KEY)
 #: Encoding of bounds since table version 9 (Hudi: ``HoodieIndexVersion``).
 _WITH_TYPES: Final = "V2"
-_VERSION_WITH_TYPES: Final = 9
-_OLD_VERSION: Final = 6
 #: Number of records for each column that show all columns: each column has a record in each file group then.
 _ENOUGH: Final = 64
 
@@ -78,7 +77,7 @@ def read_statistics_form(table: MetadataTable, schema: pa.Schema | None = None) 
             break
     columns = tuple(sorted(names))
     if not columns and schema is not None:
-        columns = choose_columns(schema, None, 0, _OLD_VERSION)
+        columns = _all_columns(schema)
     return StatisticsForm(columns, stores_types=False)
 
 
@@ -111,7 +110,9 @@ def _read_definitions(storage: Storage) -> Mapping[str, Mapping[str, Any]]:
     return found
 
 
-def choose_columns(schema: pa.Schema, columns: Sequence[str] | None, limit: int, version: int) -> tuple[str, ...]:
+def choose_columns(
+    schema: pa.Schema, columns: Sequence[str] | None, limit: int, version: TableVersion
+) -> tuple[str, ...]:
     """Return the names of the columns that statistics are stored of, as Hudi chooses them.
 
     Args:
@@ -120,19 +121,29 @@ def choose_columns(schema: pa.Schema, columns: Sequence[str] | None, limit: int,
         limit: Most columns if none are named. Table version 6 knows no limit.
         version: The table version.
     """
-    stores_types = version >= _VERSION_WITH_TYPES
+    if not version.has_index_definitions:
+        return _all_columns(schema) if columns is None else tuple(dict.fromkeys(columns))
     if columns is None:
-        columns = [f.name for f in schema if wrapped_bounds(*2 * [pa.nulls(0, f.type)], stores_types=stores_types)]
-        columns = columns if version == _OLD_VERSION else columns[:limit]
-        return tuple(sorted((*META_COLUMNS, *columns))) if version == _OLD_VERSION else (*_META, *columns)
-    return tuple(dict.fromkeys(columns if version == _OLD_VERSION else (*_META, *columns)))
+        return (*_META, *_bounded_columns(schema, stores_types=version.stores_bound_types)[:limit])
+    return tuple(dict.fromkeys((*_META, *columns)))
 
 
-def add_definitions(storage: Storage, version: int, columns: Sequence[str] | None, *, has_record_index: bool) -> None:
+def _all_columns(schema: pa.Schema) -> tuple[str, ...]:
+    """Return the columns that have statistics in a version without definitions, if none are named."""
+    return tuple(sorted((*META_COLUMNS, *_bounded_columns(schema, stores_types=False))))
+
+
+def _bounded_columns(schema: pa.Schema, *, stores_types: bool) -> list[str]:
+    return [f.name for f in schema if wrapped_bounds(*2 * [pa.nulls(0, f.type)], stores_types=stores_types)]
+
+
+def add_definitions(
+    storage: Storage, version: TableVersion, columns: Sequence[str] | None, *, has_record_index: bool
+) -> None:
     """Store the definitions of new indexes. Call it before the table's properties name them.
 
     Args:
-        version: The table version, 8 or later.
+        version: The table version, one that has definitions.
         columns: The columns of new column statistics; None if there are none.
         has_record_index: Whether there is a new record index.
     """
@@ -140,7 +151,7 @@ def add_definitions(storage: Storage, version: int, columns: Sequence[str] | Non
     if has_record_index:
         new |= _definition(MetadataPartition.RECORD_INDEX, "", (), {"isPartitioned": "false"}, "V1")
     if columns is not None:
-        form = _WITH_TYPES if version >= _VERSION_WITH_TYPES else "V1"
+        form = _WITH_TYPES if version.stores_bound_types else "V1"
         new |= _definition(MetadataPartition.COLUMN_STATS, MetadataPartition.COLUMN_STATS.value, columns, {}, form)
     if new:
         _write_definitions(storage, {**_read_definitions(storage), **new})

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from lakeformat.model.instant import COMMIT_ACTIONS, Action, State
+from lakeformat.model.table_version import TableVersion
 from lakeformat.timeline.timeline import Timeline
 
 __all__ = ["MetadataInstants"]
@@ -64,14 +65,14 @@ class MetadataInstants:
     restored: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of_file_names(cls, names: Iterable[str], table: Timeline, version: int) -> MetadataInstants:
+    def of_file_names(cls, names: Iterable[str], table: Timeline, version: TableVersion) -> MetadataInstants:
         """Make the value from the names in the metadata table's timeline folder.
 
         Args:
             table: The active timeline of the table.
             version: The version of the metadata table.
         """
-        has_completion_times = version >= 8
+        has_completion_times = version.has_completion_times
         times: set[str] = set()
         completions: dict[str, str] = {}
         applied: set[str] = set()

@@ -38,6 +38,7 @@ from lakeformat.metadata_table.names import (
 from lakeformat.metadata_table.parts import decode_parts, no_rows
 from lakeformat.model.instant import Action, Instant, State
 from lakeformat.model.table_config import TableConfig
+from lakeformat.model.table_version import TABLE_VERSIONS
 from lakeformat.storage.port import Storage
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.timeline.timeline_layout import TimelineLayout, layout_of
@@ -46,7 +47,6 @@ __all__ = ["PROPERTIES", "KeyPlaces", "MetadataTable", "open_metadata_table"]
 
 #: Path of the properties of the metadata table, relative to the table.
 PROPERTIES: Final = f"{FOLDER}/.hoodie/hoodie.properties"
-_VERSIONS: Final = frozenset({6, 8, 9})
 _PLACE: Final = ["key", "partition_path", "file_id", "instant_ms"]
 _DONE: Final = State.COMPLETED
 #: Actions whose instants name the file groups that they have written.
@@ -447,9 +447,9 @@ def open_metadata_table(storage: Storage, config: TableConfig, timeline: Timelin
         raise CorruptTableError(
             f"{where} is missing, though hoodie.properties names a metadata table; run repair(), which makes it again"
         ) from None
-    if own.version not in _VERSIONS:
+    if own.version not in TABLE_VERSIONS:
         raise UnsupportedTableError(f"{where}: version {own.version} of a metadata table is not supported")
-    instants = MetadataInstants.of_file_names(_list_timeline(storage, own), timeline, own.version)
+    instants = MetadataInstants.of_file_names(_list_timeline(storage, own), timeline, own.traits)
     if not instants.completions:
         raise CorruptTableError(
             f"the metadata table of {storage.location} has no completed instant; run repair(), which makes it again"

@@ -24,7 +24,6 @@ __all__ = ["KIND", "new_schema", "part_type", "without_meta_columns"]
 #: Field with the kind of a record, a number.
 KIND: Final = "type"
 _META_COLUMNS: Final = 5
-_OLD_VERSION: Final = 6
 _MAX_SCHEMA: Final = 1 << 20
 _NOTHING: Final = AvroType("null", pa.null())
 _DECIMAL: Final = pa.decimal128(30, 15)
@@ -56,10 +55,9 @@ def part_type(text: str, part: str) -> AvroType:
 
 
 @cache
-def new_schema(version: int) -> str:
-    """Return the schema, as JSON, with which Hudi makes a new metadata table: 0.15 version 6, 1.x version 8 and 9."""
-    name = "records_6.avsc" if version == _OLD_VERSION else "records_8.avsc"
-    return files(__package__).joinpath(name).read_text(encoding="utf-8").strip()
+def new_schema(form: int) -> str:
+    """Return the schema, as JSON, with which Hudi makes a new metadata table of a form: 0.15 of 6, 1.x of 8."""
+    return files(__package__).joinpath(f"records_{form}.avsc").read_text(encoding="utf-8").strip()
 
 
 def without_meta_columns(text: str) -> str:

@@ -17,6 +17,7 @@ from typing import Final
 from lakeformat.errors import CorruptTableError, InvalidInputError, InvalidOptionError, UnsupportedTableError, nearest
 from lakeformat.model.keys import KeyGeneratorKind, PartitionField
 from lakeformat.model.merge_settings import MergeSettings, PartialUpdate, RecordMergeMode, merge_settings
+from lakeformat.model.table_version import SEVERAL_ORDERING_FIELDS, TABLE_VERSIONS, TableVersion, table_version
 from lakeformat.public import public
 
 __all__ = [
@@ -80,8 +81,6 @@ POPULATES_META_FIELDS: Final = "hoodie.populate.meta.fields"
 METADATA_PARTITIONS: Final = "hoodie.table.metadata.partitions"
 METADATA_INFLIGHT: Final = "hoodie.table.metadata.partitions.inflight"
 INDEX_DEFS: Final = "hoodie.table.index.defs.path"
-#: The first table version in which lakeformat writes several ordering columns.
-SEVERAL_ORDERING_FIELDS: Final = 9
 #: The properties from this one to `EXTRACTOR` occur only in table versions 8 and 9.
 INITIAL_VERSION: Final = "hoodie.table.initial.version"
 TABLE_FORMAT: Final = "hoodie.table.format"
@@ -112,19 +111,13 @@ class TableType(str, Enum):
     MERGE_ON_READ = "MERGE_ON_READ"
 
 
-#: Maps each table version to its timeline layout. Version 7 exists only during Hudi's upgrade from 6 to 8.
-_LAYOUT_OF: Final[Mapping[int, int]] = {6: 1, 8: 2, 9: 2}
-#: The table versions that lakeformat reads.
-_READ_VERSIONS: Final = (6, 8, 9)
-#: What to do with a table of a later version. Hudi 1.3 makes tables of version 10, and upgrades others to it.
+#: What to do with a table of a later version.
 _OLDER_VERSION: Final = (
-    f"set hoodie.write.table.version={max(_READ_VERSIONS)} in the Hudi job that writes the table, "
+    f"set hoodie.write.table.version={max(TABLE_VERSIONS)} in the Hudi job that writes the table, "
     "and downgrade this one with Hudi's CLI"
 )
 #: The table types that lakeformat reads.
 _READ_TYPES: Final = frozenset(TableType)
-#: The table versions that lakeformat writes.
-_WRITTEN_VERSIONS: Final = (6, 8, 9)
 #: The table types that lakeformat writes.
 _WRITTEN_TYPES: Final = frozenset(TableType)
 #: The table types that have log files to compact.
@@ -216,10 +209,15 @@ class TableConfig:
         return _parse_number(self.get(VERSION))
 
     @property
+    def traits(self) -> TableVersion:
+        """Return the traits of the table version; those of the oldest one if the version is not supported."""
+        return table_version(self.version)
+
+    @property
     def layout_version(self) -> int:
         """Return the timeline layout version, 1 or 2. If it is not stored, return the layout of the table version."""
         text = self.get(LAYOUT)
-        return _parse_number(text) if text else _LAYOUT_OF.get(self.version, 1)
+        return _parse_number(text) if text else self.traits.timeline_layout
 
     @property
     def table_type(self) -> TableType | None:
@@ -408,7 +406,7 @@ class TableConfig:
         checksum = self.get(CHECKSUM)
         if checksum and checksum != table_checksum(self.name, self.get(DATABASE)):
             raise CorruptTableError(f"{where}: {CHECKSUM} does not fit the table's name; restore the file")
-        self._check_kind(where, _READ_VERSIONS, _READ_TYPES, "")
+        self._check_kind(where, _READ_TYPES, "")
         for key, supported, default in _READABLE:
             if (self.get(key) or default).upper() not in supported:
                 raise UnsupportedTableError(f"{where}: {key}={self.get(key)} is not supported; {_BY_HUDI}")
@@ -417,17 +415,17 @@ class TableConfig:
                 f"{where}: bootstrapped tables (hoodie.bootstrap.base.path) are not supported; {_BY_HUDI}"
             )
 
-    def _check_kind(self, where: str, versions: Sequence[int], types: Container[TableType], doing: str) -> None:
-        if self.version not in versions:
-            only = f"only {', '.join(map(str, versions))} {'is' if len(versions) == 1 else 'are'}"
-            newer = self.version > max(versions)
+    def _check_kind(self, where: str, types: Container[TableType], doing: str) -> None:
+        if self.version not in TABLE_VERSIONS:
+            only = f"only {', '.join(map(str, TABLE_VERSIONS))} are"
+            newer = self.version > max(TABLE_VERSIONS)
             cure = _OLDER_VERSION if newer else "use Apache Hudi for this table, or downgrade it"
             raise UnsupportedTableError(
                 f"{where}: {doing}{VERSION}={self.get(VERSION)} is not supported, {only}; {cure}"
             )
         if self.table_type is None or self.table_type not in types:
             raise UnsupportedTableError(f"{where}: {doing}{TYPE}={self.get(TYPE)} is not supported")
-        if self.layout_version != _LAYOUT_OF[self.version]:
+        if self.layout_version != self.traits.timeline_layout:
             raise UnsupportedTableError(f"{where}: {LAYOUT}={self.get(LAYOUT)} is not supported")
 
     def check_compactable(self, location: str) -> None:
@@ -443,7 +441,7 @@ class TableConfig:
                 f"{location} is copy-on-write: it has no log files to compact; cluster() rewrites small files"
             )
         where = f"{location}/{PROPERTIES_PATH}"
-        self._check_kind(where, _READ_VERSIONS, _COMPACTED_TYPES, "compaction with ")
+        self._check_kind(where, _COMPACTED_TYPES, "compaction with ")
         self._check_features(where, "compaction")
 
     def _check_features(self, where: str, doing: str) -> None:
@@ -460,10 +458,10 @@ class TableConfig:
         """
         self.check_readable(location)
         where = f"{location}/{PROPERTIES_PATH}"
-        self._check_kind(where, _WRITTEN_VERSIONS, _WRITTEN_TYPES, "writing with ")
+        self._check_kind(where, _WRITTEN_TYPES, "writing with ")
         self._check_features(where, "writing")
         _ = self.change_logging
-        if len(self.ordering_fields) > 1 and self.version < SEVERAL_ORDERING_FIELDS:
+        if len(self.ordering_fields) > 1 and not self.traits.takes_several_ordering_fields:
             key = ORDERING_1X if self.get(ORDERING_1X) else ORDERING
             raise UnsupportedTableError(
                 f"{where}: writing with {key}={self.get(key)} is not supported before version "
@@ -513,12 +511,13 @@ _MERGE_PROPERTIES: Final[Mapping[str, Mapping[str, str]]] = {
 
 def layout_properties(version: int) -> dict[str, str]:
     """Return the properties that store a table version, its timeline layout and the folders of the timeline."""
-    if version == 6:  # The only supported version with timeline layout 1.
-        return {VERSION: "6", LAYOUT: "1", ARCHIVE_FOLDER: "archived"}
+    layout = str(table_version(version).timeline_layout)
+    if layout == "1":
+        return {VERSION: str(version), LAYOUT: layout, ARCHIVE_FOLDER: "archived"}
     return {
         VERSION: str(version),
         INITIAL_VERSION: str(version),
-        LAYOUT: "2",
+        LAYOUT: layout,
         TIMELINE_PATH: "timeline",
         HISTORY_PATH: "history",
         ARCHIVE_FOLDER: "history",
@@ -536,10 +535,10 @@ def merge_properties(version: int, mode: str, payload: str = "") -> dict[str, st
         payload: The payload class that the user named; "" for the class that belongs to ``mode``. Version 9 stores the
             class only for a later downgrade.
     """
-    payload_class = payload or MergeMode.PAYLOAD_OF[mode]
-    if version == 6:
+    payload_class, traits = payload or MergeMode.PAYLOAD_OF[mode], table_version(version)
+    if not traits.stores_merge_mode:
         return {PAYLOAD: payload_class}
-    if version == 8:
+    if traits.stores_payload:
         stored_mode = "CUSTOM" if mode in MergeMode.STORED_AS else mode
         strategy = _STRATEGY_OF.get(stored_mode, _BY_PAYLOAD)
         return {MERGE_MODE: stored_mode, MERGE_STRATEGY: strategy, PAYLOAD: payload_class}
@@ -552,13 +551,15 @@ def merge_properties(version: int, mode: str, payload: str = "") -> dict[str, st
 def payload_ordering(version: int, mode: str) -> tuple[str, ...]:
     """Return the ordering columns that the payload class of a merge mode prescribes; empty if it leaves the choice."""
     if mode == MergeMode.MYSQL:
-        return ("_event_seq",) if version < SEVERAL_ORDERING_FIELDS else ("_event_bin_file", "_event_pos")
+        several = table_version(version).takes_several_ordering_fields
+        return ("_event_bin_file", "_event_pos") if several else ("_event_seq",)
     return ("_event_lsn",) if mode == MergeMode.POSTGRES else ()
 
 
 def ordering_properties(version: int, fields: Sequence[str]) -> dict[str, str]:
     """Return the property that stores the ordering columns; {} if there are none."""
-    return {ORDERING if version == 6 else ORDERING_1X: ",".join(fields)} if fields else {}
+    key = ORDERING if table_version(version).stores_old_ordering else ORDERING_1X
+    return {key: ",".join(fields)} if fields else {}
 
 
 def key_generator_properties(
@@ -571,7 +572,7 @@ def key_generator_properties(
     """
     plain = ",".join(field.name for field in partition_fields)
     typed = ",".join(field.typed for field in partition_fields) if kind is KeyGeneratorKind.CUSTOM else ""
-    if version == 6:
+    if table_version(version).stores_generator_class:
         own = {TYPED_FIELDS: typed} if typed else {}
         return {KEY_GENERATOR: kind.class_name, PARTITION_FIELDS: plain, **own}
     return {KEY_GENERATOR_1X: kind.type_name, PARTITION_FIELDS: typed or plain}
@@ -585,7 +586,7 @@ def extractor_properties(version: int, partition_fields: int, *, hive_style: boo
         partition_fields: Number of partition fields.
         hive_style: Whether partition folders are named ``field=value``.
     """
-    if version == 6:
+    if table_version(version).stores_generator_class:
         return {}
     one = "HiveStylePartitionValueExtractor" if hive_style else "SinglePartPartitionValueExtractor"
     several = {0: "NonPartitionedExtractor", 1: one}

@@ -67,8 +67,6 @@ _OPERATION: Final = "hoodie.datasource.write.operation"
 _PARTITIONS_TO_DELETE: Final = "hoodie.datasource.write.partitions.to.delete"
 #: Key in a partition's marker file. Its value is the instant time of the commit that created the folder.
 _CREATED: Final = "commitTime"
-#: First table version in which the instant time in a log file's name is that of its writer, not of its slice.
-_NAMED_BY_WRITER: Final = 8
 
 
 @public
@@ -198,7 +196,7 @@ class ExpireSession:
         yield piece.base_instant
         for log in piece.logs:
             yield log.name.instant_time
-            if snapshot.config.version < _NAMED_BY_WRITER and (entry := self.context.storage.info(log.path)):
+            if not snapshot.config.traits.names_log_writers and (entry := self.context.storage.info(log.path)):
                 yield format_instant_time(entry.modified_ms, snapshot.config.zone)
 
 

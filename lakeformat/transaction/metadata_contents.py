@@ -47,7 +47,6 @@ _FOOTERS: Final = 256
 _HUDI_RECORD_BYTES: Final = 48
 #: Bytes of a cell of the record index, without its key.
 _RECORD_BYTES: Final = 120
-_VERSION_WITH_TYPES: Final = 9
 
 
 class FirstContents:
@@ -98,7 +97,7 @@ class FirstContents:
         if self._form is not None:
             return self._form.columns
         schema = self._snapshot.columns(self._storage.location)
-        return choose_columns(schema, self._options.columns, self._options.most_columns, self._config.version)
+        return choose_columns(schema, self._options.columns, self._options.most_columns, self._config.traits)
 
     @cached_property
     def _snapshot(self) -> Snapshot:
@@ -133,7 +132,7 @@ class FirstContents:
 
     @property
     def _stores_types(self) -> bool:
-        return self._config.version >= _VERSION_WITH_TYPES if self._form is None else self._form.stores_types
+        return self._config.traits.stores_bound_types if self._form is None else self._form.stores_types
 
     @cached_property
     def _stored_schema(self) -> pa.Schema:

@@ -53,7 +53,6 @@ MADE_PARTITIONS: Final = (
 _STATISTICS: Final = frozenset({MetadataPartition.COLUMN_STATS.value, MetadataPartition.PARTITION_STATS.value})
 #: Seconds for which the lease of the lock must still last before the properties are replaced.
 _LEASE_SECONDS: Final = 30.0
-_HAS_TIMES: Final = 8
 
 
 def make_missing_partitions(
@@ -146,10 +145,10 @@ def make_partitions(
             storage.delete_folder(folder)
         raise
     values = {**config.values, METADATA_PARTITIONS: ",".join(sorted({*known, *made}))}
-    if config.version >= _HAS_TIMES:
+    if config.traits.has_index_definitions:
         columns = contents.columns if MetadataPartition.COLUMN_STATS.value in made else None
         has_record_index = MetadataPartition.RECORD_INDEX.value in made
-        add_definitions(storage, config.version, columns, has_record_index=has_record_index)
+        add_definitions(storage, config.traits, columns, has_record_index=has_record_index)
         values[INDEX_DEFS] = config.get(INDEX_DEFS) or INDEX_DEFINITIONS
     write_properties(store, values, clock, version)
     store.config()  # So that the next write of this process knows it.
@@ -171,7 +170,7 @@ def _check(store: TimelineStore, config: TableConfig, timeline: Timeline, lock: 
             f"{store.path(timeline.pending[0])} is pending in {location}: its metadata table can be extended only if "
             "nothing is pending; wait for it, or run or cancel the plan"
         )
-    if config.version < _HAS_TIMES and not (store.storage.has_lock or lock.is_shared):
+    if not config.traits.has_completion_times and not (store.storage.has_lock or lock.is_shared):
         raise UnsupportedTableError(
             f"{location} is of table version {config.version} on storage without locks: its metadata table cannot be "
             "made safely; upgrade the table, or name a lock provider (hoodie.write.lock.provider)"

@@ -42,7 +42,6 @@ __all__ = ["PartitionChanges", "can_have_partition_stats", "combines_fields", "f
 
 #: An instant after all others: log files of the pending commit belong to the newest base file.
 _ALWAYS: Final = "9" * 17
-_VERSION_WITH_PARTITIONS: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +66,7 @@ def can_have_partition_stats(config: TableConfig) -> bool:
     that have some to those of a partition, and calls these tight. A filter that they rule out then loses the rows
     of the other files.
     """
-    return bool(config.partition_fields) and config.version >= _VERSION_WITH_PARTITIONS
+    return bool(config.partition_fields) and config.traits.has_partition_statistics
 
 
 def combines_fields(config: TableConfig) -> bool:

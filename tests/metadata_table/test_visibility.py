@@ -16,6 +16,7 @@ from lakeformat.metadata_table.deltacommit import MetadataChanges, write_deltaco
 from lakeformat.metadata_table.instants import MetadataInstants
 from lakeformat.metadata_table.metadata_table import MetadataTable, open_metadata_table
 from lakeformat.metadata_table.names import BaseName, LogName, MetadataPartition
+from lakeformat.model.table_version import table_version
 from lakeformat.storage import SystemClock, open_storage
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
@@ -26,6 +27,7 @@ V9 = "hudi_metadata/v9_cow_delete_partition"
 V6 = "hudi_metadata/v6_cow_overwrite_clean"
 #: The last write of each fixture before its clean.
 V9_LAST, V6_LAST = "20261124120843732", "20261124120305429"
+NEWEST = table_version(9)
 
 
 def open_table(folder: Path) -> MetadataTable:
@@ -248,7 +250,7 @@ def test_names_after_a_partition_was_added_are_read() -> None:
     assert log is not None
     assert base.instant_time == log.instant_time == "20261126071619147010001"
     names = ["20261126071619147010.deltacommit", "20261126071619147010001.commit", "20261126071619147.deltacommit"]
-    found = MetadataInstants.of_file_names(names, Timeline(()), 6)
+    found = MetadataInstants.of_file_names(names, Timeline(()), table_version(6))
     assert found.has_base("20261126071619147010001")
     assert (found.filled, found.applied) == ({"20261126071619147010"}, {"20261126071619147"})
 
@@ -259,9 +261,9 @@ def test_clean_that_the_table_has_archived_is_not_unknown() -> None:
     commits = [f"{times[number]}_{times[number + 1]}.commit" for number in (1, 7, 8)]
     table = Timeline.of_file_names(commits, None, LAYOUT_2)
     names = [f"{times[number]}_{times[number + 1]}.deltacommit" for number in (1, 3, 7, 8)]
-    assert MetadataInstants.of_file_names(names, table, 9).find_unknown(table) == times[3]
+    assert MetadataInstants.of_file_names(names, table, NEWEST).find_unknown(table) == times[3]
     names.append(f"{times[5]}_{times[6]}.commit")
-    assert MetadataInstants.of_file_names(names, table, 9).find_unknown(table) is None
+    assert MetadataInstants.of_file_names(names, table, NEWEST).find_unknown(table) is None
 
 
 @pytest.mark.parametrize(
@@ -287,6 +289,6 @@ def test_deltacommit_of_a_restore_by_hudi_is_known(of_table: str, of_metadata: s
 
     table = Timeline.of_file_names(instants("1_1.commit", of_table, "10_10.commit"), None, LAYOUT_2)
     names = instants("1_1.deltacommit", of_metadata, "5_6.deltacommit", "10_10.deltacommit")
-    assert MetadataInstants.of_file_names(names, table, 9).find_unknown(table) == (None if is_known else at(5))
+    assert MetadataInstants.of_file_names(names, table, NEWEST).find_unknown(table) == (None if is_known else at(5))
     names += instants("7_8.deltacommit")  # Another one is never known.
-    assert MetadataInstants.of_file_names(names, table, 9).find_unknown(table) == at(7 if is_known else 5)
+    assert MetadataInstants.of_file_names(names, table, NEWEST).find_unknown(table) == at(7 if is_known else 5)

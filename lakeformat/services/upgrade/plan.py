@@ -28,6 +28,7 @@ from lakeformat.model.table_config import (
     layout_properties,
     merge_properties,
 )
+from lakeformat.model.table_version import TABLE_VERSIONS, table_version
 from lakeformat.timeline.timeline_layout import TimelineLayout
 
 __all__ = ["FileMove", "convert_properties", "list_moves", "make_completion_times"]
@@ -119,7 +120,7 @@ def convert_properties(config: TableConfig, to: int, keys: KeySettings) -> dict[
 
     Args:
         config: the table's present configuration.
-        to: 6, 8 or 9.
+        to: a number of `TABLE_VERSIONS`.
         keys: how the table's keys are generated, with the field types of a custom key generator.
 
     Raises:
@@ -130,9 +131,9 @@ def convert_properties(config: TableConfig, to: int, keys: KeySettings) -> dict[
     # A table of version 8 or 9 has an initial version, which stays.
     layout[names.INITIAL_VERSION] = str(config.version)
     mode = config.merge_mode
-    ordering = names.ORDERING_1X if to == 9 else names.ORDERING
+    ordering = names.ORDERING_1X if table_version(to).takes_several_ordering_fields else names.ORDERING
     fields_by_time = names.payload_ordering(to, mode) or config.ordering_fields
-    rewritten = {*_REWRITTEN, *merge_properties(9, mode)}
+    rewritten = {*_REWRITTEN, *merge_properties(max(TABLE_VERSIONS), mode)}
     values: Mapping[str, str] = {
         **{key: text for key, text in config.values.items() if key not in rewritten},
         **{key: text for key, text in layout.items() if key not in _KEPT or key not in config.values},

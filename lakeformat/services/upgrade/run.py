@@ -45,6 +45,7 @@ from lakeformat.model.commit import CommitMetadata
 from lakeformat.model.instant import COMMIT_ACTIONS, Action, Instant, State, format_instant_time
 from lakeformat.model.keys import KeyGeneratorKind, KeySettings
 from lakeformat.model.table_config import PROPERTIES_PATH, TIMELINE_PATH, TableConfig, payload_ordering
+from lakeformat.model.table_version import SINGLE_KEY_NAMES, TABLE_VERSIONS, table_version
 from lakeformat.public import OneLine, public
 from lakeformat.services.upgrade.plan import convert_properties, list_moves, make_completion_times
 from lakeformat.storage.port import Lease, OutcomeUnknownError, Version
@@ -62,13 +63,11 @@ from lakeformat.transaction.properties_file import write_properties
 from lakeformat.transaction.recovery import recover
 from lakeformat.transaction.rollback import delete_files_of
 from lakeformat.write.intake import probe_keys
-from lakeformat.write.plan.table_settings import NAMES_KEYS, key_settings
+from lakeformat.write.plan.table_settings import key_settings
 
-__all__ = ["VERSIONS", "VersionChange", "VersionSession"]
+__all__ = ["VersionChange", "VersionSession"]
 
 _LOG: Final = logging.getLogger("lakeformat.services")
-#: Table versions that a table can be moved to.
-VERSIONS: Final = (6, 8, 9)
 #: Partitions of the metadata table that are alike in versions 8 and 9.
 _IN_VERSION_8: Final = frozenset(
     each.value for each in (MetadataPartition.FILES, MetadataPartition.BLOOM_FILTERS, MetadataPartition.RECORD_INDEX)
@@ -133,8 +132,10 @@ class VersionSession:
             WriteConflictError: an instant is pending, or other writers keep appending log files.
             UnsupportedTableError: the table cannot be moved to that version.
         """
-        if to not in VERSIONS:
-            raise InvalidInputError(f"table version {to!r} is not one of {', '.join(map(str, VERSIONS))}; name one")
+        if to not in TABLE_VERSIONS:
+            raise InvalidInputError(
+                f"table version {to!r} is not one of {', '.join(map(str, TABLE_VERSIONS))}; name one"
+            )
         remaining_tries = _TRIES
         while True:
             remaining_tries -= 1
@@ -164,7 +165,7 @@ class VersionSession:
             )
         keys = key_settings(config, self.options)
         convert_properties(config, to, keys)  # Raise errors before any change.
-        if to >= NAMES_KEYS > before:
+        if table_version(to).names_single_keys and not config.traits.names_single_keys:
             self._check_keys(keys)
         partitions = frozenset(config.metadata_partitions)
         self._prepare(config, to)
@@ -198,7 +199,7 @@ class VersionSession:
             and not probe_keys(self.storage, snapshot.each_file(), keys, self.options).single_key_prefixed
         ):
             raise UnsupportedTableError(
-                f"{self.storage.location} has keys of one field as value, and from table version {NAMES_KEYS} on "
+                f"{self.storage.location} has keys of one field as value, and from table version {SINGLE_KEY_NAMES} on "
                 "Hudi's complex key generator writes field:value, so it would write rows twice; keep the version, or "
                 "write the rows into a new table"
             )
@@ -283,7 +284,7 @@ class VersionSession:
         Version 9 stores types beside bounds, which version 8 does not read.
         Hudi: ``UpgradeDowngradeUtils.dropNonV1IndexPartitions``.
         """
-        if to > config.version:
+        if table_version(to).stores_bound_types:
             return True
         try:
             table = open_metadata_table(self.storage, config, self.store.load())
@@ -387,7 +388,7 @@ class VersionSession:
     def _copy_archive(self, config: TableConfig, moved: TableConfig) -> None:
         """Copy archived commits to the new layout's archive, except those that an earlier move left there."""
         old, new = (each.archive_folder for each in (config, moved))
-        logs_to_history = config.layout_version == 1
+        logs_to_history = not config.traits.has_completion_times
         read, other = (
             (read_archive_logs, read_lsm_history) if logs_to_history else (read_lsm_history, read_archive_logs)
         )
@@ -416,7 +417,7 @@ class VersionSession:
 
         While files of layout 2 are removed, the file `MOVED` shows readers of that folder that the timeline has moved.
         """
-        other = LAYOUT_1 if config.layout_version == 2 else LAYOUT_2
+        other = LAYOUT_1 if config.traits.has_completion_times else LAYOUT_2
         if other.folder == config.timeline_folder:
             return
         names = [entry.name for entry in self.storage.list(other.folder) if not entry.is_folder]
@@ -430,7 +431,7 @@ class VersionSession:
 
 
 def _changes_layout(before: int, to: int) -> bool:
-    return (before == 6) is not (to == 6)
+    return table_version(before).timeline_layout != table_version(to).timeline_layout
 
 
 def _layout(config: TableConfig) -> TimelineLayout:

@@ -75,8 +75,6 @@ def settings_of(config: TableConfig, options: Options) -> MergeSettings:
 
 _PARTIAL: Final = "lakeformat.write.partial.update"
 _MERGER: Final = "lakeformat.write.merger"
-#: The first table version in which rows of one batch with `AWSDmsAvroPayload` are combined by their order of arrival.
-_BY_ARRIVAL: Final = 9
 
 
 def merge_rule(
@@ -94,7 +92,7 @@ def merge_rule(
     """
     mode, settings = merge_mode(config, options), settings_of(config, options)
     ordering = settings.ordering_fields
-    if mode == MergeMode.AWS_DMS and config.version >= _BY_ARRIVAL:
+    if mode == MergeMode.AWS_DMS and config.traits.combines_by_arrival:
         ordering = ()
     event_time = MergeMode.STORED_AS.get(mode, mode) == MergeMode.EVENT_TIME
     fills = MergeMode.PARTIAL_OF.get(mode)

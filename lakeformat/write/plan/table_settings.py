@@ -37,10 +37,11 @@ from lakeformat.model.table_config import (
     payload_ordering,
     table_checksum,
 )
+from lakeformat.model.table_version import SEVERAL_ORDERING_FIELDS, SINGLE_KEY_NAMES, table_version
 from lakeformat.write.plan.merging import merge_mode, payload_name
 from lakeformat.write.rows.schema import check_log_ordering, check_ordering, field_type
 
-__all__ = ["NAMES_KEYS", "NEW_ENCODING", "check_options", "key_settings", "lacking_properties", "new_table_values"]
+__all__ = ["NEW_ENCODING", "check_options", "key_settings", "lacking_properties", "new_table_values"]
 
 _W: Final = "hoodie.datasource.write."
 _TYPE: Final = _W + "table.type"
@@ -49,9 +50,6 @@ _PARTITION: Final = _W + "partitionpath.field"
 _GENERATOR: Final = _W + "keygenerator.class"
 _GENERATOR_TYPE: Final = _W + "keygenerator.type"
 NEW_ENCODING: Final = "hoodie.write.complex.keygen.new.encoding"
-#: The first table version in which Hudi's complex generator always writes a key of one field as ``field:value``. Up to
-#: version 8 an option decides; releases 0.14.1 to 1.0.2 always write ``value``.
-NAMES_KEYS: Final = 9
 _ORDERING: Final = "hoodie.table.ordering.fields"
 _PAYLOAD: Final = _W + "payload.class"
 _MARKS_DELETES: Final = ("hoodie.payload.delete.field", "hoodie.payload.delete.marker")
@@ -122,12 +120,12 @@ def _encoding_properties(options: Options, version: int) -> Mapping[str, str]:
         InvalidOptionError: if the options name another form than the one that the version has in Hudi.
     """
     chosen = _read_encoding(options)
-    if version < NAMES_KEYS:
+    if not table_version(version).names_single_keys:
         return {NEW_ENCODING: "false" if chosen == "false" else "true"}
     if chosen == "true":
         raise InvalidOptionError(
-            f"{NEW_ENCODING}=true: from table version {NAMES_KEYS} on Hudi always writes such keys as field:value, and "
-            "so would write rows twice; leave it out"
+            f"{NEW_ENCODING}=true: from table version {SINGLE_KEY_NAMES} on Hudi always writes such keys as "
+            "field:value, and so would write rows twice; leave it out"
         )
     return {}
 
@@ -191,10 +189,10 @@ def _ordering_fields(options: Options, version: int, mode: str) -> tuple[str, ..
             f"{_ORDERING}={options[_ORDERING]}: tables of version {version} with {mode} are ordered by "
             f"{','.join(fixed)}; leave the option out"
         )
-    if len(given) > 1 and version < names.SEVERAL_ORDERING_FIELDS:
+    if len(given) > 1 and not table_version(version).takes_several_ordering_fields:
         raise InvalidOptionError(
             f"{_ORDERING}={options[_ORDERING]}: several ordering columns are not supported before table version "
-            f"{names.SEVERAL_ORDERING_FIELDS}; name one, or set {_VERSION}={names.SEVERAL_ORDERING_FIELDS}"
+            f"{SEVERAL_ORDERING_FIELDS}; name one, or set {_VERSION}={SEVERAL_ORDERING_FIELDS}"
         )
     return fixed or given
 
@@ -342,7 +340,7 @@ def key_settings(config: TableConfig, options: Options) -> KeySettings:
     settings = {**current_names(config.values), **current_names(options.timestamp)}
     timestamp = TimestampSettings.from_options(settings) if _formats_time(kind, partitions) else None
     # A table of an older version without rows and without the property takes the form that the option names.
-    is_named = config.version >= NAMES_KEYS or config.get(NEW_ENCODING, _read_encoding(options)) == "false"
+    is_named = config.traits.names_single_keys or config.get(NEW_ENCODING, _read_encoding(options)) == "false"
     return KeySettings(
         kind,
         config.record_fields,
