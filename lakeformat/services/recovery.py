@@ -92,6 +92,8 @@ class Recovery(ForeignNames):
     def rollback(self, instant_time: str | None = None, *, dry_run: bool = False) -> RestoreResult:
         """Undo the commit that completed last. This cannot be undone.
 
+        A newest commit whose file on the timeline is damaged or gone is undone, too, by the names of its data files.
+
         Args:
             instant_time: the instant time of that commit, as a check that it is the last one; not checked by default.
             dry_run: whether to change nothing and only name the commit that would be undone; false by default.
@@ -168,7 +170,8 @@ class Recovery(ForeignNames):
 
         Files that no commit wrote are moved to ``.hoodie/.lakeformat/removed``. Pending instants of dead writers are
         rolled back or finished, and their markers are deleted. A wrong file index is deleted, a wrong metadata table is
-        made again. Missing partition markers are written again. No row changes.
+        made again. Missing partition markers are written again. A newest commit whose file on the timeline is damaged
+        or gone is rolled back. No other row changes.
 
         Args:
             dry_run: whether to change nothing and only return what would be repaired; false by default.

@@ -53,6 +53,7 @@ __all__ = [
     "HeartbeatThread",
     "advise_on_plan",
     "advise_to_wait",
+    "advise_to_wait_for",
     "choose_stale_claims",
     "claim_instant",
     "claim_path",
@@ -63,6 +64,7 @@ __all__ = [
     "has_live_heartbeat",
     "has_process_lock",
     "is_alive",
+    "is_only_claim",
     "keep_alive",
     "list_claimed_times",
     "list_claims",
@@ -325,11 +327,18 @@ def has_live_heartbeat(
         grace_ms: milliseconds after its creation for which an instant without a heartbeat file counts as alive.
         dead_after_ms: age of the heartbeat in milliseconds at which it is no longer recent.
     """
+    return _measure_rest_ms(store, instant, clock, grace_ms, dead_after_ms) > 0
+
+
+def _measure_rest_ms(
+    store: TimelineStore, instant: Instant, clock: Clock, grace_ms: int, dead_after_ms: int = DEAD_AFTER_MS
+) -> int:
+    """Return in how many milliseconds an instant counts as dead without another heartbeat; not above 0 if it does."""
     found = store.storage.info(_heartbeat_path(instant.time))
     if found is not None:
-        return clock.now_ms() - found.modified_ms < dead_after_ms
+        return dead_after_ms - (clock.now_ms() - found.modified_ms)
     instant_info = store.info(instant)
-    return instant_info is not None and clock.now_ms() - instant_info.modified_ms < grace_ms
+    return 0 if instant_info is None else grace_ms - (clock.now_ms() - instant_info.modified_ms)
 
 
 def release(storage: Storage, instant_time: str, others: Sequence[str] = ()) -> None:
@@ -365,6 +374,14 @@ def list_claims(storage: Storage) -> Sequence[FileInfo]:
 def list_claimed_times(storage: Storage) -> frozenset[str]:
     """Return the times of the instants that writers of lakeformat have claimed."""
     return frozenset(entry.name for entry in list_claims(storage))
+
+
+def is_only_claim(storage: Storage, instant_time: str) -> bool:
+    """Tell whether no other writer of lakeformat has claimed an instant, and no late request can create files of it.
+
+    On storage without locks requests may be late. Call it under the table's lock.
+    """
+    return storage.has_lock and not list_claimed_times(storage) - {instant_time}
 
 
 def choose_stale_claims(
@@ -455,6 +472,15 @@ def advise_on_plan(store: TimelineStore, instant_time: str) -> str:
     if claim is None and instant.state is State.REQUESTED:
         return "run or cancel that clustering first"
     return f"it is running: {advise_to_wait(store.storage, claim)}, then run the write again"
+
+
+def advise_to_wait_for(store: TimelineStore, instant: Instant, clock: Clock) -> str:
+    """Return the end of an error message: how long to wait for a pending instant, our own or another program's."""
+    claim = read_claim(store.storage, instant.time)
+    if claim is not None:
+        return advise_to_wait(store.storage, claim)
+    minutes = max(1, -(-_measure_rest_ms(store, instant, clock, FOREIGN_GRACE_MS) // 60_000))
+    return f"wait for it (if that program has died, the next write undoes this in {minutes} minutes)"
 
 
 def advise_to_wait(storage: Storage, claim: Claim | None) -> str:

@@ -29,6 +29,7 @@ import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from typing import Any, Final, TypeVar
 
@@ -42,6 +43,7 @@ from lakeformat.errors import (
     StorageError,
     WriteConflictError,
 )
+from lakeformat.model.commit import CommitMetadata
 from lakeformat.model.instant import Action
 from lakeformat.storage.port import (
     Ids,
@@ -54,6 +56,7 @@ from lakeformat.storage.port import (
     check_path,
     own_path,
 )
+from lakeformat.timeline.damaged_commits import read_commit_if_whole
 from lakeformat.timeline.store import TimelineStore, put_once
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.timeline.void_commits import encode_void
@@ -563,16 +566,17 @@ def prepare_removal(store: TimelineStore, instant_time: str, check: Callable[[Ti
 def encode_void_commit(store: TimelineStore, path: str, data: bytes) -> bytes:
     """Encode the void commit that takes the place of an undone commit's completed file.
 
-    Its schema is that of the newest commit that has one.
-
-    Args:
-        path: path of the completed file.
-        data: the commit's own bytes.
+    Its schema is that of the newest commit that has one. ``data`` are the own bytes of the commit at ``path``.
     """
-    texts = (store.read_commit(instant).schema_text for instant in reversed(store.load().commits))
+    commits = map(partial(read_commit_if_whole, store), reversed(store.load().commits))
+    texts = (commit.schema_text for commit in commits if commit is not None)
+    try:
+        undone = decode_commit(data, name=path)
+    except CorruptTableError:
+        undone = CommitMetadata("UNKNOWN", {})
     return encode_void(
         store.layout,
-        decode_commit(data, name=path),
+        undone,
         next((text for text in texts if text), ""),
         is_replace=path.endswith(f".{Action.REPLACE_COMMIT.value}"),
         other_than=len(data),

@@ -17,7 +17,7 @@ from typing import Final
 
 from lakeformat.codec.log_blocks import BlockKind, HeaderKey
 from lakeformat.codec.timeline_files.recovery import RollbackPartition, RollbackRequest
-from lakeformat.errors import CorruptTableError, StorageError
+from lakeformat.errors import CorruptTableError, StorageError, UnsupportedTableError
 from lakeformat.file_system_view.file_groups import list_files
 from lakeformat.files.log_reader import read_blocks
 from lakeformat.files.log_writer import encode_rollback_block
@@ -25,7 +25,7 @@ from lakeformat.model.files import LogFile, LogFileName, join_path
 from lakeformat.storage.port import Storage
 from lakeformat.transaction.markers import list_marked_logs
 
-__all__ = ["cancel_blocks", "log_rollback_requests", "logs_that_stay"]
+__all__ = ["cancel_blocks", "list_own_logs", "log_rollback_requests", "logs_that_stay"]
 
 #: Maximum number of attempts to create a command block's log file while other writers use the next log versions.
 _TRIES: Final = 16
@@ -64,6 +64,24 @@ def _find_logs_by_headers(storage: Storage, instant_time: str) -> Iterable[LogFi
     for log in list_files(storage).logs:
         if log.name.instant_time <= instant_time and _has_blocks_of(storage, log, instant_time):
             yield log
+
+
+def list_own_logs(storage: Storage, logs: Iterable[LogFile], instant_time: str) -> tuple[LogFile, ...]:
+    """Return the log files whose blocks an instant wrote, by their headers: layout 1 does not show it by their names.
+
+    Raises:
+        UnsupportedTableError: another instant has written blocks to one of them.
+    """
+    found = []
+    for log in logs:
+        if log.name.instant_time <= instant_time and _has_blocks_of(storage, log, instant_time):
+            if any(block.instant_time != instant_time for block in read_blocks(storage, log)):
+                raise UnsupportedTableError(
+                    f"commit {instant_time} has appended to {log.path}, which holds rows of other commits; use Apache "
+                    "Hudi to go back"
+                )
+            found.append(log)
+    return tuple(found)
 
 
 def _has_blocks_of(storage: Storage, log: LogFile, instant_time: str) -> bool:

@@ -28,6 +28,7 @@ from lakeformat.model.files import BaseFile, BaseFileName, FileGroupId, LogFile,
 from lakeformat.model.instant import Instant, State, parse_instant_time
 from lakeformat.model.table_config import TableConfig
 from lakeformat.storage.port import Clock, Storage
+from lakeformat.timeline.damaged_commits import read_commit_if_whole
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.transaction.key_changes import join_places
@@ -80,7 +81,10 @@ def _changes_of_undo(
         snapshot = list_snapshot(store, config, without, is_time_travel=True)
     except (CorruptTableError, InstantNotAvailableError):
         return changes, lost | {_KEYS.value}
-    touched = {group for instant in done for group in store.read_commit(instant).replaced_groups}
+    commits = [read_commit_if_whole(store, instant) for instant in done]
+    if None in commits:  # It is not known which file groups a damaged commit has replaced.
+        return changes, lost | {_KEYS.value}
+    touched = {group for commit in commits if commit is not None for group in commit.replaced_groups}
     touched |= {FileGroupId(path, file_id) for path, names in files.items() for file_id in _ids_of(names)}
     added = _read_places(store.storage, snapshot, touched)
     if not fits_log_files(table, _KEYS, added["key"]):

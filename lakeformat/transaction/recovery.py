@@ -34,7 +34,7 @@ from lakeformat.transaction.decisions import (
     read_state,
     settle,
 )
-from lakeformat.transaction.foreign_writes import is_left_alone
+from lakeformat.transaction.foreign_writes import check_no_lost_commits, find_lost_commits, is_left_alone
 from lakeformat.transaction.hashing_undo import take_back_rings
 from lakeformat.transaction.markers import remove_markers
 from lakeformat.transaction.metadata_commits import drop_metadata_table, take_back, take_back_late
@@ -71,6 +71,7 @@ def recover(
     kept_plan: str | None = None,
     restore_target: str | None = None,
     claimed: Sequence[FileInfo] | None = None,
+    allows_lost: bool = False,
 ) -> tuple[DecisionState, Timeline]:
     """Finish pending restores and rollbacks, undo the writes of dead writers, and remove leftover files.
 
@@ -83,14 +84,16 @@ def recover(
         restore_target: the instant to which the caller wants to restore. A pending restore of another program to this
             instant is finished, too.
         claimed: the result of `claims.list_claims`; None to call it.
+        allows_lost: whether commits that have lost their completed files are left alone; if not, they are an error.
 
     Raises:
+        CorruptTableError: a commit has lost its completed file. It is not undone unasked.
         WriteConflictError: a restore or the rollback of a completed commit is running or is another program's, or the
             table is being moved to another version. A write would read commits that go. Or a file that is needed was
             deleted, because another process recovers or archives at the same time.
     """
     try:
-        return _recover(store, config, clock, kept_plan, restore_target, claimed)
+        return _recover(store, config, clock, kept_plan, restore_target, claimed, allows_lost=allows_lost)
     except FileNotFoundError as error:
         raise conflict_of(store.storage.location, error) from None
 
@@ -102,6 +105,8 @@ def _recover(
     kept_plan: str | None,
     restore_target: str | None,
     claimed: Sequence[FileInfo] | None,
+    *,
+    allows_lost: bool,
 ) -> tuple[DecisionState, Timeline]:
     claimed = claims.list_claims(store.storage) if claimed is None else claimed
     # Without locks, one listing of the heartbeats shows most writers to be alive, and saves two requests for each.
@@ -119,7 +124,10 @@ def _recover(
     take_back_late(store, state.undone_times - timeline.taken_times | voids)
     has_undos = any(instant.action in {Action.RESTORE, Action.ROLLBACK} for instant in timeline.pending)
     timeline = _finish_undos(store, config, clock, timeline, restore_target)
-    undoable = [instant for instant in timeline.pending if instant.action in _UNDOABLE_ACTIONS]
+    if not allows_lost:
+        check_no_lost_commits(store, timeline)
+    lost = find_lost_commits(store, timeline) if allows_lost else ()
+    undoable = [i for i in timeline.pending if i.action in _UNDOABLE_ACTIONS and i not in lost]
     are_dead = run_all(
         lambda instant: instant.time not in alive and _is_dead(store, instant, clock), undoable, threads=_THREADS
     )

@@ -22,7 +22,7 @@ from lakeformat.codec.timeline_files.recovery import (
 )
 from lakeformat.errors import CorruptTableError, WriteConflictError
 from lakeformat.file_system_view.file_groups import list_files
-from lakeformat.model.files import join_path
+from lakeformat.model.files import LogFileName, join_path
 from lakeformat.model.instant import REPLACE_ACTIONS, Action, Instant, State
 from lakeformat.model.table_config import TableConfig
 from lakeformat.storage.port import Clock, check_path
@@ -55,7 +55,13 @@ __all__ = [
 
 
 def roll_back(
-    store: TimelineStore, config: TableConfig, clock: Clock, victim: Instant, *, keeps_stage: bool = False
+    store: TimelineStore,
+    config: TableConfig,
+    clock: Clock,
+    victim: Instant,
+    *,
+    keeps_stage: bool = False,
+    keeps_rollback: bool = True,
 ) -> bool:
     """Plan, decide and carry out the rollback of one pending instant.
 
@@ -63,6 +69,8 @@ def roll_back(
 
     Args:
         keeps_stage: whether the staged files stay, because the caller may write them again.
+        keeps_rollback: whether the completed rollback stays on the timeline. It stays anyway if log files were written:
+            readers may have listed them already.
     """
     timeline, claim = store.load(), claims.read_claim(store.storage, victim.time)
     claim_of_stage = None if keeps_stage else claim
@@ -85,7 +93,10 @@ def roll_back(
             claims.release(store.storage, rollback.time)
             return False
         delete_stage(store, claim_of_stage)
-        finish_rollback(store, rollback, clock)
+        completed, has_logs = finish_rollback(store, rollback, clock)
+        if not keeps_rollback and not has_logs:
+            prepare_removal(store, rollback.time)
+            store.remove(completed)
     return True
 
 
@@ -234,8 +245,12 @@ def list_files_of(store: TimelineStore, instant_time: str, *, logs: bool = False
     return found
 
 
-def finish_rollback(store: TimelineStore, rollback: Instant, clock: Clock, *, deletes_stage: bool = False) -> None:
+def finish_rollback(
+    store: TimelineStore, rollback: Instant, clock: Clock, *, deletes_stage: bool = False
+) -> tuple[Instant, bool]:
     """Carry out a planned rollback. If an earlier run died, do only the steps that are left.
+
+    Return the completed rollback, and whether it has deleted or cancelled log files.
 
     Args:
         deletes_stage: whether to delete the staged files of the undone write. If it undoes itself, it needs them again.
@@ -267,13 +282,16 @@ def finish_rollback(store: TimelineStore, rollback: Instant, clock: Clock, *, de
         instants=((plan.instant_time, action),),
         partitions=partitions,
     )
-    _take_step(store, rollback, partial(store.complete, rollback, metadata, clock))
+    completed = _take_step(store, rollback, partial(store.complete, rollback, metadata, clock))
     if victim is not None and victim.state is not State.COMPLETED:
         store.erase(victim)
     if deletes_stage:
         delete_stage(store, claims.read_claim(storage, plan.instant_time))
     claims.release(storage, plan.instant_time)
     claims.release(storage, rollback.time)
+    deleted = (name for part in partitions for name in part.deleted_files)
+    has_logs = any(part.rollback_log_files for part in partitions) or any(map(LogFileName.match, deleted))
+    return completed, has_logs
 
 
 def _take_step(store: TimelineStore, rollback: Instant, step: Callable[[], Instant]) -> Instant:

@@ -383,12 +383,24 @@ class Transaction:
     def undo(self, commit: OpenCommit, *, keeps_stage: bool = True) -> None:
         """Roll back this writer's failed write, but no completed one, under the lock. Keep staged files if asked."""
         with self.hold_lock():
-            clock = self.context.clock
-            if not roll_back(self.store, self.settings.config, clock, commit.instant, keeps_stage=keeps_stage):
+            is_undone = roll_back(
+                self.store,
+                self.settings.config,
+                self.context.clock,
+                commit.instant,
+                keeps_stage=keeps_stage,
+                keeps_rollback=self._was_seen(commit),
+            )
+            if not is_undone:
                 current = self.store.load().find(commit.time)
                 if current is not None and current.state is State.COMPLETED:
                     self._tidy(commit)
         self._has_begun = False
+
+    def _was_seen(self, commit: OpenCommit) -> bool:
+        """Tell whether another writer may have noted this write as pending, so that it looks for a rollback of it."""
+        is_alone = claims.is_only_claim(self.storage, commit.time)
+        return not is_alone or bool(self.store.load().completed_since(commit.known))
 
     # --- publish --------------------------------------------------------------------------------------
 

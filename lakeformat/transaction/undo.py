@@ -46,6 +46,7 @@ from lakeformat.model.files import LogFileName, join_path, match_data_file
 from lakeformat.model.instant import REPLACE_ACTIONS, WRITE_ACTIONS, Action, Instant, State
 from lakeformat.model.table_config import TableConfig
 from lakeformat.storage.port import Clock, check_path
+from lakeformat.timeline.damaged_commits import read_commit_if_whole
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.timeline.void_commits import is_void
@@ -62,11 +63,12 @@ from lakeformat.transaction.decisions import (
     prepare_removal,
 )
 from lakeformat.transaction.hashing_undo import take_back_rings
+from lakeformat.transaction.log_rollback import list_own_logs
 from lakeformat.transaction.markers import remove_markers
 from lakeformat.transaction.metadata_commits import take_back
 from lakeformat.transaction.metadata_undo import record_undo
 
-__all__ = ["CommitUndo", "files_to_undo", "finish_restores", "give_up_or_finish", "list_remaining_logs"]
+__all__ = ["CommitUndo", "choose_files", "files_to_undo", "finish_restores", "give_up_or_finish", "list_remaining_logs"]
 
 _LOG: Final = logging.getLogger("lakeformat.services")
 
@@ -108,6 +110,23 @@ def files_to_undo(
     for partition, name in sorted(named):
         found.setdefault(partition, []).append(name)
     return {partition: tuple(names) for partition, names in found.items()}
+
+
+def choose_files(
+    store: TimelineStore, victim: Instant, listing: Listing, kept_paths: frozenset[str]
+) -> Mapping[str, tuple[str, ...]]:
+    """Return the result of `files_to_undo`, even if the commit's completed file is damaged or gone.
+
+    Then the names of the files show what the commit wrote; for log files of layout 1, the headers of their blocks do.
+    """
+    metadata = read_commit_if_whole(store, victim)
+    files = files_to_undo(victim, metadata, listing, kept_paths)
+    if metadata is not None or store.layout.has_completion_times or victim.action is not Action.DELTA_COMMIT:
+        return files
+    appended = (log for log in listing.logs if log.path not in kept_paths)
+    named = {(path, name) for path, names in files.items() for name in names}
+    named.update((log.partition_path, str(log.name)) for log in list_own_logs(store.storage, appended, victim.time))
+    return {path: tuple(sorted(name for at, name in named if at == path)) for path, _ in sorted(named)}
 
 
 def list_remaining_logs(store: TimelineStore, timeline: Timeline, undone: frozenset[str]) -> frozenset[str]:
@@ -270,7 +289,8 @@ class CommitUndo:
         return not any(self._is_visible(victim) for victim in instants)
 
     def _is_visible(self, victim: Instant) -> bool:
-        return victim.state is State.COMPLETED and not is_void(self.store.read_commit(victim))
+        metadata = read_commit_if_whole(self.store, victim)
+        return victim.state is State.COMPLETED and (metadata is None or not is_void(metadata))
 
     def _plan(self, rollback: Instant) -> RollbackPlan:
         plan = self.store.read_rollback_plan(rollback)
@@ -351,12 +371,7 @@ class CommitUndo:
             return {}
         store = self.store
         listing, kept = list_files(store.storage), list_remaining_logs(store, store.load(as_stored=True), plan.times)
-        return {
-            victim: files_to_undo(
-                victim, store.read_commit(victim) if victim.state is State.COMPLETED else None, listing, kept
-            )
-            for victim in victims
-        }
+        return {victim: choose_files(store, victim, listing, kept) for victim in victims}
 
     def _finish_rollback(self, rollback: Instant) -> RollbackMetadata:
         if rollback.state is not State.COMPLETED:

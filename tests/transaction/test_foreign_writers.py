@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import time
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import lakeformat
+from lakeformat.codec.timeline_files.commit import CHECKSUM_KEY
 from lakeformat.codec.timeline_files.recovery import RollbackPlan, RollbackRequest, encode_rollback_plan
 from lakeformat.config.resolve import resolve
 from lakeformat.errors import WriteConflictError
@@ -133,12 +135,16 @@ def test_without_a_common_lock_the_file_groups_of_a_live_foreign_write_are_not_c
     store = TimelineStore(storage)
     newest = store.read_commit(store.load().commits[-1])
     inflight = Path(storage.root, ".hoodie", f"{FOREIGN}.inflight")
-    inflight.write_bytes(LAYOUT_1.encode_commit(newest, replace=False))
+    profile = json.loads(LAYOUT_1.encode_commit(newest, replace=False))
+    del profile["extraMetadata"][CHECKSUM_KEY]  # A file of lakeformat has one.
+    inflight.write_text(json.dumps(profile))
     table = lakeformat.Table(storage, resolve({**ONCE, **lock}))
     if is_refused:
-        message = f"{FOREIGN}.inflight.*changing.*concurrency.mode=optimistic_concurrency_control"
+        message = f"{FOREIGN}.inflight.*changing.*in 2 minutes.*concurrency.mode=optimistic_concurrency_control"
         with pytest.raises(WriteConflictError, match=message):
             NEXT.run(table)
+        undone = [i.time for i in TimelineStore(storage).load().instants if i.action is Action.ROLLBACK]
+        assert undone == []  # A try that failed leaves no rollback.
     else:
         NEXT.run(table)
     assert rows_of(storage) == (before if is_refused else NEXT.applied(before))

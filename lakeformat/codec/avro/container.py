@@ -55,6 +55,7 @@ __all__ = [
 #: Maximum size of a file in bytes, both as stored and decompressed.
 MAX_BYTES: Final = 64 << 20
 
+_ADVICE: Final = "restore it from a copy; lakeformat check says what else helps"
 #: A block may unpack to this many bytes, or to this many times its size if that is more.
 _MOST_SMALL: Final = 8 << 20
 _MOST_RATIO: Final = 50
@@ -161,7 +162,7 @@ def decode_record(data: bytes, *schemas: Mapping[str, Any], name: str) -> dict[s
         return _decode(data, tuple(map(_Same, schemas)))
     except DAMAGE as error:
         reason = str(error) or type(error).__name__
-        message = f"{name} is not a readable {schemas[0]['name']} file: {reason[:300]}; restore the file"
+        message = f"{name} is not a readable {schemas[0]['name']} file: {reason[:300]}; {_ADVICE}"
         raise CorruptTableError(message) from None
 
 

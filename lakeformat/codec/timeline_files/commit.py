@@ -62,7 +62,7 @@ MAX_BYTES: Final = 64 << 20
 
 #: Advice in errors about a damaged completed file. If the user deletes the file, the commit becomes pending, and the
 #: next write rolls it back, so that its rows are lost.
-_RESTORE_ADVICE: Final = "restore it from a copy, and do not delete it: its commit would be undone, rows and all"
+_RESTORE_ADVICE: Final = "restore it from a copy; lakeformat check says what else helps"
 #: Key of ``extraMetadata`` for the checksum of a commit that lakeformat has written. No `CommitMetadata` contains it.
 CHECKSUM_KEY: Final = "lakeformat.checksum"
 #: A key that Hudi adds to the extra metadata of a commit that it converts (``HoodieRollingStatMetadata``).
@@ -181,9 +181,9 @@ def decode_json(data: bytes, *, name: str, is_strict: bool = False) -> dict[str,
             data, parse_constant=_refuse_constant, object_pairs_hook=_make_object if is_strict else None
         )
     except (ValueError, RecursionError) as error:
-        raise CorruptTableError(f"{name} is not readable as JSON ({error}); restore it from a copy") from None
+        raise CorruptTableError(f"{name} is not readable as JSON ({error}); {_RESTORE_ADVICE}") from None
     if not isinstance(document, dict):
-        raise CorruptTableError(f"{name} holds no JSON object; restore it from a copy")
+        raise CorruptTableError(f"{name} holds no JSON object; {_RESTORE_ADVICE}")
     return document
 
 
@@ -261,7 +261,7 @@ def parse_commit(document: Mapping[str, Any], *, name: str) -> CommitMetadata:
         compacted = document.get("compacted") is True
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise CorruptTableError(
-            f"{name} is not commit metadata ({type(error).__name__}: {error}); restore it from a copy"
+            f"{name} is not commit metadata ({type(error).__name__}: {error}); {_RESTORE_ADVICE}"
         ) from None
     return CommitMetadata(operation, stats, extra, replaced, compacted)
 
@@ -460,7 +460,7 @@ def commit_to_avro(data: bytes, *, replace: bool, name: str) -> bytes:
         return encode_record(REPLACE_METADATA if replace else COMMIT_METADATA, record)
     except (AttributeError, LookupError, OverflowError, TypeError, ValueError) as error:
         reason = f"{type(error).__name__}: {error}"[:300]
-        raise CorruptTableError(f"{name} is not commit metadata ({reason}); restore it from a copy") from None
+        raise CorruptTableError(f"{name} is not commit metadata ({reason}); {_RESTORE_ADVICE}") from None
 
 
 def _map(document: Mapping[str, Any], key: str) -> Mapping[str, Any]:

@@ -30,6 +30,7 @@ from lakeformat.services.doctor.file_checks import check_partition
 from lakeformat.services.doctor.findings import Finding, Findings, Kind
 from lakeformat.services.doctor.metadata_checks import check_metadata_table
 from lakeformat.services.doctor.ring_checks import check_rings
+from lakeformat.services.restore.run import RestoreSession
 from lakeformat.storage.port import Lease, own_path
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.transaction import claims
@@ -49,6 +50,10 @@ REMOVED: Final = own_path("removed")
 
 #: Kinds of findings that may be files of a running write.
 _LEFTOVERS: Final = frozenset({Kind.ORPHAN, Kind.STALE_MARKERS})
+
+
+#: Kinds of findings that a repair mends by the rollback of the newest commit.
+_GIVEN_UP: Final = frozenset({Kind.DAMAGED_INSTANT})
 
 
 def _instant_of(path: str) -> str:
@@ -103,10 +108,11 @@ class DoctorSession:
         """
         if dry_run:
             return Findings(self._list_repairable(), "to repair")
+        given_up = self._give_up_damaged_commits()
         with lock_table(self.storage, self.options.lock, service=True, clock=self.context.clock) as lease:
-            mended = self._list_repairable()
+            mended = tuple(each for each in self._list_repairable() if each.kind not in _GIVEN_UP)
             if any(each.kind is Kind.DEAD_INSTANT for each in mended):
-                recover(self.store, self.store.config(), self.context.clock)
+                recover(self.store, self.store.config(), self.context.clock, allows_lost=True)
                 after = self._list_repairable()
                 finished = tuple(each for each in mended if each.kind is Kind.DEAD_INSTANT)
                 mended = (*finished, *(each for each in after if each.kind is not Kind.DEAD_INSTANT))
@@ -119,8 +125,16 @@ class DoctorSession:
                 self.storage.delete_folder(REMOVED)
             state, _, timeline = settle(self.store)
             claims.forget_heartbeats(self.storage, state, timeline, self.context.clock)
+        mended = (*given_up, *mended)
         _LOG.info("%s: mended %s findings", self.storage.location, len(mended))
         return Findings(mended, "repaired")
+
+    def _give_up_damaged_commits(self) -> tuple[Finding, ...]:
+        """Roll back the newest commit if its completed file is damaged or gone. Return the finding of that."""
+        damaged = tuple(each for each in self._inspect().found if each.mends and each.kind in _GIVEN_UP)
+        if damaged:
+            RestoreSession(self.context, self.options).rollback(None)
+        return damaged
 
     def _list_repairable(self) -> tuple[Finding, ...]:
         found = self._inspect().found

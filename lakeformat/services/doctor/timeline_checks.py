@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from operator import attrgetter
 from typing import Final
 
 import pyarrow.compute as pc
@@ -27,6 +28,7 @@ from lakeformat.timeline.archive import LOG_NAME, VERSION_NAME, find_version_dam
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.transaction import claims
+from lakeformat.transaction.foreign_writes import find_lost_commits
 from lakeformat.transaction.lost_writes import LostWrite, find_lost_writes, read_plan_sources
 
 __all__ = [
@@ -45,6 +47,8 @@ _BACK: Final = "restore it from a copy"
 _NEWEST: Final = 100
 #: If an instant of these actions is dead, `recover` rolls it back or finishes it, whichever program began it.
 _RECOVERED: Final = COMMIT_ACTIONS | {Action.ROLLBACK, Action.SAVEPOINT}
+_time: Final = attrgetter("time")
+_completed_at: Final = attrgetter("completed_at")
 #: Maps an action whose dead instants `recover` leaves alone to advice on finishing them.
 _FINISHED_BY: Final = {
     Action.CLEAN: "clean() finishes it",
@@ -55,7 +59,7 @@ _FINISHED_BY: Final = {
 
 
 def check_instants(store: TimelineStore, timeline: Timeline) -> Iterator[Finding]:
-    """Yield a finding for each completed instant whose metadata cannot be read."""
+    """Yield a finding for each completed instant whose metadata cannot be read, and each commit without its file."""
     for instant in timeline.instants:
         if instant.state is not State.COMPLETED:
             continue
@@ -67,7 +71,26 @@ def check_instants(store: TimelineStore, timeline: Timeline) -> Iterator[Finding
             elif instant.action is Action.CLEAN:
                 store.read_clean(instant)
         except CorruptTableError as error:
-            yield Finding(Kind.DAMAGED_INSTANT, store.path(instant), str(error))
+            yield _make_damage(store, timeline, instant, f"{error}")
+    if not any(instant.action in {Action.ROLLBACK, Action.RESTORE} for instant in timeline.pending):
+        for instant in find_lost_commits(store, timeline):
+            yield _make_damage(store, timeline, instant, f"the completed file of commit {instant.time} is gone")
+
+
+def _make_damage(store: TimelineStore, timeline: Timeline, instant: Instant, why: str) -> Finding:
+    """Return the finding of a completed instant whose file is damaged or gone, with what brings the table back."""
+    path, why = store.path(instant), why.partition("; ")[0]
+    if instant.action not in WRITE_ACTIONS:
+        return Finding(Kind.DAMAGED_INSTANT, path, f"{why}; {_BACK}")
+    end_of = _completed_at if instant.state is State.COMPLETED else _time
+    others = [commit for commit in timeline.commits if commit != instant]
+    later = sum(end_of(commit) > end_of(instant) for commit in others)
+    if not later:
+        cure = "lakeformat rollback, or repair --yes, gives up the rows of this commit alone"
+        return Finding(Kind.DAMAGED_INSTANT, path, f"{why}: {_BACK}; {cure}", mends=True)
+    before = max((commit for commit in others if end_of(commit) < end_of(instant)), default=None, key=end_of)
+    cure = f"lakeformat restore {before.time} gives it up with {later:,} later commits" if before else "only that helps"
+    return Finding(Kind.DAMAGED_INSTANT, path, f"{why}: {_BACK}; {cure}")
 
 
 def check_archive(store: TimelineStore) -> tuple[list[Finding], frozenset[str], list[tuple[Instant, CommitMetadata]]]:

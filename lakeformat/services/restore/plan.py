@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from lakeformat.errors import InstantNotAvailableError, InvalidInputError
+from lakeformat.model.files import BaseFile, FileGroupId, match_data_file
 from lakeformat.model.instant import WRITE_ACTIONS, Action, Instant, State
 from lakeformat.timeline.timeline import Timeline
 
-__all__ = ["check_not_saved", "find_last_commit", "find_target", "list_instants_after"]
+__all__ = ["check_not_saved", "find_cleaned_base", "find_last_commit", "find_target", "list_instants_after"]
 
 
 def find_target(timeline: Timeline, instant_time: str, location: str, *, activity: str) -> Instant:
@@ -63,6 +64,28 @@ def list_instants_after(timeline: Timeline, target: Instant, plans: Iterable[str
 def find_last_commit(timeline: Timeline) -> Instant | None:
     """Return the commit that completed last; None if the timeline has no completed commit."""
     return max(timeline.commits, key=lambda i: (i.completed_at, i.time), default=None)
+
+
+def find_cleaned_base(
+    deleted: Iterable[tuple[str, str]], bases: Iterable[BaseFile], undone: Collection[str]
+) -> str | None:
+    """Return a file group whose newest version before some writes was cleaned after them; None if there is none.
+
+    Args:
+        deleted: partition path and bare name of the files that cleans have deleted since the first of the writes.
+        bases: the base files that exist.
+        undone: instant times of the writes.
+    """
+    first = min(undone)
+    newest: dict[FileGroupId, str] = {}
+    for base in bases:
+        if base.name.instant_time < first:
+            newest[base.group] = max(newest.get(base.group, ""), base.name.instant_time)
+    for path, name in deleted:
+        file = match_data_file(name)
+        if file is not None and newest.get(FileGroupId(path, file.file_id), "") < file.instant_time < first:
+            return f"{file.file_id} of {path!r}"
+    return None
 
 
 def check_not_saved(timeline: Timeline, undone: Iterable[Instant], location: str) -> None:

@@ -24,15 +24,23 @@ from lakeformat.model.files import BaseFileName
 from lakeformat.model.instant import Action, Instant, State
 from lakeformat.model.table_config import TableConfig
 from lakeformat.public import OneLine, public
-from lakeformat.services.restore.plan import check_not_saved, find_last_commit, find_target, list_instants_after
+from lakeformat.services.restore.plan import (
+    check_not_saved,
+    find_cleaned_base,
+    find_last_commit,
+    find_target,
+    list_instants_after,
+)
+from lakeformat.timeline.damaged_commits import read_commit_if_whole
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.transaction import claims
 from lakeformat.transaction.claims import keep_alive
 from lakeformat.transaction.conflict import conflict_of
 from lakeformat.transaction.decisions import Decision, DecisionState, Kind
+from lakeformat.transaction.foreign_writes import check_no_lost_commits, find_lost_commits
 from lakeformat.transaction.recovery import recover
-from lakeformat.transaction.undo import CommitUndo, files_to_undo, list_remaining_logs
+from lakeformat.transaction.undo import CommitUndo, choose_files, list_remaining_logs
 
 __all__ = ["RestoreResult", "RestoreSession", "list_clustering_plans", "snapshot_at", "snapshot_before"]
 
@@ -79,12 +87,27 @@ def snapshot_before(
         InstantNotAvailableError: files that this snapshot needs no longer exist.
     """
     store, location = context.store, context.storage.location
-    metadatas = [(instant, store.read_commit(instant)) for instant in undone if instant.state is State.COMPLETED]
-    missing = find_missing_before(metadatas, list_files(context.storage), location)
+    found = [(instant, read_commit_if_whole(store, instant)) for instant in undone]
+    metadatas = [(instant, metadata) for instant, metadata in found if metadata is not None]
+    listing = list_files(context.storage)
+    missing = find_missing_before(metadatas, listing, location)
+    if missing is None and len(metadatas) < len(found):
+        deleted = _list_cleaned(store, timeline, min(instant.time for instant in undone))
+        gone = find_cleaned_base(deleted, listing.bases, {instant.time for instant in undone})
+        missing = gone and f"{location}: the version before of file group {gone} has been cleaned away"
     if missing is not None:
         raise InstantNotAvailableError(f"cannot {activity}: {missing}; choose a later instant")
     left = timeline.with_pending(frozenset(instant.time for instant in undone))
     return list_snapshot(store, config, left, is_time_travel=True)
+
+
+def _list_cleaned(store: TimelineStore, timeline: Timeline, since: str) -> Iterator[tuple[str, str]]:
+    """Yield partition path and bare name of each file that a clean has deleted since an instant."""
+    for clean in timeline.of_action(Action.CLEAN):
+        metadata = store.read_clean(clean) if clean.state is State.COMPLETED and clean.time > since else None
+        for partition in metadata.partitions if metadata is not None else ():
+            for name in (*partition.deleted, *partition.failed):
+                yield partition.path, name.rpartition("/")[2]
 
 
 _LOG: Final = logging.getLogger("lakeformat.services")
@@ -180,19 +203,15 @@ class RestoreSession:
             self._check_undo(timeline, (commit,), list_clustering_plans(self.store, timeline))
             self._check_plans_after(timeline, commit)
             before = snapshot_before(self.context, config, timeline, (commit,), activity=f"roll {commit.time} back")
-            files = files_to_undo(
-                commit,
-                self.store.read_commit(commit),
-                list_files(self.storage),
-                self._list_remaining_logs(timeline, (commit,)),
-            )
+            kept = self._list_remaining_logs(timeline, (commit,))
+            files = choose_files(self.store, commit, list_files(self.storage), kept)
             undoing = CommitUndo(self.store, config, self.context.clock)
 
             def check(state: DecisionState, now: Timeline) -> None:
                 self._check_undo(now, (commit,), list_clustering_plans(self.store, now))
                 self._check_plans_after(now, commit)
                 self._check_unchanged(state, commit, timeline, now)
-                if find_last_commit(now) != commit:
+                if self._find_newest(now) != commit:
                     raise _make_changed_error(self.storage.location)
 
             rollback = undoing.begin(commit, files, check)
@@ -242,7 +261,7 @@ class RestoreSession:
     def _lock(self, *, restoring: str | None = None) -> Iterator[TableConfig]:
         config = self._config()
         with lock_table(self.storage, self.options.lock, service=True, clock=self.context.clock):
-            recover(self.store, config, self.context.clock, restore_target=restoring)
+            recover(self.store, config, self.context.clock, restore_target=restoring, allows_lost=True)
             try:
                 yield config
             except FileNotFoundError as error:
@@ -250,7 +269,7 @@ class RestoreSession:
 
     def _commit_to_undo(self, timeline: Timeline, instant_time: str | None) -> Instant:
         """Return the commit that completed last. Raise an error if there is none, or if ``instant_time`` is another."""
-        location, last = self.storage.location, find_last_commit(timeline)
+        location, last = self.storage.location, self._find_newest(timeline)
         if last is None:
             raise InstantNotAvailableError(f"{location} has no commit on its timeline: there is nothing to roll back")
         if instant_time is None or instant_time == last.time:
@@ -260,6 +279,18 @@ class RestoreSession:
         raise InvalidInputError(
             f"{location}: {instant_time} is not the last commit, which is {last.time}; restore() to the one before"
         )
+
+    def _find_newest(self, timeline: Timeline) -> Instant | None:
+        """Return the commit that completed last, or a later one that has lost its completed file.
+
+        Raises:
+            CorruptTableError: an earlier commit has lost its file, and others were made since.
+        """
+        last, newest = find_last_commit(timeline), max(timeline.commit_times, default="")
+        lost = find_lost_commits(self.store, timeline)
+        if any(instant.time < newest for instant in lost):
+            check_no_lost_commits(self.store, timeline)
+        return max(lost, key=lambda instant: instant.time, default=last)
 
     def _check_unchanged(self, state: DecisionState, needed: Instant, before: Timeline, now: Timeline) -> None:
         """Check that the files that were found when the undo was planned can still be there.
@@ -283,7 +314,7 @@ class RestoreSession:
         Without a commit on the timeline, readers ignore the files of archived commits, so that the table would appear
         empty (Hudi: ``isBeforeTimelineStarts``).
         """
-        if len(timeline.commits) == 1 and self.store.read_archived().completed_in(""):
+        if timeline.commit_times <= {victim.time} and self.store.read_archived().completed_in(""):
             raise InstantNotAvailableError(
                 f"{self.storage.location}: cannot roll {victim.time} back: all commits before it are archived, and "
                 "readers need one commit on the timeline; write again first, or keep more commits "
@@ -299,6 +330,7 @@ class RestoreSession:
             ours: instant time of the restore itself, if it is on the timeline.
         """
         check_not_saved(timeline, undone, self.storage.location)
+        lost = frozenset(undone) & frozenset(find_lost_commits(self.store, timeline))
         for instant in timeline.pending:
             if instant.time != ours and instant.action in _BLOCKING_ACTIONS:
                 hint = "call clean(), which finishes it" if instant.action is Action.CLEAN else "wait for it"
@@ -308,9 +340,12 @@ class RestoreSession:
         for instant in timeline.pending_writes:
             if instant.state is State.REQUESTED and (instant.time in plans or instant.action in _PLANS):
                 continue  # The plan waits to be run: no process is writing for it.
+            if instant in lost:
+                continue
             raise WriteConflictError(
-                f"{self.store.path(instant)} is being written in {self.storage.location}; wait for it, or stop its "
-                "writer, then run this again"
+                f"{self.store.path(instant)} is being written in {self.storage.location}; "
+                f"{claims.advise_to_wait_for(self.store, instant, self.context.clock)}, or stop its writer, then run "
+                "this again"
             )
 
     def _check_plans_after(self, timeline: Timeline, victim: Instant) -> None:
@@ -346,9 +381,7 @@ class RestoreSession:
         """Check, before anything is undone, that no log file mixes rows of undone and of remaining commits."""
         kept, listing = self._list_remaining_logs(timeline, undone), list_files(self.storage)
         for instant in undone:
-            files_to_undo(
-                instant, self.store.read_commit(instant) if instant.state is State.COMPLETED else None, listing, kept
-            )
+            choose_files(self.store, instant, listing, kept)
 
     # --- effects --------------------------------------------------------------------------------------
 
