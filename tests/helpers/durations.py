@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -63,7 +64,7 @@ class Meter:
 
     def __init__(self, budget: float | None) -> None:
         self._budget = budget
-        self._own = self._all = 0.0
+        self._own = self._all = self._this = self._spent = 0.0
         self._in_shared = False
 
     @pytest.hookimpl(tryfirst=True)
@@ -87,8 +88,10 @@ class Meter:
         self, item: pytest.Item, call: Any
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         report = yield
-        if call.when == "teardown":
-            report.processor_seconds = all_seconds() - self._all
+        if call.when == "teardown":  # A process that ends here takes its seconds along, or had them counted before.
+            report.processor_seconds = self._spent + time.process_time() - self._this
+        else:
+            self._spent, self._this = all_seconds() - self._all, time.process_time()
         own = own_seconds() - self._own
         if self._budget is not None and call.when == "call" and report.passed:
             named = item.get_closest_marker("budget")

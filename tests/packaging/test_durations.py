@@ -17,6 +17,8 @@ from tools.durations import group_by, listed
 ROOT = Path(__file__).resolve().parents[2]
 TESTS = """
 import os
+import subprocess
+import sys
 import time
 
 import pytest
@@ -39,6 +41,18 @@ def test_with_a_child():
         work(0.3)
         os._exit(0)
     os.waitpid(child, 0)
+
+@pytest.fixture(scope="session")
+def server():
+    busy = "import time\\nwhile time.process_time() < 0.3: pass\\nprint(1, flush=True); input()"
+    shell = ["sh", "-c", f"{sys.executable} -c '{busy}' & exec sleep 60"]  # Which does not wait for its child.
+    with subprocess.Popen(shell, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as running:
+        running.stdout.readline()
+        yield
+        running.kill()
+
+def test_with_a_server(server):
+    pass
 """
 
 
@@ -62,7 +76,7 @@ def test_test_beyond_the_budget_fails_with_its_name(tmp_path: Path) -> None:
         [*command, f"--rootdir={tmp_path}"], cwd=tmp_path, env=environ, capture_output=True, text=True, check=False
     )
     assert done.returncode == 1, done.stdout + done.stderr
-    assert "2 failed, 1 passed" in done.stdout
+    assert "2 failed, 2 passed" in done.stdout
     for name in ("test_it.py::test_with_a_shared_fixture[0.3]", "test_it.py::test_with_a_child"):
         assert f"{name} took 0.3 processor seconds, more than 0.2" in done.stdout
     recorded = json.loads((tmp_path / "build" / "durations.json").read_text())
@@ -70,6 +84,7 @@ def test_test_beyond_the_budget_fails_with_its_name(tmp_path: Path) -> None:
         "test_it.py::test_with_a_shared_fixture[0.0]": True,  # With the fixture.
         "test_it.py::test_with_a_shared_fixture[0.3]": True,
         "test_it.py::test_with_a_child": True,
+        "test_it.py::test_with_a_server": True,
     }
 
 
