@@ -99,7 +99,13 @@ RATCHETS: Final = (
         0,
         "ask for a trait of the version",
     ),
-    Ratchet("what an index type means", r"""startswith\(["']GLOBAL_""", (), 3, "ask for a trait of the index type"),
+    Ratchet(
+        "what an index type means",
+        r"""startswith\(["']GLOBAL_|[!=]= ["'](?:GLOBAL_\w+|BUCKET|INMEMORY)\b""",
+        (),
+        0,
+        "ask for a trait of the index type",
+    ),
     Ratchet(
         "that a write deletes its stage",
         r"\.delete_stage(?:_on_failure)?\(",

@@ -16,6 +16,7 @@ from typing import Any, Final, cast
 
 from lakeformat.errors import InvalidOptionError
 from lakeformat.model.hashing_metadata import MOST_BUCKETS
+from lakeformat.model.index_type import INDEX_TYPES
 from lakeformat.model.zones import time_zone
 
 __all__ = [
@@ -67,19 +68,6 @@ _EXECUTION_STRATEGIES: Final = (
     "ConsistentBucketClusteringExecutionStrategy",
     "SingleSparkJobConsistentHashingExecutionStrategy",
 )
-#: Values of ``hoodie.index.type`` that lakeformat supports.
-INDEX_TYPES: Final = (
-    "AUTO",
-    "BLOOM",
-    "SIMPLE",
-    "GLOBAL_BLOOM",
-    "GLOBAL_SIMPLE",
-    "INMEMORY",
-    "BUCKET",
-    "GLOBAL_RECORD_LEVEL_INDEX",
-)
-#: Older names of these values.
-_OLD_INDEX_NAMES: Final = {"RECORD_INDEX": "GLOBAL_RECORD_LEVEL_INDEX"}
 #: Values of ``hoodie.index.type`` that only Hudi supports.
 _UNBUILT_INDEXES: Final = frozenset({"HBASE", "FLINK_STATE"})
 _PARTITIONED_RECORD_INDEX: Final = "RECORD_LEVEL_INDEX"
@@ -187,7 +175,8 @@ def parse_index(text: str) -> str:
             "a record index for each partition is not supported; write GLOBAL_RECORD_LEVEL_INDEX, whose keys are "
             "unique in the table, or AUTO"
         )
-    return make_choice_parser(*INDEX_TYPES)(_OLD_INDEX_NAMES.get(name, text))
+    older = {each.older_name: each.name for each in INDEX_TYPES.values() if each.older_name}
+    return make_choice_parser(*INDEX_TYPES)(older.get(name, text))
 
 
 def parse_partial_columns(text: str) -> tuple[str, ...]:

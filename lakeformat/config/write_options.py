@@ -27,6 +27,7 @@ from lakeformat.config.option import (
 )
 from lakeformat.config.read_options import METADATA_TABLE
 from lakeformat.config.table_options import UNCLEAR_KEYS
+from lakeformat.model.index_type import CONSISTENT, INDEX_TYPES, IndexType
 
 __all__ = [
     "BAD_ROWS",
@@ -240,7 +241,7 @@ WRITE_OPTIONS: Final[tuple[Option, ...]] = (
         "SIMPLE: a partition has a fixed number of buckets. CONSISTENT_HASHING, for merge-on-read tables: clustering "
         "splits and merges buckets. An existing table keeps its engine.",
         Effect.WRITE,
-        make_choice_parser("SIMPLE", "CONSISTENT_HASHING"),
+        make_choice_parser("SIMPLE", CONSISTENT),
         "SIMPLE",
     ),
     Option(
@@ -475,14 +476,6 @@ WRITE_OPTIONS: Final[tuple[Option, ...]] = (
 )
 
 
-#: Maps each global index to the option that lets its rows move to another partition.
-_UPDATE: Final = {
-    "GLOBAL_BLOOM": "hoodie.bloom.index.update.partition.path",
-    "GLOBAL_SIMPLE": "hoodie.simple.index.update.partition.path",
-    "GLOBAL_RECORD_LEVEL_INDEX": "hoodie.record.index.update.partition.path",
-}
-
-
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
     """The typed options of a write.
@@ -534,7 +527,7 @@ class WriteOptions:
     dynamic: bool
     combine: bool
     fill_missing: bool
-    index: str
+    index: IndexType
     by_ranges: bool
     by_tree: bool
     asks_stored_filters: bool
@@ -557,10 +550,15 @@ class WriteOptions:
     merge: str
     merge_bytes: int | None
 
+    @property
+    def is_consistent(self) -> bool:
+        """Tell whether the index is the bucket index with consistent hashing."""
+        return self.index.has_buckets and self.bucket_engine == CONSISTENT
+
     @classmethod
     def of(cls, value: Callable[[str], Any]) -> WriteOptions:
         """Return the typed options. ``value`` is a function that returns the value of an option key, or its default."""
-        index = value("hoodie.index.type")
+        index = INDEX_TYPES[value("hoodie.index.type")]
         return cls(
             operation=value(WRITE + "operation"),
             partitions=value(WRITE + "partitions.to.delete"),
@@ -576,7 +574,7 @@ class WriteOptions:
             by_ranges=value("hoodie.bloom.index.prune.by.ranges"),
             by_tree=value("hoodie.bloom.index.use.treebased.filter"),
             asks_stored_filters=value("hoodie.bloom.index.use.metadata"),
-            update_partition=value(_UPDATE.get(index, _UPDATE["GLOBAL_SIMPLE"])),
+            update_partition=value(index.update_partition),
             bucket_engine=value("hoodie.index.bucket.engine"),
             buckets=value("hoodie.bucket.index.num.buckets"),
             hash_fields=value("hoodie.bucket.index.hash.field"),

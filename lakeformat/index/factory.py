@@ -10,21 +10,22 @@ from lakeformat.index.bucket import BucketIndex
 from lakeformat.index.consistent_hashing import ConsistentIndex
 from lakeformat.index.hash_index import HashIndex
 from lakeformat.index.memory import MemoryIndex
-from lakeformat.index.port import RECORD_INDEX, Index, IndexSettings
+from lakeformat.index.port import Index, IndexSettings
 from lakeformat.index.record_index import AutoIndex, RecordIndex
+from lakeformat.model.index_type import AUTO, BUCKET, RECORD_INDEX
 
 __all__ = ["INDEXES", "make_hash_index", "make_index"]
 
 
 INDEXES: Final[Mapping[str, Callable[[IndexSettings], Index]]] = {
-    "AUTO": AutoIndex,
+    AUTO.name: AutoIndex,
     "BLOOM": PartitionIndex,
     "SIMPLE": PartitionIndex,
     "GLOBAL_BLOOM": GlobalIndex,
     "GLOBAL_SIMPLE": GlobalIndex,
     "INMEMORY": MemoryIndex,
-    "BUCKET": BucketIndex,
-    RECORD_INDEX: RecordIndex,
+    BUCKET.name: BucketIndex,
+    RECORD_INDEX.name: RecordIndex,
 }
 
 

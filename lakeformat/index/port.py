@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Final, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -16,11 +16,10 @@ import pyarrow as pa
 from lakeformat.arrow.text_order import sort_texts
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.model.files import FileSlice
+from lakeformat.model.index_type import AUTO, CONSISTENT, INDEX_TYPES, IndexType
 from lakeformat.storage.port import Storage
 
 __all__ = [
-    "CONSISTENT",
-    "RECORD_INDEX",
     "Index",
     "IndexSettings",
     "Ints",
@@ -33,10 +32,6 @@ __all__ = [
 ]
 
 Ints = npt.NDArray[np.int64]
-#: The kind of the index that asks the record index of the metadata table. ``RECORD_INDEX`` is its older name.
-RECORD_INDEX: Final = "GLOBAL_RECORD_LEVEL_INDEX"
-#: The engine of the bucket index whose buckets are split and merged.
-CONSISTENT: Final = "CONSISTENT_HASHING"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +58,7 @@ class IndexSettings:
             partitions become new file groups, whose ids are derived from it.
     """
 
-    kind: str = "AUTO"
+    kind: str = AUTO.name
     use_ranges: bool = True
     use_tree: bool = True
     exact: bool = False
@@ -78,14 +73,19 @@ class IndexSettings:
     replaced_by: str = ""
 
     @property
+    def type(self) -> IndexType:
+        """Return the traits of the index type."""
+        return INDEX_TYPES[self.kind]
+
+    @property
     def is_global(self) -> bool:
         """Tell whether the index is global: the key identifies a record in the whole table."""
-        return self.kind.startswith("GLOBAL_")
+        return self.type.is_global
 
     @property
     def has_buckets(self) -> bool:
         """Tell whether the index is the bucket index, where the key's hash gives the file group."""
-        return self.kind == "BUCKET"
+        return self.type.has_buckets
 
     @property
     def is_consistent(self) -> bool:
@@ -95,14 +95,12 @@ class IndexSettings:
     @property
     def file_search(self) -> str:
         """Return how files are searched for keys: ``BLOOM``, ``SIMPLE``, or ``AUTO`` for the cheaper one per file."""
-        kind = self.kind.removeprefix("GLOBAL_")
-        # The index INMEMORY keeps keys in one process. A process without these keys searches the key columns.
-        return "AUTO" if self.kind == RECORD_INDEX else "SIMPLE" if kind == "INMEMORY" else kind
+        return self.type.file_search
 
     @property
     def trusts_record_index(self) -> bool:
         """Tell whether a place may be false, because nothing but the record index names it."""
-        return self.kind == RECORD_INDEX and not self.exact
+        return self.type.trusts_record_index and not self.exact
 
 
 class PartitionBuckets(Protocol):

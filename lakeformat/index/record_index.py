@@ -350,7 +350,7 @@ def open_for_auto(
     Args:
         keys: maps each partition path to the number of keys to find in it.
     """
-    if settings.kind != "AUTO" or settings.finds_copies:
+    if not settings.type.is_automatic or settings.finds_copies:
         return None
     if MetadataPartition.RECORD_INDEX.value not in snapshot.config.metadata_partitions:
         return None

@@ -312,7 +312,7 @@ class _Runner:
             table.context.storage, read_snapshot, table.options, session.record_error, with_key=not config.record_fields
         )
         session.register("lakeformat_rows", rows)
-        is_global = table.options.write.index.startswith("GLOBAL_")
+        is_global = table.options.write.index.is_global
         copied = make_copy(session, name, "lakeformat_rows", columns, config, is_global=is_global)
         is_match = change.action == "merge" or (
             change.action == "update" and "from" in {each.lower for each in change.tokens}

@@ -14,7 +14,6 @@ from lakeformat.config.resolve import Options
 from lakeformat.config.retention_options import MIN_COMMITS
 from lakeformat.config.write_options import INDEX_COLUMNS, INDEX_COLUMNS_LIMIT, INDEX_COMMITS, INDEX_SHARD_FILES
 from lakeformat.files.column_stats import indexed_columns
-from lakeformat.index.port import CONSISTENT
 from lakeformat.model.operation import Operation
 from lakeformat.model.table_config import TableConfig
 from lakeformat.predicate import column_path
@@ -95,7 +94,6 @@ def make_transaction_settings(
         InvalidOptionError: only one of app and id of the batch is given.
     """
     wanted, write_options = options[INDEX_COLUMNS], options.write
-    is_consistent = write_options.index == "BUCKET" and write_options.bucket_engine == CONSISTENT
     return TransactionSettings(
         operation=operation,
         config=config,
@@ -114,5 +112,5 @@ def make_transaction_settings(
             shard_files=options[INDEX_SHARD_FILES],
         ),
         metadata=options.metadata,
-        first_buckets=write_options.buckets if is_consistent else None,
+        first_buckets=write_options.buckets if write_options.is_consistent else None,
     )

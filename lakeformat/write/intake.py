@@ -32,12 +32,12 @@ from lakeformat.file_system_view.hashing_rings import find_bucket_engine, find_f
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.files.footers import open_base, open_parquet, row_batches
 from lakeformat.index.bucket import find_bucket_count, has_bucket_files
-from lakeformat.index.port import CONSISTENT
 from lakeformat.keys.partition_paths import partition_paths
 from lakeformat.keys.record_keys import GENERATED_KEY, record_keys
 from lakeformat.merge import MergeRule
 from lakeformat.model import table_config as names
 from lakeformat.model.files import BaseFile
+from lakeformat.model.index_type import BUCKET, CONSISTENT
 from lakeformat.model.keys import (
     KeyGeneratorKind,
     KeySettings,
@@ -325,31 +325,30 @@ def with_bucket_index(
     write_options = options.write
     if find_bucket_engine(storage) if is_consistent is None else is_consistent:
         return _with_consistent_hashing(storage, options)
-    is_bucket = write_options.index == "BUCKET"
-    if is_bucket and write_options.bucket_engine == CONSISTENT and snapshot.live.count:
+    if write_options.is_consistent and snapshot.live.count:
         raise InvalidOptionError(
             f"{storage.location} was not written with {BUCKET_ENGINE}={CONSISTENT}, and its file groups have no hash "
             "ranges; leave the option out, or write the rows into a new table"
         )
-    if is_bucket or not keys or not has_bucket_files(snapshot.each_slice()):
+    if write_options.index.has_buckets or not keys or not has_bucket_files(snapshot.each_slice()):
         return options
-    is_auto = write_options.index == "AUTO"
-    found = find_bucket_count(storage, snapshot, write_options.hash_fields or keys) if is_auto else None
+    is_free = write_options.index.is_automatic
+    found = find_bucket_count(storage, snapshot, write_options.hash_fields or keys) if is_free else None
     if found is None or (write_options.buckets != found and options.is_set(BUCKETS)):
         raise InvalidOptionError(
             f"the files of {storage.location} are buckets, and new ones must be, too; set {INDEX_TYPE}=BUCKET with the "
             f"{BUCKETS} and {HASH_FIELD} that it was written with"
         )
     _LOG.info("%s was written with %s=BUCKET and %d buckets, and so is this write", storage.location, INDEX_TYPE, found)
-    return options.with_values(**{INDEX_TYPE: "BUCKET", BUCKETS: found})
+    return options.with_values(**{INDEX_TYPE: BUCKET.name, BUCKETS: found})
 
 
 def _with_consistent_hashing(storage: Storage, options: Options) -> Options:
     """Return the options with the index of a table with consistent hashing. Raise an error if they name another one."""
     write_options = options.write
-    if write_options.index not in {"AUTO", "BUCKET"}:
+    if not (write_options.index.is_automatic or write_options.index.has_buckets):
         raise InvalidOptionError(
-            f"{INDEX_TYPE}={write_options.index}, but {storage.location} was written with "
+            f"{INDEX_TYPE}={write_options.index.name}, but {storage.location} was written with "
             f"{BUCKET_ENGINE}={CONSISTENT}, and its rows are found by their hashes; leave the option out"
         )
     if options.is_set(BUCKET_ENGINE) and write_options.bucket_engine != CONSISTENT:
@@ -360,7 +359,7 @@ def _with_consistent_hashing(storage: Storage, options: Options) -> Options:
     # A new partition begins like the others, if the options do not say otherwise.
     known = None if options.is_set(BUCKETS) else find_first_buckets(storage)
     given = {} if known is None else {BUCKETS: known}
-    return options.with_values(**{INDEX_TYPE: "BUCKET", BUCKET_ENGINE: CONSISTENT, **given})
+    return options.with_values(**{INDEX_TYPE: BUCKET.name, BUCKET_ENGINE: CONSISTENT, **given})
 
 
 def _table_keys(store: TimelineStore, snapshot: Snapshot, options: Options) -> KeySettings:

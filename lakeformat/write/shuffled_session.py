@@ -19,7 +19,7 @@ from lakeformat.errors import SchemaMismatchError
 from lakeformat.file_system_view.context import TableContext
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.index.factory import make_hash_index
-from lakeformat.index.port import RECORD_INDEX, TableBuckets, TagCounts
+from lakeformat.index.port import TableBuckets, TagCounts
 from lakeformat.index.record_index import decides_partition, open_for_auto, open_record_index, warn_not_used
 from lakeformat.index.stored_filters import open_stored_filters
 from lakeformat.index.stored_keys import find_deleting_slices, logs_with_keys
@@ -405,7 +405,7 @@ class ShuffledSession:
         self, job: WriteJob, snapshot: Snapshot, staged: Sequence[StagedTask]
     ) -> tuple[TagUnit, ...]:
         settings = job.index_settings
-        if settings.kind == RECORD_INDEX and job.needs_tagging and snapshot.live.count:
+        if settings.type.trusts_record_index and job.needs_tagging and snapshot.live.count:
             index = open_record_index(self.storage, snapshot, settings)
             if not isinstance(index, str):
                 return plan_index_units(

@@ -43,7 +43,6 @@ from lakeformat.file_system_view.hashing_rings import load_rings, uses_consisten
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.files.base_file import FileSettings
 from lakeformat.index.bucket import has_bucket_files
-from lakeformat.index.port import CONSISTENT
 from lakeformat.layout import CurveStrategy
 from lakeformat.model.instant import REPLACE_ACTIONS, Action, Instant
 from lakeformat.model.operation import Operation
@@ -246,7 +245,7 @@ def make_cluster_request(
 def index_binds_rows(storage: Storage, options: Options, snapshot: Snapshot) -> bool:
     """Tell whether the table has a bucket index whose buckets, its file groups, never change."""
     write_options = options.write
-    is_new = write_options.index == "BUCKET" and write_options.bucket_engine != CONSISTENT
+    is_new = write_options.index.has_buckets and not write_options.is_consistent
     return (is_new or has_bucket_files(snapshot.each_slice())) and not uses_consistent_hashing(storage)
 
 

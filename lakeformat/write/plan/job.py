@@ -6,7 +6,6 @@ The options name the type of the index; ``AUTO`` chooses the type by the table's
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -19,7 +18,7 @@ from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.files.base_file import FileSettings
 from lakeformat.files.stored_shape import SchemaVersion
 from lakeformat.index.factory import make_index
-from lakeformat.index.port import RECORD_INDEX, Index, IndexSettings
+from lakeformat.index.port import Index, IndexSettings
 from lakeformat.merge import MergeRule
 from lakeformat.model.keys import KeyGeneratorKind, KeySettings, PartitionKind
 from lakeformat.model.operation import Operation
@@ -56,11 +55,6 @@ INDEX_TYPE: Final = "hoodie.index.type"
 BUCKETS: Final = "hoodie.bucket.index.num.buckets"
 BUCKET_ENGINE: Final = "hoodie.index.bucket.engine"
 
-_UPDATE_PARTITION: Final[Mapping[str, str]] = {
-    "GLOBAL_BLOOM": "hoodie.bloom.index.update.partition.path",
-    "GLOBAL_SIMPLE": "hoodie.simple.index.update.partition.path",
-    RECORD_INDEX: "hoodie.record.index.update.partition.path",
-}
 HASH_FIELD: Final = "hoodie.bucket.index.hash.field"
 
 
@@ -68,7 +62,7 @@ def index_settings(config: TableConfig, options: Options) -> IndexSettings:
     """Return the index settings from the options and the table's config."""
     write_options = options.write
     return IndexSettings(
-        write_options.index,
+        write_options.index.name,
         write_options.by_ranges,
         write_options.by_tree,
         update_partition=write_options.update_partition,
@@ -95,7 +89,7 @@ def check_index(index: IndexSettings, config: TableConfig, rule: MergeRule) -> N
     if index.is_global and index.update_partition and rule.merger and config.partition_fields:
         raise InvalidOptionError(
             f"a merger cannot say which partition its row belongs to, but hoodie.index.type={index.kind} needs it; set "
-            f"{_UPDATE_PARTITION[index.kind]}=false, or use another index"
+            f"{index.type.update_partition}=false, or use another index"
         )
     for name in index.hash_fields if index.has_buckets else ():
         if name not in config.record_fields:

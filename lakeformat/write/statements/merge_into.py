@@ -205,7 +205,7 @@ def plan_merge(
         evolve(table, shared, fill_missing=options.write.fill_missing)
         options = with_bucket_index(store.storage, snapshot, options)
     names_partitions = {field.name.partition(".")[0] for field in keys.partition_fields}.issubset(source.names)
-    anywhere = options.write.index.startswith("GLOBAL_")
+    anywhere = options.write.index.is_global
     search_all = not (names_partitions or unmatched)
     hints = not options.is_set(BAD_ROWS)
     prepare = PrepareSettings(columns, keys, MergeRule(), search_all, is_global=anywhere, names_aside=hints)

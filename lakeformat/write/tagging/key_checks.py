@@ -236,7 +236,6 @@ def _log_file_of(stat: WriteStat) -> LogFile | None:
 
 
 _LOG: Final = logging.getLogger("lakeformat.write")
-_INDEXES: Final = frozenset({"AUTO", "BLOOM", "SIMPLE"})
 #: Maximum number and maximum total bytes of a table's live file slices. In a larger table, new keys are not searched
 #: for in the files of other partitions.
 _FILES, _BYTES = 32, 64 << 20
@@ -257,7 +256,7 @@ def warn_of_moved_keys(storage: Storage, job: WriteJob, plan: BucketPlan, snapsh
     Args:
         snapshot: the table before the write.
     """
-    is_checked = job.operation is Operation.UPSERT and job.index_settings.kind in _INDEXES
+    is_checked = job.operation is Operation.UPSERT and job.index_settings.type.warns_of_moved_keys
     if not is_checked or not job.config.partition_fields or not any(len(new) for new in plan.new.values()):
         return
     checks = _CHECK_COUNTS.get(storage.location, 0)
