@@ -31,6 +31,7 @@ from lakeformat.read.verbs import ArrowReadVerbs
 from lakeformat.services.after_write import check_services, run_services_after_write
 from lakeformat.services.bad_rows import make_collector, put_aside_rows
 from lakeformat.services.indexes import Indexing
+from lakeformat.services.job_check import check_job
 from lakeformat.services.maintenance import Clustering, Compaction, Maintenance, Versioning
 from lakeformat.statements import delete_where, merge_rows, update
 from lakeformat.storage import Clock, Ids, RandomIds, Storage, SystemClock, open_storage
@@ -115,6 +116,7 @@ def create(
     """
     table = _make(path, table_options(record_key, partition_by, ordering, if_exists, options))
     said = table.options
+    check_job(said)
     roles = [*said[_RECORD_KEY], *(name.partition(":")[0] for name in said[_PARTITION_PATH]), said[_ORDERING] or ""]
     rows = None if is_schema(schema) else arrow_reader(schema)
     if insert:

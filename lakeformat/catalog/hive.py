@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 from lakeformat.catalog.entry import CatalogColumn, CatalogEntry, CatalogPartition
+from lakeformat.catalog.metastore_address import NO_ADDRESS, find_address
 from lakeformat.config.catalog_options import CatalogOptions
 from lakeformat.errors import CatalogError
 
@@ -27,7 +28,7 @@ def connect_hive(options: CatalogOptions) -> HiveCatalog:
     """Connect to the first metastore that answers.
 
     Raises:
-        CatalogError: pymetastore is missing, or no metastore answers.
+        CatalogError: pymetastore is missing, no metastore answers, or nothing says where one is.
     """
     try:
         from pymetastore.hive_metastore import ThriftHiveMetastore
@@ -38,7 +39,7 @@ def connect_hive(options: CatalogOptions) -> HiveCatalog:
     except ImportError:
         raise CatalogError("a Hive metastore needs pymetastore; run: pip install 'lakeformat[hive]'") from None
     problems = []
-    for host, port in options.uris:
+    for host, port in options.uris or _find_uris():
         socket = TSocket(host, port)
         socket.setTimeout(_CONNECT_MS)
         transport = TBufferedTransport(socket)
@@ -54,6 +55,14 @@ def connect_hive(options: CatalogOptions) -> HiveCatalog:
             client.set_ugi(user, [])
         return HiveCatalog(client, transport, user, options.batch)
     raise CatalogError(f"no Hive metastore answers: {'; '.join(problems)}")
+
+
+def _find_uris() -> tuple[tuple[str, int], ...]:
+    """Return host and port of each metastore that this machine's settings name."""
+    address = find_address()
+    if address is None:
+        raise CatalogError(NO_ADDRESS)
+    return address.parse()
 
 
 def _user() -> str:

@@ -12,8 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
-from importlib.util import find_spec
-from typing import Any, Final
+from typing import Any
 
 from lakeformat.catalog.entry import CatalogEntry, CatalogPartition
 from lakeformat.catalog.plan import (
@@ -33,6 +32,7 @@ from lakeformat.catalog.plan import (
 )
 from lakeformat.catalog.port import Catalog
 from lakeformat.config.catalog_options import CatalogOptions
+from lakeformat.config.packages import catalog_package_problem
 from lakeformat.errors import CatalogError, InvalidInputError, InvalidOptionError
 from lakeformat.file_system_view.context import TableContext
 from lakeformat.file_system_view.snapshot import table_schema
@@ -42,9 +42,6 @@ from lakeformat.public import OneLine, public
 from lakeformat.timeline.timeline import Timeline
 
 __all__ = ["CatalogSession", "Registration", "check_client", "connect"]
-
-#: Maps each catalog to the package of its client, and to the extra that installs it.
-_CLIENTS: Final = {"glue": ("boto3", "lakeformat[glue]"), "hive": ("pymetastore", "lakeformat[hive]")}
 
 
 @public
@@ -94,9 +91,8 @@ class Registration(OneLine):
 
 def check_client(catalog: str) -> None:
     """Raise `InvalidOptionError` if the package that a catalog needs is not installed."""
-    package, extra = _CLIENTS[catalog]
-    if find_spec(package) is None:
-        raise InvalidOptionError(f"the catalog {catalog} needs {package}; run: pip install '{extra}'")
+    if text := catalog_package_problem(catalog):
+        raise InvalidOptionError(text)
 
 
 def connect(catalog: str, options: CatalogOptions) -> Catalog:

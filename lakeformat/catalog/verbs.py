@@ -10,9 +10,10 @@ from typing import Any, Final, Protocol
 
 import pyarrow as pa
 
+from lakeformat.catalog.metastore_address import NO_ADDRESS, find_address
 from lakeformat.catalog.session import CatalogSession, Registration, check_client, connect
 from lakeformat.catalog.types import hive_type
-from lakeformat.config.catalog_options import CatalogOptions
+from lakeformat.config.catalog_options import METASTORE_URIS, CatalogOptions
 from lakeformat.config.option import Effect
 from lakeformat.config.resolve import Options, resolve, storage_options_of
 from lakeformat.errors import CatalogError, InvalidOptionError, nearest
@@ -21,7 +22,7 @@ from lakeformat.public import public
 from lakeformat.telemetry import Operation
 from lakeformat.transaction.result import WriteResult
 
-__all__ = ["Registering", "check_catalogs", "register", "register_after_commit", "register_result"]
+__all__ = ["Registering", "check_catalogs", "register", "register_after_commit", "register_result", "registration_note"]
 
 _LOG: Final = logging.getLogger("lakeformat.catalog")
 _CATALOGS: Final = ("glue", "hive")
@@ -73,6 +74,8 @@ def _register(
     names = {key: value for key, value in ((_DATABASE, database), (_TABLE, name)) if value is not None}
     settings = options.with_values(**names).catalog(catalog)
     check_client(catalog)
+    if catalog == "hive" and not settings.uris and find_address() is None:
+        raise InvalidOptionError(NO_ADDRESS)
     return _run(context, settings, catalog, full=full, again=True)
 
 
@@ -128,7 +131,14 @@ class Registering:
             InvalidInputError: the table has no columns, or a partition path does not fit the partition fields.
             CatalogError: the catalog refuses a change, or cannot be reached.
         """
-        return _register(self.context, _add_options(self.options, options), catalog, database, name, full=full)
+        given = _add_options(self.options, options)
+        if catalog == "hive" and not given.metastore_uris and (uris := self._metastore_uris()):
+            given = given.with_values(**{METASTORE_URIS: uris})
+        return _register(self.context, given, catalog, database, name, full=full)
+
+    def _metastore_uris(self) -> str:
+        """Return the address of the Hive metastore that the host of this table knows; "" if it knows none."""
+        return ""
 
 
 def check_catalogs(options: Options, schema: pa.Schema) -> None:
@@ -138,14 +148,23 @@ def check_catalogs(options: Options, schema: pa.Schema) -> None:
         schema: the table's columns after the write.
 
     Raises:
-        InvalidOptionError: an option is missing or bad, or a package is not installed.
+        InvalidOptionError: an option contradicts another one.
+        SchemaMismatchError: a catalog has no type for a column.
     """
     settings = options.catalog()
-    for catalog in settings.catalogs:
-        check_client(catalog)
+    if note := registration_note(options):
+        _LOG.warning("the write will be complete, but not registered in Hive: %s", note)
     if settings.catalogs:
         for field in schema:
             hive_type(field.type, has_timestamps=settings.has_timestamps)
+
+
+def registration_note(options: Options) -> str:
+    """Return why the registration after a write will fail, if it is known before; "" if it may succeed.
+
+    The write itself succeeds, unless the options ask for an error.
+    """
+    return NO_ADDRESS if options.lacks_metastore and find_address() is None else ""
 
 
 def register_result(result: WriteResult, context: TableContext, options: Options) -> WriteResult:

@@ -1,4 +1,4 @@
-"""``lakeformat options``: lists all options, and checks a job's options before the job runs."""
+"""``lakeformat options``: lists all options, and checks a job's options before the job runs, as its writes do."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 __all__ = ["check", "options_group"]
 
 _STDIN: Final = "-"
-#: Order of the output: options that need action come last, next to the prompt.
-_ORDER: Final = ("obeyed", "ignored", "misspelt", "refused")
+#: Order of the output: options that need action come first.
+_ORDER: Final = ("refused", "misspelt", "incomplete", "ignored", "obeyed")
 
 
 def options_group() -> typer.Typer:
@@ -58,23 +58,23 @@ def check(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Tell for each option of a job whether it is obeyed, ignored, refused or misspelt. Exit code 2 if any is refused.
+    """Tell for each option of a job whether it is obeyed, ignored, refused or misspelt; what needs an act comes first.
+
+    What a write needs beside (packages, addresses) is looked for, too. Exit code 2 if a read or write would fail.
 
     [bold]lakeformat options check job.properties hoodie.index.type=BUCKET[/bold]
     """
-    from lakeformat.config.verdicts import judge
+    from lakeformat.services.job_check import judge_job
 
-    pairs = _pairs(given or [_STDIN])
-    judged = judge(pairs)
+    verdicts = judge_job(_pairs(given or [_STDIN]))
     if as_json:
-        show_json([_as_json(verdict) for verdict in judged.verdicts])
+        show_json([_as_json(verdict) for verdict in verdicts])
     else:
-        shown = sorted(judged.verdicts, key=lambda verdict: _ORDER.index(verdict.outcome.value))
+        shown = sorted(verdicts, key=lambda verdict: (not verdict.error, _ORDER.index(verdict.outcome.value)))
         show_rows(("option", "value", "answer", "why"), [_row(verdict) for verdict in shown])
-    refused = sum(bool(verdict.error) for verdict in judged.verdicts)
-    if refused:
+    if refused := sum(bool(verdict.error) for verdict in verdicts):
         if not as_json:
-            print_remark(f"{refused} of {len(judged.verdicts)} options would make a read or write fail")
+            print_remark(f"{refused} of {len(verdicts)} options would make a read or write fail")
         raise typer.Exit(USAGE)
 
 

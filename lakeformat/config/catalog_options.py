@@ -8,15 +8,21 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from lakeformat.config.option import Effect, Option, make_choice_parser, parse_flag, parse_names, parse_positive
+from lakeformat.config.problems import Problem
 from lakeformat.errors import InvalidOptionError
 
 __all__ = [
     "CATALOG_OPTIONS",
+    "CATALOG_SWITCH",
     "EXTRACTORS",
     "FAILS",
+    "METASTORE_URIS",
     "CatalogOptions",
     "GlueOptions",
+    "fails_on_error",
     "find_catalog_errors",
+    "parse_uris",
+    "wanted_catalogs",
 ]
 
 _HIVE: Final = "hoodie.datasource.hive_sync."
@@ -25,9 +31,11 @@ _GLUE: Final = "hoodie.datasource.meta.sync.glue."
 _AWS: Final = "hoodie.aws."
 _TOOLS: Final = _META + "client.tool.class"
 _MODE: Final = _HIVE + "mode"
-_URIS: Final = _HIVE + "metastore.uris"
+METASTORE_URIS: Final = _HIVE + "metastore.uris"
 _EXTRACTOR: Final = _HIVE + "partition_extractor_class"
 _IGNORES: Final = _HIVE + "ignore_exceptions"
+#: The option that lets each write register the table.
+CATALOG_SWITCH: Final = _HIVE + "enable"
 FAILS: Final = "lakeformat.catalog.fail_on_error"
 
 #: Maps the name of each sync class of Hudi, without its package, to the catalog.
@@ -68,14 +76,16 @@ def _flag(key: str, help_text: str, default: bool = False, *aliases: str) -> Opt
 
 
 CATALOG_OPTIONS: Final[tuple[Option, ...]] = (
-    _flag(_HIVE + "enable", "Register the table in a catalog after each write; see the page Catalogs."),
+    _flag(CATALOG_SWITCH, "Register the table in a catalog after each write; see the page Catalogs."),
     _flag("hoodie.datasource.meta.sync.enable", "The same as hoodie.datasource.hive_sync.enable.", False,
           "hoodie.datasource.meta_sync.enable"),
     _text(_TOOLS, "The catalogs, by Hudi's classes: HiveSyncTool, AwsGlueCatalogSyncTool, or both with a comma.",
           "org.apache.hudi.hive.HiveSyncTool", "hoodie.datasource.meta.sync.client.tool.class"),
     _text(_MODE, "hms: the Hive metastore itself is called. glue: the catalog is AWS Glue. jdbc and hiveql need "
           "HiveServer2 and are refused."),
-    _text(_URIS, "Address of the Hive metastore, such as thrift://host:9083; several with commas, tried in order."),
+    _text(METASTORE_URIS, "Address of the Hive metastore, such as thrift://host:9083; several with commas, tried in "
+          "order. By default hive.metastore.uris of the Spark session or of hive-site.xml.", None,
+          "hive.metastore.uris", "spark.hadoop.hive.metastore.uris", "spark.hive.metastore.uris"),
     _flag(FAILS, "A write whose registration fails raises CatalogError, although its commit is visible. By default "
           "a warning is logged."),
     _flag(_IGNORES, "false, if it is given, means lakeformat.catalog.fail_on_error=true.", True),
@@ -153,7 +163,7 @@ class CatalogOptions:
 
     Attributes:
         catalogs: ``hive``, ``glue`` or both: where each write registers the table; empty if it does not.
-        uris: host and port of each Hive metastore, tried in order.
+        uris: host and port of each Hive metastore, tried in order; empty if the options name none.
         fails: whether a failed registration raises an error.
         database, table: the names in the catalog; "" for those of the table.
         partition_fields: the partition columns; None for those of the table.
@@ -204,14 +214,14 @@ class CatalogOptions:
         Raises:
             InvalidOptionError: the options contradict each other, or one is missing.
         """
-        wanted = (catalog,) if catalog else _wanted_catalogs(get)
+        wanted = (catalog,) if catalog else wanted_catalogs(get)
         if errors := list(_errors_of(get, is_set, wanted)):
-            raise InvalidOptionError("; ".join(errors))
+            raise InvalidOptionError("; ".join(error.text for error in errors))
         given = get(_HIVE + "partition_fields")
         return cls(
             catalogs=wanted,
-            uris=tuple(_parse_uris(get(_URIS))) if "hive" in wanted else (),
-            fails=bool(get(FAILS)) or (is_set(_IGNORES) and not get(_IGNORES)),
+            uris=tuple(parse_uris(get(METASTORE_URIS) or "")) if "hive" in wanted else (),
+            fails=fails_on_error(get, is_set),
             database=get(_HIVE + "database") or "",
             table=get(_HIVE + "table") or "",
             creates_database=get(_HIVE + "auto_create_database"),
@@ -257,10 +267,10 @@ def _glue_options(get: Callable[[str], Any]) -> GlueOptions:
 
 
 def _is_on(get: Callable[[str], Any]) -> bool:
-    return bool(get(_HIVE + "enable") or get("hoodie.datasource.meta.sync.enable"))
+    return bool(get(CATALOG_SWITCH) or get("hoodie.datasource.meta.sync.enable"))
 
 
-def _wanted_catalogs(get: Callable[[str], Any]) -> tuple[str, ...]:
+def wanted_catalogs(get: Callable[[str], Any]) -> tuple[str, ...]:
     """Return the catalogs that the options name, each once; empty if registration is off."""
     if not _is_on(get):
         return ()
@@ -270,49 +280,63 @@ def _wanted_catalogs(get: Callable[[str], Any]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(_CATALOGS[name] for name in names if name in _CATALOGS))
 
 
-def find_catalog_errors(get: Callable[[str], Any], is_set: Callable[[str], bool]) -> Iterator[str]:
-    """Find options that prevent the registration after a write. Yield a text for each; nothing if it is off."""
+def fails_on_error(get: Callable[[str], Any], is_set: Callable[[str], bool]) -> bool:
+    """Tell whether a write whose registration fails raises an error."""
+    return bool(get(FAILS)) or (is_set(_IGNORES) and not get(_IGNORES))
+
+
+def find_catalog_errors(get: Callable[[str], Any], is_set: Callable[[str], bool]) -> Iterator[Problem]:
+    """Find options that prevent the registration after a write; nothing if it is off."""
     if _is_on(get):
-        yield from _errors_of(get, is_set, _wanted_catalogs(get), checks_tools=True)
+        yield from _errors_of(get, is_set, wanted_catalogs(get), checks_tools=True)
 
 
 def _errors_of(
     get: Callable[[str], Any], is_set: Callable[[str], bool], wanted: tuple[str, ...], *, checks_tools: bool = False
-) -> Iterator[str]:
+) -> Iterator[Problem]:
     if not wanted and not checks_tools:
         return
     unknown = [name for name in parse_names(get(_TOOLS)) if name.rpartition(".")[2] not in _CATALOGS]
     if checks_tools and (unknown or not wanted):
-        yield (
+        text = (
             f"option {_TOOLS}={get(_TOOLS)} names {', '.join(unknown) or 'no class'}, which is not built; write "
             "HiveSyncTool, AwsGlueCatalogSyncTool or both"
         )
+        yield Problem(_TOOLS, text)
     if "hive" in wanted:
-        yield from _hive_errors((get(_MODE) or "").lower(), get(_URIS))
+        yield from _hive_errors((get(_MODE) or "").lower(), get(METASTORE_URIS) or "")
     extractor = (get(_EXTRACTOR) or "").rpartition(".")[2]
     if extractor and extractor not in EXTRACTORS:
-        yield f"option {_EXTRACTOR}={get(_EXTRACTOR)} cannot run here; write one of {', '.join(EXTRACTORS)}"
+        text = f"option {_EXTRACTOR}={get(_EXTRACTOR)} cannot run here; write one of {', '.join(EXTRACTORS)}"
+        yield Problem(_EXTRACTOR, text)
     if get(FAILS) and is_set(_IGNORES) and get(_IGNORES):
-        yield f"options {FAILS}=true and {_IGNORES}=true contradict each other; give one of them"
+        text = f"options {FAILS}=true and {_IGNORES}=true contradict each other; give one of them"
+        yield Problem(FAILS, text)
     if bool(get(_AWS + "access.key")) != bool(get(_AWS + "secret.key")):
-        yield f"options {_AWS}access.key and {_AWS}secret.key belong together; give both or none"
+        given = "access.key" if get(_AWS + "access.key") else "secret.key"
+        text = f"options {_AWS}access.key and {_AWS}secret.key belong together; give both or none"
+        yield Problem(_AWS + given, text)
 
 
-def _hive_errors(mode: str, text: str | None) -> Iterator[str]:
+def _hive_errors(mode: str, text: str) -> Iterator[Problem]:
     if mode not in {"", "hms", "glue"}:
         why = "needs HiveServer2, which is never called" if mode in {"jdbc", "hiveql"} else "is not known"
-        yield f"option {_MODE}={mode} {why}; set it to hms, and {_URIS} to the address of the metastore"
-    elif not text:
-        yield f"option {_URIS} is missing: it says where the Hive metastore is, such as thrift://host:9083; set it"
-    else:
-        try:
-            list(_parse_uris(text))
-        except ValueError:
-            yield f"option {_URIS}={text!r} is not of the form thrift://host:9083; correct it"
+        cure = f"set it to hms, and {METASTORE_URIS} to the address of the metastore"
+        yield Problem(_MODE, f"option {_MODE}={mode} {why}; {cure}")
+        return
+    try:
+        list(parse_uris(text))
+    except ValueError:
+        problem = f"option {METASTORE_URIS}={text!r} is not of the form thrift://host:9083; correct it"
+        yield Problem(METASTORE_URIS, problem)
 
 
-def _parse_uris(text: str) -> Iterator[tuple[str, int]]:
-    """Yield host and port of each address."""
+def parse_uris(text: str) -> Iterator[tuple[str, int]]:
+    """Yield host and port of each address of a Hive metastore.
+
+    Raises:
+        ValueError: an address is not of the form ``thrift://host:port``.
+    """
     for uri in parse_names(text):
         parts = urlsplit(uri)
         if parts.scheme != "thrift" or not parts.hostname:

@@ -7,15 +7,24 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from lakeformat.config.option import Effect, Option, make_choice_parser, parse_count, parse_positive
+from lakeformat.config.problems import Problem
 from lakeformat.errors import InvalidOptionError
 
-__all__ = ["LOCK_OPTIONS", "RETRIES", "RETRY_SECONDS", "LockSettings", "find_lock_errors"]
+__all__ = [
+    "LOCK_OPTIONS",
+    "LOCK_PROVIDER",
+    "RETRIES",
+    "RETRY_SECONDS",
+    "LockSettings",
+    "find_lock_errors",
+    "lock_kind",
+]
 
 RETRIES: Final = "lakeformat.write.retries"
 RETRY_SECONDS: Final = "lakeformat.write.retry.seconds"
 _HUDI_RETRIES: Final = "hoodie.write.num.retries.on.conflict.failures"
 _MODE: Final = "hoodie.write.concurrency.mode"
-_PROVIDER: Final = "hoodie.write.lock.provider"
+LOCK_PROVIDER: Final = "hoodie.write.lock.provider"
 _LOCK: Final = "hoodie.write.lock."
 _VALIDITY: Final = _LOCK + "storage.validity.timeout.secs"
 _RENEWAL: Final = _LOCK + "storage.renew.interval.secs"
@@ -103,7 +112,7 @@ LOCK_OPTIONS: Final[tuple[Option, ...]] = (
         "SINGLE_WRITER",
     ),
     Option(
-        _PROVIDER,
+        LOCK_PROVIDER,
         "Class of Hudi's lock: StorageBasedLockProvider (the default on object stores), ZookeeperBasedLockProvider or "
         "DynamoDBBasedLockProvider, also their implicit forms. FileSystemBasedLockProvider, InProcessLockProvider and "
         "NoopLockProvider mean the storage's own lock, on object stores the lock file. All jobs that write to the "
@@ -200,8 +209,8 @@ class LockSettings:
             InvalidOptionError: the options contradict each other, or the lock of the provider lacks an option.
         """
         if errors := list(find_lock_errors(get)):
-            raise InvalidOptionError("; ".join(errors))
-        mode, name = get(_MODE), get(_PROVIDER) or ""
+            raise InvalidOptionError("; ".join(error.text for error in errors))
+        mode, name = get(_MODE), get(LOCK_PROVIDER) or ""
         provider = _PROVIDERS.get(name, "")
         validity, renewal = get(_VALIDITY), get(_RENEWAL)
         names = (option.key.removeprefix(_LOCK) for option in LOCK_OPTIONS if option.key.startswith(_LOCK))
@@ -213,7 +222,7 @@ class LockSettings:
             shared_wait_seconds=wait_seconds * (1 + get(_LOCK + "client.num_retries")),
             provider=provider,
             is_implicit="Implicit" in name,
-            is_shared=mode != "SINGLE_WRITER" or (is_set(_PROVIDER) and bool(provider)),
+            is_shared=mode != "SINGLE_WRITER" or (is_set(LOCK_PROVIDER) and bool(provider)),
             is_non_blocking=mode == "NON_BLOCKING_CONCURRENCY_CONTROL",
             validity_seconds=float(validity),
             renew_seconds=float(renewal),
@@ -221,17 +230,27 @@ class LockSettings:
         )
 
 
-def find_lock_errors(get: Callable[[str], Any]) -> Iterator[str]:
-    """Find contradictions between the options of the lock, and missing options. Yield a text for each.
+def lock_kind(get: Callable[[str], Any]) -> tuple[str, bool]:
+    """Return the lock that the options name, "" for the storage's own, and whether its name follows from the path."""
+    name = get(LOCK_PROVIDER) or ""
+    return _PROVIDERS.get(name, ""), "Implicit" in name
+
+
+def find_lock_errors(get: Callable[[str], Any]) -> Iterator[Problem]:
+    """Find contradictions between the options of the lock, and missing options.
 
     Args:
         get: returns the value of an option.
     """
-    name = get(_PROVIDER) or ""
-    needed = (_NEEDED_IMPLICIT if "Implicit" in name else _NEEDED).get(_PROVIDERS.get(name, ""), ())
+    name = get(LOCK_PROVIDER) or ""
+    kind, is_implicit = lock_kind(get)
+    needed = (_NEEDED_IMPLICIT if is_implicit else _NEEDED).get(kind, ())
     given = {each for each in needed if get(_LOCK + each)} | ({"dynamodb.partition_key"} if get(_TABLE_NAME) else set())
     if missing := [_LOCK + each for each in needed if each not in given]:
-        yield f"option {_PROVIDER}={name} needs {', '.join(missing)}; set them as in the other jobs"
+        them = "it" if len(missing) == 1 else "them"
+        text = f"option {LOCK_PROVIDER}={name} needs {', '.join(missing)}; set {them} as in the other jobs"
+        yield Problem(LOCK_PROVIDER, text)
     validity, renewal = get(_VALIDITY), get(_RENEWAL)
     if validity < max(10 * renewal, 10):
-        yield f"option {_VALIDITY}={validity} must be at least ten times {_RENEWAL}={renewal}; change one of them"
+        text = f"option {_VALIDITY}={validity} must be at least ten times {_RENEWAL}={renewal}; change one of them"
+        yield Problem(_VALIDITY, text)

@@ -7,26 +7,34 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 from lakeformat.concurrency import Patience
-from lakeformat.config.catalog_options import CatalogOptions, find_catalog_errors
+from lakeformat.config.catalog_options import (
+    METASTORE_URIS,
+    CatalogOptions,
+    fails_on_error,
+    find_catalog_errors,
+    wanted_catalogs,
+)
 from lakeformat.config.clustering_options import ClusteringOptions
 from lakeformat.config.hudi_support import BY_NAME
 from lakeformat.config.lock_options import RETRIES, RETRY_SECONDS, LockSettings, find_lock_errors
 from lakeformat.config.metadata_options import MetadataOptions
 from lakeformat.config.option import Effect
+from lakeformat.config.packages import find_missing_packages
+from lakeformat.config.problems import Problem, join_errors
 from lakeformat.config.read_options import ReadOptions
 from lakeformat.config.table_options import MergeOptions
 from lakeformat.config.verdicts import judge
 from lakeformat.config.write_options import WriteOptions
 from lakeformat.errors import InvalidOptionError
 
-__all__ = ["Options", "resolve", "spark_storage_options", "storage_options_of"]
+__all__ = ["Options", "find_contradictions", "resolve", "spark_storage_options", "storage_options_of"]
 
 _LOG: Final = logging.getLogger("lakeformat.config")
 
@@ -95,6 +103,21 @@ class Options:
         return CatalogOptions.of(self.__getitem__, self.is_set, name)
 
     @property
+    def lacks_metastore(self) -> bool:
+        """Tell whether writes register the table in a Hive metastore whose address is not among the options."""
+        return "hive" in wanted_catalogs(self.__getitem__) and not self.metastore_uris
+
+    @property
+    def metastore_uris(self) -> str:
+        """Return the address of the Hive metastore; "" if it is not given."""
+        return self[METASTORE_URIS] or ""
+
+    @property
+    def fails_without_registration(self) -> bool:
+        """Tell whether a write whose registration in a catalog fails raises an error."""
+        return fails_on_error(self.__getitem__, self.is_set)
+
+    @property
     def lock_seconds(self) -> float:
         """Return the maximum number of seconds that a write waits for the lock of the table."""
         return float(self["hoodie.write.lock.wait_time_ms"]) / 1000
@@ -152,10 +175,10 @@ def resolve(
     judged = judge(raw, effects=frozenset(effects))
     options = Options(judged.values, judged.extra_metadata, judged.timestamp)
     errors = [verdict.error for verdict in judged.verdicts if verdict.error]
-    errors += find_lock_errors(options.__getitem__)
-    errors += find_catalog_errors(options.__getitem__, options.is_set)
-    if errors:
-        raise InvalidOptionError(errors[0] if len(errors) == 1 else _join_errors(errors))
+    problems = find_contradictions(options)
+    if errors or problems:  # The call fails in any case, so say also what its writes would need.
+        problems += find_missing_packages(options.__getitem__)
+        raise InvalidOptionError(join_errors([*errors, *(problem.text for problem in problems)]))
     for verdict in judged.verdicts:
         if verdict.warning:
             _warn_once(table, verdict.name.lower(), verdict.warning)
@@ -165,11 +188,10 @@ def resolve(
     return options
 
 
-def _join_errors(errors: Sequence[str]) -> str:
-    numbered = "; ".join(f"({number}) {error}" for number, error in enumerate(errors, 1))
-    return (
-        f"{len(errors)} options are refused: {numbered}; to check options before a job runs: lakeformat options check"
-    )
+def find_contradictions(options: Options) -> list[Problem]:
+    """Find options that contradict each other, and options that others need."""
+    locks = find_lock_errors(options.__getitem__)
+    return [*locks, *find_catalog_errors(options.__getitem__, options.is_set)]
 
 
 def _warn_once(table: str, topic: str, text: str) -> None:

@@ -133,10 +133,14 @@ _LIST: Final = "`lakeformat options` lists all"
 
 
 class OptionOutcome(enum.Enum):
-    """What happens with an option that the user gave."""
+    """What happens with an option that the user gave.
+
+    ``INCOMPLETE``: a part of it cannot be obeyed, which does not stop the write.
+    """
 
     OBEYED = "obeyed"
     IGNORED = "ignored"
+    INCOMPLETE = "incomplete"
     REFUSED = "refused"
     MISSPELT = "misspelt"
 

@@ -26,7 +26,6 @@ from lakeformat.file_system_view.context import TableContext
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.model.instant import Action, State, format_instant_time
 from lakeformat.model.table_config import TableType
-from lakeformat.services.archive.plan import archive_limits
 from lakeformat.services.archive.run import ArchiveSession
 from lakeformat.services.clean.plan import choose_retention
 from lakeformat.services.clean.run import CleanSession, Deleter
@@ -40,6 +39,7 @@ from lakeformat.services.cluster.run import (
 from lakeformat.services.compact.plan import are_all_marked, may_run, may_show_outgrown
 from lakeformat.services.compact.rewrite import Compactor
 from lakeformat.services.compact.run import CompactSession, list_pending_compactions
+from lakeformat.services.job_check import check_job
 from lakeformat.services.ttl import ExpireSession
 from lakeformat.storage.port import Storage
 from lakeformat.timeline.store import TimelineStore
@@ -132,14 +132,11 @@ def check_services(storage: Storage, options: Options, snapshot: Snapshot, schem
         schema: the table's columns after the write.
 
     Raises:
-        InvalidOptionError: two options exclude each other, or clustering is requested for a table with a bucket index
+        InvalidOptionError: an option cannot be used, or clustering is requested for a table with a bucket index
             whose buckets are fixed.
         InvalidInputError, SchemaMismatchError: a sort column is missing, or its type cannot be sorted.
     """
-    for inline, apart in ((INLINE, SCHEDULE_INLINE), (compaction.INLINE, compaction.SCHEDULE_INLINE)):
-        if options[inline] and options[apart]:
-            raise InvalidOptionError(f"{inline}=true and {apart}=true exclude each other; set one of them")
-    archive_limits(options)
+    check_job(options)
     check_catalogs(options, schema)
     if not _wants_clustering(options):
         return

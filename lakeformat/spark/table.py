@@ -36,8 +36,10 @@ from lakeformat.services.clean.run import Deleter
 from lakeformat.services.cluster.run import Rewriter
 from lakeformat.services.compact.rewrite import Compactor
 from lakeformat.services.indexes import Indexing
+from lakeformat.services.job_check import check_job
 from lakeformat.services.maintenance import Clustering, Compaction, Maintenance, Versioning
 from lakeformat.spark.host import storage_secrets
+from lakeformat.spark.metastore import metastore_uris, with_metastore
 from lakeformat.spark.register import use_this_python
 from lakeformat.spark.services import compactor_for, deleter_for, rewriter_for
 from lakeformat.spark.table_info import SparkReading
@@ -115,8 +117,11 @@ class LakehouseTable(
         use_this_python(spark)
         given, path = dict(options), os.fspath(path)
         said = given.pop("storage_options", None)
-        resolved = resolve(given, table=path)
+        resolved = with_metastore(spark, resolve(given, table=path))
         return cls(spark, open_context(path, resolved, **storage_options_of(path, given, said)), resolved)
+
+    def _metastore_uris(self) -> str:
+        return metastore_uris(self._spark)
 
     @classmethod
     def create(
@@ -335,6 +340,7 @@ class LakehouseTable(
 
     def _write_once(self, rows: DataFrame, resolved: Options, hooks: HookArguments, *, combine: bool) -> WriteResult:
         context, schema = self.context, arrow_schema(rows.schema)
+        check_job(resolved)
         config = open_or_create(context.store, resolved, incoming_schema(schema), context.clock)
         if combine and config.record_fields:
             resolved = resolved.with_values(**{"hoodie.combine.before.insert": True})

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from importlib.util import find_spec
 from typing import Any
 from urllib.parse import urlsplit
 
-from lakeformat.errors import InvalidOptionError
+from lakeformat.errors import InvalidOptionError, StorageError
 from lakeformat.storage.fsspec_storage import FsspecStorage, GcsStorage
 from lakeformat.storage.local import LocalStorage
 from lakeformat.storage.memory import MemoryStorage
+from lakeformat.storage.object_options import load_obstore
 from lakeformat.storage.objects import PROTOCOLS, ObjectStorage
 from lakeformat.storage.option_names import translate_names
 from lakeformat.storage.port import Clock, FileInfo, Ids, Locks, RandomIds, Storage, SystemClock
@@ -32,6 +34,7 @@ __all__ = [
     "Storage",
     "SystemClock",
     "change_scratch",
+    "check_package",
     "make_scratch",
     "open_beside",
     "open_storage",
@@ -61,6 +64,15 @@ def open_storage(path: str | os.PathLike[str], *, sync: bool = False, **options:
         kind = ObjectStorage if scheme in PROTOCOLS else GcsStorage if scheme in {"gs", "gcs"} else FsspecStorage
         return kind(text, translate_names(remove_user(text), options))
     return LocalStorage(os.path.abspath(os.path.expanduser(text)), sync)
+
+
+def check_package(url: str) -> None:
+    """Raise `StorageError` with the line that installs it if the package that opens a URL is missing."""
+    scheme = urlsplit(url).scheme
+    if scheme in PROTOCOLS:
+        load_obstore(scheme)
+    elif scheme in {"gs", "gcs"} and find_spec("gcsfs") is None:
+        raise StorageError(f"{scheme}:// needs gcsfs; run: pip install 'lakeformat[gcs]'")
 
 
 def open_beside(storage: Storage, path: str) -> Storage:

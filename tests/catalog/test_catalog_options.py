@@ -22,8 +22,8 @@ URIS = {SYNC + "metastore.uris": "thrift://127.0.0.1:1"}
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({}, "metastore.uris is missing"),
-        ({SYNC + "mode": "hms"}, "metastore.uris is missing"),
+        ({SYNC + "ignore_exceptions": "false"}, "nothing says where the Hive metastore is"),
+        ({SYNC + "mode": "hms", "lakeformat.catalog.fail_on_error": "true"}, "nothing says where"),
         ({SYNC + "mode": "jdbc", **URIS}, "mode=jdbc needs HiveServer2"),
         ({SYNC + "mode": "hiveql", **URIS}, "mode=hiveql needs HiveServer2"),
         ({SYNC + "mode": "odd", **URIS}, "mode=odd is not known"),
@@ -73,7 +73,7 @@ def test_metastore_that_does_not_answer_does_not_fail_the_write(tmp_path: Path) 
     ("catalog", "more", "problem"),
     [
         ("gleu", {}, "did you mean 'glue'"),
-        ("hive", {}, "metastore.uris is missing"),
+        ("hive", {}, "nothing says where the Hive metastore is"),
         ("hive", {"databse": "x"}, "unknown option 'databse'"),
     ],
 )

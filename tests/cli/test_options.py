@@ -62,7 +62,8 @@ def test_check_prints_a_line_for_each_option_of_a_job(
         for line in answer.out.splitlines()
         if line.split()[:1] and line.split()[0] in JOB
     ]
-    assert [fate for fate, _ in itertools.groupby(fates)] == ["obeyed", "ignored", "misspelt", "refused"]
+    kinds = [fate for fate, _ in itertools.groupby(fates)]
+    assert kinds == ["refused", "misspelt", "ignored", "obeyed"]
 
 
 def test_check_prints_json_on_request(capsys: pytest.CaptureFixture[str]) -> None:

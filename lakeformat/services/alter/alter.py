@@ -25,6 +25,7 @@ from lakeformat.services.alter.changes import (
     RetypeColumn,
     add_last,
 )
+from lakeformat.services.job_check import check_job
 from lakeformat.transaction.hooks import HookArguments, hooks_of
 from lakeformat.transaction.metadata_creation import drop_statistics
 from lakeformat.transaction.publish import Outcome, check_no_plans
@@ -153,6 +154,7 @@ def alter_columns(
         update: called after the commit if new columns have defaults, to set them in all rows.
     """
     snapshot = context.snapshot()
+    check_job(options)
     check_catalogs(options, snapshot.schema or pa.schema([]))
     config = snapshot.config
     settings = make_transaction_settings(Operation.ALTER_SCHEMA, config, options, context.ids.token())

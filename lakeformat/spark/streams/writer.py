@@ -26,6 +26,7 @@ from lakeformat.config.resolve import Options
 from lakeformat.config.stream_options import BATCH_APP, BATCH_ID, SINK_IDENTIFIER
 from lakeformat.errors import InvalidOptionError, LakeformatError
 from lakeformat.file_system_view.context import TableContext
+from lakeformat.services.job_check import check_job
 from lakeformat.spark.host import QUERY_ID, plain_errors, requested_context
 from lakeformat.spark.types import arrow_schema
 from lakeformat.storage.port import Storage
@@ -76,6 +77,7 @@ class LakehouseStreamWriter(DataSourceStreamWriter, DataSourceArrowWriter):
     def __init__(
         self, context: TableContext, options: Options, schema: StructType, overwrite: bool, query_name: str
     ) -> None:
+        check_job(options)
         self._storage: Storage = context.storage
         self._options, self._schema, self._overwrite, self._query_name = options, schema, overwrite, query_name
         self._folder = stage_folder(context.ids.token())

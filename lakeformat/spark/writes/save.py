@@ -29,6 +29,7 @@ from lakeformat.services.after_write import Executors, run_services_after_write
 from lakeformat.services.bad_rows import put_aside
 from lakeformat.spark.host import QUERY_ID, plain_errors
 from lakeformat.spark.jobs import Batches, context_of, describe_jobs, has_executors, task_errors
+from lakeformat.spark.metastore import with_metastore_option
 from lakeformat.spark.register import use_this_python
 from lakeformat.spark.services import compactor_for, deleter_for, rewriter_for
 from lakeformat.spark.settings import Use, check_settings, given_settings, is_dynamic
@@ -165,6 +166,7 @@ def save_frame(call: SaveCall) -> WriteResult | None:
             raise InvalidOptionError(f"unknown save mode {call.mode!r}; use append, overwrite, ignore or errorifexists")
         spark = call.frame.sparkSession
         use_this_python(spark)
+        options = with_metastore_option(spark, options)
         if reason := _must_be_plain(mode):
             _LOG.info("save() is left to Spark's data source: %s", reason)
             writer = call.frame.write.format(FORMAT).options(**options).mode(mode)

@@ -27,6 +27,7 @@ from lakeformat.keys.partition_paths import distinct_partitions
 from lakeformat.model.operation import Operation
 from lakeformat.services.after_write import check_services, run_services_after_write
 from lakeformat.services.bad_rows import put_aside
+from lakeformat.services.job_check import check_job
 from lakeformat.spark.host import plain_errors, requested_context
 from lakeformat.spark.settings import OVERWRITE_MODE, is_dynamic
 from lakeformat.spark.types import arrow_schema
@@ -94,6 +95,7 @@ def plan_writer(
     """
     with plain_errors():
         context, resolved = requested_context(options)
+        check_job(resolved)
         rows = arrow_schema(schema)
         removes_partitions = resolved.write.operation == "delete_partition"
         must_be_new, exists = mode in {"errorifexists", "ignore"}, context.store.exists()

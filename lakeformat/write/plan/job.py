@@ -38,6 +38,7 @@ __all__ = [
     "HASH_FIELD",
     "INDEX_TYPE",
     "WriteJob",
+    "check_combining",
     "check_index",
     "check_keyless",
     "check_operation",
@@ -366,6 +367,11 @@ def check_operation(operation: Operation, config: TableConfig, options: Options,
         raise InvalidOptionError(
             f"operation delete_partition, but {location} has no partitions; overwrite it with no rows to empty it"
         )
+    check_combining(options)
+
+
+def check_combining(options: Options) -> None:
+    """Raise an error if the options ask for an upsert or delete that writes one key twice."""
     for key in ("hoodie.combine.before.upsert", "hoodie.combine.before.delete"):
         if not options[key]:
             raise InvalidOptionError(f"{key}=false would write one key twice; leave it out, or use operation insert")

@@ -20,7 +20,7 @@ from lakeformat.model.keys import KeySettings
 from lakeformat.model.merge_settings import MergeSettings, PartialUpdate, merge_settings
 from lakeformat.model.table_config import MergeMode, TableConfig
 
-__all__ = ["merge_mode", "merge_rule", "payload_name", "settings_of", "upsert_options"]
+__all__ = ["find_partial_or_merger", "merge_mode", "merge_rule", "payload_name", "settings_of", "upsert_options"]
 
 
 def payload_name(payload: str | None) -> str:
@@ -73,6 +73,18 @@ def settings_of(config: TableConfig, options: Options) -> MergeSettings:
     return merge_settings({**config.values, names.PAYLOAD: payload_name(payload)}, config.ordering_fields)
 
 
+def find_partial_or_merger(options: Options) -> tuple[tuple[str, ...], str | None]:
+    """Return the columns to update and the merger that the options name.
+
+    Raises:
+        InvalidOptionError: the options name both.
+    """
+    partial, target = options[_PARTIAL], options[_MERGER]
+    if partial and target:
+        raise InvalidOptionError(f"options {_PARTIAL} and {_MERGER} contradict each other; give one")
+    return partial, target
+
+
 _PARTIAL: Final = "lakeformat.write.partial.update"
 _MERGER: Final = "lakeformat.write.merger"
 
@@ -96,14 +108,12 @@ def merge_rule(
         ordering = ()
     event_time = MergeMode.STORED_AS.get(mode, mode) == MergeMode.EVENT_TIME
     fills = MergeMode.PARTIAL_OF.get(mode)
-    partial, target = options[_PARTIAL], options[_MERGER]
+    partial, target = find_partial_or_merger(options)
     by_order = MergeRule(ordering, event_time, is_sequence=settings.is_sequence)
     if not meets_stored or not (partial or target):
         folds = mode in {MergeMode.PARTIAL_UPDATE, MergeMode.POSTGRES}
         unavailable = settings.unavailable_value if fills is PartialUpdate.FILL_UNAVAILABLE else ""
         return replace(by_order, partial=fills, folds=folds, unavailable=unavailable)
-    if partial and target:
-        raise InvalidOptionError(f"options {_PARTIAL} and {_MERGER} contradict each other; give one")
     if target:
         merger = Merger(target, (*keys.record_fields, *(field.name for field in keys.partition_fields)))
         merger.function()
