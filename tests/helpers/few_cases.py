@@ -1,6 +1,9 @@
 """A plugin of pytest: `make test` and CI run some cases of each function whose cases cost much, the night all of them.
 
 What a case costs is read from ``tests/durations.tsv``, which ``make durations ARGS=--update`` writes.
+
+The nightly cases of a function that has very many of them take turns, where ``--night`` says which night it is: each
+night of a week runs a seventh.
 """
 
 from __future__ import annotations
@@ -23,6 +26,8 @@ _IN_TEST, _FEW = 1.0, 4
 _SLOW: Final = 1.2
 #: Processor seconds that CI spends on one function, if that is enough for so many cases.
 _IN_CI, _FEWEST_IN_CI = 10.0, 3
+#: A function with more nightly cases than this runs a seventh of them in a night.
+_MANY_BY_NIGHT, _NIGHTS = 14, 7
 #: The heart of the suite, whose cases are chosen one by one.
 _CHOSEN: Final = "::test_write_that_dies_at_any_call_leaves_the_table_before_or_after_it"
 _LIST: Final = Path(__file__).resolve().parents[1] / "durations.tsv"
@@ -35,8 +40,20 @@ def seconds_of(nodeid: str) -> float:
     return _SECONDS.get(nodeid.partition("[")[0], _CHEAP / 2)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--night", type=int, help="night of the week, 1 to 7: large families of nightly cases take turns")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark cases of expensive functions as slow or nightly. The hooks of conftest files have run before."""
+    _mark_by_cost(items)
+    if (night := config.getoption("--night")) is not None:
+        left_out = _of_other_nights(items, night)
+        config.hook.pytest_deselected(items=[item for item in items if item in left_out])
+        items[:] = [item for item in items if item not in left_out]
+
+
+def _mark_by_cost(items: Sequence[pytest.Item]) -> None:
     cases = defaultdict[str, list[pytest.Item]](list)
     for item in items:
         function = item.nodeid.partition("[")[0]
@@ -52,6 +69,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         in_ci = max(_FEWEST_IN_CI, int(_IN_CI / seconds))
         if not function.endswith(_CHOSEN):
             _mark_all_but(in_ci - (len(found) - len(slow)), slow, pytest.mark.nightly, pytest.mark.rest)
+
+
+def _of_other_nights(items: Sequence[pytest.Item], night: int) -> set[pytest.Item]:
+    families = defaultdict[str, list[pytest.Item]](list)
+    for item in items:
+        if _is_marked(item, "nightly"):
+            families[item.nodeid.partition("[")[0]].append(item)
+    return {
+        item
+        for cases in families.values()
+        if len(cases) > _MANY_BY_NIGHT
+        for number, item in enumerate(cases)
+        if number % _NIGHTS != night % _NIGHTS
+    }
 
 
 def _is_marked(item: pytest.Item, *names: str) -> bool:

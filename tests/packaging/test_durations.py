@@ -88,6 +88,44 @@ def test_test_beyond_the_budget_fails_with_its_name(tmp_path: Path) -> None:
     }
 
 
+FAMILIES = """
+import pytest
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("case", range(30))
+def test_large(case): pass
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("case", range(14))
+def test_small(case): pass
+
+@pytest.mark.parametrize("case", range(30))
+def test_of_the_day(case): pass
+"""
+
+
+@pytest.mark.budget(20)
+def test_nights_of_a_week_share_the_cases_of_a_large_family(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(FAMILIES)
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = nightly\n")
+    environ = {**os.environ, "PYTHONPATH": str(ROOT), "PYTEST_ADDOPTS": "-p tests.helpers.few_cases"}
+
+    def cases(*night: str) -> list[str]:
+        command = [sys.executable, "-m", "pytest", "--collect-only", "-q", f"--rootdir={tmp_path}", *night]
+        done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, check=True)
+        return [line for line in done.stdout.splitlines() if "::" in line]
+
+    of_all = cases()
+    assert len(of_all) == 74
+    nights = [cases("--night", str(night)) for night in range(1, 8)]
+    for of_night in nights:
+        assert sum("test_large" in case for case in of_night) in (4, 5)
+        assert set(of_all) - set(of_night) <= {case for case in of_all if "test_large" in case}
+    assert sorted(case for of_night in nights for case in of_night if "test_large" in case) == sorted(
+        case for case in of_all if "test_large" in case
+    )
+
+
 @pytest.mark.parametrize(
     ("names", "chosen"),
     [

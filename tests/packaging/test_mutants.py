@@ -154,3 +154,21 @@ def test_room_is_judged_by_its_share_and_by_the_list(caught: int, survived: list
     found = list(judge("a", results, read_list(LISTED)))
     assert len(found) == len(problems)
     assert all(part in line for part, line in zip(problems, found, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("caught", "survived", "problems"),
+    [
+        (99, ["k: [1 to 2]"], []),
+        (85, [f"new {number}" for number in range(15)], []),
+        (83, [f"new {number}" for number in range(17)], ["83.0%"]),
+        (850, [f"new {number}" for number in range(150)], ["85.0%"]),
+    ],
+)
+def test_sample_of_a_room_is_judged_by_its_share_with_the_error_of_a_sample(
+    caught: int, survived: list[str], problems: list[str]
+) -> None:
+    results = {"lakeformat/a.py": Result(["x"] * caught, survived)}
+    found = list(judge("a", results, read_list(LISTED), is_sample=True))
+    assert len(found) == len(problems)
+    assert all(part in line for part, line in zip(problems, found, strict=True))
