@@ -18,7 +18,8 @@ Then use the methods of `Table`:
     write would do;
     read rows: ``read``, ``to_arrow``, ``to_batches``, ``to_pandas``, ``to_polars``, ``to_duckdb``,
     ``to_pyarrow_dataset``, ``count``, ``changes``;
-    inspect the table: ``schema``, ``config``, ``files``, ``history``, ``describe``, ``explain``, ``layout_report``;
+    inspect the table: ``schema``, ``config``, ``files``, ``history``, ``describe``, ``report``, ``explain``,
+    ``layout_report``;
     maintain the table: ``compact``, ``cluster``, ``clean``, ``archive``, ``expire_partitions``, ``savepoint``,
     ``restore``, ``rollback``, ``check``, ``repair``, ``dedupe``, ``create_index``, ``drop_index``, ``indexes``,
     ``upgrade``, ``downgrade``, ``register``.
@@ -77,6 +78,7 @@ if TYPE_CHECKING:
     from lakeformat.services.doctor.describe import Description
     from lakeformat.services.doctor.findings import Finding, Findings
     from lakeformat.services.indexes import Index
+    from lakeformat.services.report.table_report import TableReport
     from lakeformat.services.restore.run import RestoreResult
     from lakeformat.services.savepoint import Savepoint
     from lakeformat.services.ttl import ExpiredPartition, ExpireResult
@@ -153,6 +155,7 @@ __all__ = [
     "TableConfig",
     "TableDataset",
     "TableNotFoundError",
+    "TableReport",
     "TableView",
     "UnsupportedTableError",
     "ValidationFailedError",
@@ -219,6 +222,7 @@ _MODULES: Final = {
     "Table": "lakeformat.table",
     "TableConfig": "lakeformat.model.table_config",
     "TableDataset": "lakeformat.read.dataset",
+    "TableReport": "lakeformat.services.report.table_report",
     "TableView": "lakeformat.read.run.view",
     "VersionChange": "lakeformat.services.upgrade.run",
     "Where": "lakeformat.predicate",

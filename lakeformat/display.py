@@ -17,10 +17,35 @@ from html import escape
 from threading import Lock
 from typing import Any, Final, Protocol
 
-__all__ = ["BYTES", "FILES", "SILENT", "Progress", "html_pairs", "html_rows", "html_text", "is_visible", "progress"]
+__all__ = [
+    "BYTES",
+    "FILES",
+    "SILENT",
+    "Progress",
+    "format_bytes",
+    "html_pairs",
+    "html_rows",
+    "html_text",
+    "is_visible",
+    "progress",
+]
 
 _LEFT: Final = "text-align:left;padding:2px 12px 2px 0"
 _RIGHT: Final = "text-align:right;padding:2px 12px 2px 0;font-variant-numeric:tabular-nums"
+
+
+def format_bytes(count: int) -> str:
+    """Format a number of bytes.
+
+    >>> format_bytes(1536)
+    '1.5 KiB'
+    """
+    size, unit = float(count), "bytes"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if size < 1024:
+            break
+        size, unit = size / 1024, larger
+    return f"{size:,.0f} {unit}" if unit == "bytes" else f"{size:,.1f} {unit}"
 
 
 def html_text(value: Any) -> str:

@@ -49,6 +49,7 @@ def _root(
 
 _COMMANDS: Final[Sequence[Callable[..., None]]] = (
     inspect.describe,
+    inspect.report,
     inspect.history,
     inspect.read,
     inspect.count,

@@ -43,6 +43,7 @@ __all__ = [
     "layout_report",
     "plan",
     "read",
+    "report",
     "schema",
     "sql",
 ]
@@ -67,6 +68,39 @@ def describe(
         return
     print(description, end="\n\n")
     _show_columns(schema)
+
+
+def report(
+    path: TablePath,
+    output: Annotated[
+        str | None, typer.Option("--output", "-o", "-O", help="The file of the page; by default it goes to stdout.")
+    ] = None,
+    by: Annotated[str | None, typer.Option(help="Columns whose layout is shown, commas between them.")] = None,
+    check: Annotated[
+        bool | None,
+        typer.Option(help="Check names, sizes and the timeline; by default for at most 20,000 files."),
+    ] = None,
+    as_json: AsJson = False,
+    option: Annotated[list[str] | None, typer.Option("--option", help="An option of the table, name=value.")] = None,
+    storage_option: StorageOptionPairs = None,
+) -> None:
+    """Write a report of a table as one HTML page, which needs no server and no network.
+
+    [bold]lakeformat report /data/flights -o report.html[/bold]
+    """
+    from lakeformat.cli.rows import open_sink
+
+    if output is None and sys.stdout.isatty() and not as_json:
+        raise InvalidInputError("the page is HTML; name its file: --output report.html")
+    made = open_table(path, option, storage_option).report(split_names(by) or (), check=check)
+    page = made.to_html().encode()
+    if output is not None or not as_json:
+        with open_sink(output, parse_pairs(storage_option)) as sink:
+            sink.write(page)
+    if as_json:
+        show_json({"output": output, "size_bytes": len(page), "missing": made.missing})
+    elif output is not None:
+        print_remark(f"{made}; {len(page):,} bytes in {output}")
 
 
 def _columns(table: Table) -> list[dict[str, str]]:

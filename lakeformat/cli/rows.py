@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     #: The rows of a file, and their number if it is known.
     _Opened: TypeAlias = tuple[pa.RecordBatchReader, int | None]
 
-__all__ = ["FORMATS", "OUTPUTS", "FileRows", "open_rows", "show_table", "write_rows"]
+__all__ = ["FORMATS", "OUTPUTS", "FileRows", "open_rows", "open_sink", "show_table", "write_rows"]
 
 #: Maps a format to the endings of its file names.
 FORMATS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -268,7 +268,7 @@ def write_rows(
             raise InvalidInputError("--format table is for people to look at; give csv, json, arrow or parquet")
         show_table(reader.read_all(), vertical=vertical)
         return
-    with _sink(output, storage_options) as sink:
+    with open_sink(output, storage_options) as sink:
         rows = _WRITERS[kind](reader, sink)
     if output is not None:
         print_remark(f"{rows:,} rows written to {output}")
@@ -299,7 +299,8 @@ def _display(value: Any) -> str:
 
 
 @contextmanager
-def _sink(output: str | None, storage_options: dict[str, Any]) -> Iterator[Any]:
+def open_sink(output: str | None, storage_options: dict[str, Any]) -> Iterator[Any]:
+    """Open a file or URL for bytes; None is stdout."""
     from lakeformat.storage import open_storage
 
     if output is None:

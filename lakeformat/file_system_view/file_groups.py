@@ -14,6 +14,7 @@ from lakeformat.model.files import (
     FileGroupId,
     LogFile,
     LogFileName,
+    has_rows,
     join_path,
 )
 from lakeformat.model.instant import Instant
@@ -29,6 +30,7 @@ __all__ = [
     "list_files",
     "list_partitions",
     "make_listing",
+    "measure_files",
     "visible_files",
 ]
 
@@ -49,6 +51,12 @@ class Listing:
 def list_files(storage: Storage) -> Listing:
     """List the files in all partition folders of the table. Each folder is listed once."""
     return make_listing(_entries(_walk_folders(storage, "")))
+
+
+def measure_files(storage: Storage) -> tuple[int, int]:
+    """Return the number and the bytes of the base files and log files in all partition folders. Makes no objects."""
+    sizes = [size for _, name, size in _entries(_walk_folders(storage, "")) if has_rows(name)]
+    return len(sizes), sum(sizes)
 
 
 def list_partitions(storage: Storage, partitions: Iterable[str]) -> Listing:

@@ -16,6 +16,7 @@ __all__ = [
     "FileSlice",
     "LogFile",
     "LogFileName",
+    "has_rows",
     "join_path",
     "match_data_file",
 ]
@@ -136,6 +137,14 @@ class LogFileName:
 def match_data_file(name: str) -> BaseFileName | LogFileName | None:
     """Parse the bare name of a base file or log file. Return None for files of other kinds."""
     return BaseFileName.match(name) or LogFileName.match(name)
+
+
+def has_rows(name: str) -> bool:
+    """Tell whether a bare name is that of a base file, or of a log file that is not one of change data."""
+    if name.startswith("."):
+        matched = _LOG_NAME.fullmatch(name)
+        return matched is not None and matched[5] is None
+    return _NAME.fullmatch(name) is not None
 
 
 @dataclass(frozen=True, slots=True)

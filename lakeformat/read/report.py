@@ -20,6 +20,7 @@ from lakeformat.concurrency import thread_pool
 from lakeformat.display import html_pairs, html_rows
 from lakeformat.errors import InvalidInputError, LakeformatError
 from lakeformat.file_system_view.context import TableContext
+from lakeformat.file_system_view.live_files import FILE_COLUMNS, file_objects
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.files.footer_bounds import fold_files, row_group_bounds
 from lakeformat.files.footers import read_metadata
@@ -36,7 +37,7 @@ from lakeformat.storage.port import Storage
 
 __all__ = ["overview", "overview_html", "report_layout"]
 
-#: Maximum number of files whose footers and rows are read. If a table has more, they are chosen at equal distances.
+#: Default of the maximum number of files whose footers and rows are read.
 _MOST_FILES: Final = 4_096
 #: Maximum number of row groups from which rows are drawn. The requested columns of each are read whole.
 _MOST_ROW_GROUPS: Final = 256
@@ -50,8 +51,13 @@ def report_layout(
     target_file_bytes: int | None = None,
     selectivity: float = 0.01,
     sample_rows: int = 200_000,
+    most_files: int = _MOST_FILES,
 ) -> LayoutReport:
     """Estimate how well filters skip files now and in other layouts. Arguments as in `lakeformat.Table.layout_report`.
+
+    Args:
+        most_files: maximum number of files whose footers and rows are read. If the table has more, they are chosen at
+            equal distances.
 
     Raises:
         InvalidInputError: there are no columns, a column is not known, or the selectivity is not between 0 and 1.
@@ -65,8 +71,8 @@ def report_layout(
         raise InvalidInputError(f"a layout needs one or more different columns, not {', '.join(columns) or 'none'}")
     for name, kind in kinds.items():
         leaf_type(pa.schema([(name, kind)]), name)
-    live = sorted(snapshot.files, key=lambda file: file.path)
-    files = [live[at] for at in _spread_evenly(len(live), _MOST_FILES)]
+    live = _list_base_files(snapshot)
+    files = file_objects(live.take(pa.array(_spread_evenly(len(live), most_files))))
     with thread_pool(max(2, pa.cpu_count())) as pool:
         footers = list(pool.map(lambda file: read_metadata(storage, file), files))
     bounds, rows, owner = row_group_bounds(footers, list(kinds), schema)
@@ -74,12 +80,13 @@ def report_layout(
     is_unknown = [snapshot.shape(file) is not None for file in files]
     known = sum(file_rows.to_pylist())
     sample = _draw_sample(storage, snapshot, files, footers, kinds, sample_rows)
-    partitions = {partition: at for at, partition in enumerate(dict.fromkeys(file.partition_path for file in live))}
+    folders = live["partition_path"].combine_chunks().dictionary_encode()
+    partitions = {path: at for at, path in enumerate(folders.dictionary.to_pylist())}
     return estimate_layouts(
         Sample(
             sample.select(list(kinds)),
             np.array([partitions[path] for path in sample["partition"].to_pylist()], np.int64),
-            _count_target_files(live, partitions, target_file_bytes),
+            _count_target_files(np.asarray(folders.indices), np.asarray(live["size_bytes"]), target_file_bytes),
         ),
         {name: _file_ranges(folded[name], file_rows, is_unknown) for name in kinds},
         rows=known * len(live) // len(files) if files else 0,
@@ -93,18 +100,25 @@ def _spread_evenly(count: int, most: int) -> npt.NDArray[np.int64]:
     return np.arange(min(count, most)) * count // max(1, min(count, most))
 
 
+def _list_base_files(snapshot: Snapshot) -> pa.Table:
+    """Return the live base files as a table with `FILE_COLUMNS`, sorted by partition path and name."""
+    files = [FILE_COLUMNS.empty_table(), *(each.files for each in snapshot.read_optimized().live.portions())]
+    return pa.concat_tables(files).sort_by([("partition_path", "ascending"), ("name", "ascending")])
+
+
 def _count_target_files(
-    live: Sequence[BaseFile], partitions: Mapping[str, int], target_bytes: int | None
+    partition: npt.NDArray[np.int32], size_bytes: npt.NDArray[np.int64], target_bytes: int | None
 ) -> npt.NDArray[np.int64]:
     """Return the number of files of each partition after a rewrite into files of `target_bytes`.
 
     If there is no target size, each partition keeps its present number of files.
+
+    Args:
+        partition, size_bytes: the number of the partition, and the size, of each file.
     """
-    of = np.array([partitions[file.partition_path] for file in live], np.int64)
     if target_bytes is None:
-        return np.bincount(of, minlength=len(partitions))
-    sizes = np.bincount(of, [file.size_bytes for file in live], len(partitions))
-    return np.maximum(1, np.ceil(sizes / target_bytes)).astype(np.int64)
+        return np.bincount(partition)
+    return np.maximum(1, np.ceil(np.bincount(partition, size_bytes) / target_bytes)).astype(np.int64)
 
 
 def _file_ranges(bounds: ColumnBounds, rows: pa.Array, is_unknown: Sequence[bool]) -> FileRanges:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from lakeformat.config.foreign_names import ForeignNames
 from lakeformat.config.resolve import Options
 from lakeformat.file_system_view.context import TableContext
@@ -11,6 +13,7 @@ from lakeformat.services.dedupe import DedupeResult, DedupeSession
 from lakeformat.services.doctor.describe import Description, describe
 from lakeformat.services.doctor.findings import Findings
 from lakeformat.services.doctor.run import DoctorSession
+from lakeformat.services.report.table_report import TableReport, make_report
 from lakeformat.services.restore.run import RestoreResult, RestoreSession
 from lakeformat.services.savepoint import Savepoint, SavepointSession, read_savepoints
 from lakeformat.timeline.versions import find_version
@@ -20,7 +23,10 @@ __all__ = ["Recovery"]
 
 @public
 class Recovery(ForeignNames):
-    """The methods savepoint, restore, rollback, describe, check, dedupe and repair. Subclasses set the attributes."""
+    """The methods savepoint, restore, rollback, describe, report, check, dedupe and repair.
+
+    Subclasses set the attributes.
+    """
 
     context: TableContext
     options: Options
@@ -120,6 +126,27 @@ class Recovery(ForeignNames):
             ...
         """
         return describe(self.context, self.options)
+
+    def report(self, by: Sequence[str] | str = (), *, check: bool | None = None) -> TableReport:
+        """Make a report of the table: one HTML page that needs no server and no network. Changes nothing.
+
+        Examples:
+            >>> table.report().save("report.html")
+
+        The page shows the timeline, sizes and rows over time, partitions and files, the layout and what filters skip,
+        the log share, services due, findings, and the slowest steps. What cannot be shown, for instance of a damaged
+        table, has the reason in its place. Memory: that of `describe` and, with a check, of `check`.
+
+        Args:
+            by: the columns whose layout is shown, as in `layout_report`. By default those of the last clustering, else
+                up to three columns, the record key first.
+            check: whether to check names, sizes and the timeline, as ``check(contents=False)`` does. By default only
+                if the table has at most 20,000 files.
+
+        Raises:
+            UnsupportedTableError, TableNotFoundError: the table cannot be read.
+        """
+        return make_report(self.context, self.options, by, check=check)
 
     def check(self, *, contents: bool = True) -> Findings:
         """Check the whole table for damage: files, keys, column statistics, timeline, archive, index. Changes nothing.

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import pyarrow.compute as pc
+
 from lakeformat.config.resolve import Options
-from lakeformat.display import html_pairs
+from lakeformat.display import format_bytes, html_pairs
 from lakeformat.errors import LakeformatError
 from lakeformat.file_system_view.context import TableContext
-from lakeformat.file_system_view.file_groups import list_files
+from lakeformat.file_system_view.file_groups import measure_files
 from lakeformat.file_system_view.live_files import ListedSlices
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.model.files import FileSlice
@@ -95,21 +97,23 @@ class Description(OneLine):
         if self.files > _FEW_FILES and self.small_files > _MANY_SMALL * self.files:
             lines.append(f"cluster(): {self.small_files:,} of {self.files:,} files are small")
         if self.cleanable_bytes:
-            lines.append(f"clean(): {_bytes(self.cleanable_bytes)} are of older versions that need not be kept")
+            lines.append(f"clean(): {format_bytes(self.cleanable_bytes)} are of older versions that need not be kept")
         lines += [f"{each}: check() shows whether its writer lives" for each in self.pending if "plan" not in each]
         lines += [f"{each} waits: run or cancel it" for each in self.pending if "plan" in each]
         return tuple(lines)
 
     def __str__(self) -> str:
-        return "\n".join(f"{name:<16}{text}" for name, text in self._lines().items())
+        return "\n".join(f"{name:<16}{text}" for name, text in self.lines().items())
 
     def _repr_html_(self) -> str:
         """Return the lines of `str` as an HTML table, for notebooks."""
-        return html_pairs(self._lines())
+        return html_pairs(self.lines())
 
-    def _lines(self) -> dict[str, str]:
+    def lines(self) -> dict[str, str]:
+        """Return the names and texts of the lines of `str`."""
         saved = ", ".join(save.instant_time for save in self.savepoints)
-        small = f"{self.small_files:,} below {_bytes(self.small_limit)}"
+        small = f"{self.small_files:,} below {format_bytes(self.small_limit)}"
+        live = f"{self.files:,} files, {format_bytes(self.size_bytes)}"
         return {
             "table": f"{self.name}, version {self.version}, {self.kind}",
             "at": self.location,
@@ -118,8 +122,8 @@ class Description(OneLine):
             "ordering": ", ".join(self.ordering) or "by commit",
             "newest commit": f"{self.instant_time or 'none'}, {self.commits:,} on the timeline",
             "rows": "not known without reading them" if self.rows is None else f"{self.rows:,}",
-            "live": f"{self.files:,} files, {_bytes(self.size_bytes)}; {small}; {self.log_share:.0%} in log files",
-            "all versions": f"{self.all_files:,} files, {_bytes(self.all_bytes)}",
+            "live": f"{live}; {small}; {self.log_share:.0%} in log files",
+            "all versions": f"{self.all_files:,} files, {format_bytes(self.all_bytes)}",
             "last clean": self.last_clean or "never",
             "archived up to": self.last_archived or "nothing",
             "last compaction": self.last_compaction or "never",
@@ -135,10 +139,11 @@ def describe(context: TableContext, options: Options) -> Description:
     store, location = context.store, context.storage.location
     config = store.config()
     snapshot = context.snapshot(config=config)
-    timeline, listing = snapshot.timeline, list_files(context.storage)
-    sizes = [*(base.size_bytes for base in listing.bases), *(log.size_bytes for log in listing.logs)]
-    slices = _slices(snapshot)
-    live = sum(each.size_bytes for each in slices)
+    timeline = snapshot.timeline
+    all_files, all_bytes = measure_files(context.storage)
+    files = list_files_table(snapshot)
+    logs = [log for each in _slices_with_logs(snapshot) for log in each.logs]
+    live = snapshot.live.size_bytes
     limit = options.write.small_bytes
     plans = frozenset(store.read_clustering_groups(timeline).values())
     archived = store.read_archived().columns.column("time")
@@ -152,16 +157,16 @@ def describe(context: TableContext, options: Options) -> Description:
         ordering=config.ordering_fields,
         instant_time=snapshot.instant_time,
         commits=len(timeline.commits),
-        partitions=len({each.group.partition_path for each in slices}),
-        rows=_rows(context, snapshot),
-        files=sum(len(each.files) for each in slices),
+        partitions=pc.count_distinct(files["partition_path"]).as_py(),
+        rows=_rows(context, snapshot, files["rows"].null_count),
+        files=len(files) - files["path"].null_count + len(logs),
         size_bytes=live,
-        all_files=len(sizes),
-        all_bytes=sum(sizes),
-        cleanable_bytes=_count_cleanable(context, options, live, sum(sizes)),
-        small_files=sum(each.base is not None and each.base.size_bytes < limit for each in slices),
+        all_files=all_files,
+        all_bytes=all_bytes,
+        cleanable_bytes=_count_cleanable(context, options, live, all_bytes),
+        small_files=_count_small(snapshot, limit),
         small_limit=limit,
-        log_bytes=sum(log.size_bytes for each in slices for log in each.logs),
+        log_bytes=sum(log.size_bytes for log in logs),
         last_clean=_last_time(timeline, Action.CLEAN),
         last_archived=archived[len(archived) - 1].as_py() if len(archived) else None,
         last_compaction=_last_commit(context, timeline, config, compacted=True),
@@ -171,12 +176,14 @@ def describe(context: TableContext, options: Options) -> Description:
     )
 
 
-def _rows(context: TableContext, snapshot: Snapshot) -> int | None:
+def _rows(context: TableContext, snapshot: Snapshot, unknown: int) -> int | None:
     """Count the rows by the file index, and by the footers of the files whose row count the index lacks.
 
     Return None if more than `_FOOTERS` footers are needed, if a footer cannot be read, or if the table has log files.
+
+    Args:
+        unknown: number of files whose row count the index lacks.
     """
-    unknown = list_files_table(snapshot)["rows"].null_count
     if unknown > _FOOTERS:
         return None
     try:
@@ -194,10 +201,15 @@ def _count_cleanable(context: TableContext, options: Options, live_bytes: int, a
         return 0
 
 
-def _slices(snapshot: Snapshot) -> tuple[FileSlice, ...]:
-    if isinstance(snapshot.live, ListedSlices):
-        return snapshot.live.slices
-    return tuple(FileSlice(file.group, file.name.instant_time, file) for file in snapshot.files)
+def _slices_with_logs(snapshot: Snapshot) -> tuple[FileSlice, ...]:
+    live = snapshot.live
+    return tuple(each for each in live.slices if each.logs) if isinstance(live, ListedSlices) else ()
+
+
+def _count_small(snapshot: Snapshot, limit: int) -> int:
+    """Count the live base files below a size in bytes."""
+    sizes = [portion.files["size_bytes"] for portion in snapshot.read_optimized().live.portions()]
+    return sum(pc.sum(pc.less(each, limit), min_count=0).as_py() for each in sizes)
 
 
 def _last_time(timeline: Timeline, action: Action) -> str | None:
@@ -226,12 +238,3 @@ def _pending_text(instant: Instant, plans: frozenset[str]) -> str:
         what = Action.CLUSTERING if instant.action is Action.REPLACE_COMMIT else instant.action
         return f"{what.value} plan {instant.time}"
     return f"{instant.action.value} {instant.time} {instant.state.name.lower()}"
-
-
-def _bytes(count: int) -> str:
-    size, unit = float(count), "bytes"
-    for larger in ("KiB", "MiB", "GiB", "TiB"):
-        if size < 1024:
-            break
-        size, unit = size / 1024, larger
-    return f"{size:,.0f} {unit}" if unit == "bytes" else f"{size:,.1f} {unit}"
