@@ -63,7 +63,7 @@ def element(name: str, *children: Any, **attributes: Any) -> Html:
 
 
 def bar(share: float, color: str = "blue") -> Html:
-    """Return a bar for a cell of a table. Its number stands in a cell beside it."""
+    """Return a bar for a cell of a table. Its number is in a cell beside it."""
     width = max(0.0, min(1.0, share)) * 100
     shape = f'<rect width="{width:.2f}" height="8" rx="1.5" class="fill-{color}"/>'
     return Html(f'<svg class="bar" viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true">{shape}</svg>')

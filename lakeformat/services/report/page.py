@@ -13,7 +13,6 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeformat import __version__
 from lakeformat.display import format_bytes
 from lakeformat.layout.boxes import NOW, format_percent
 from lakeformat.layout.layout_report import LayoutReport
@@ -100,7 +99,7 @@ def _header(facts: ReportFacts) -> Html:
 
 
 def _footer(facts: ReportFacts) -> Html:
-    text = f"Made by lakeformat {__version__} at {facts.made_at}. Instants are in the timeline's time zone."
+    text = f"Made by lakeformat at {facts.made_at}. Instants are in the timeline's time zone."
     return element("footer", element("p", text))
 
 
