@@ -10,7 +10,8 @@ Examples:
 
 Start with a function:
     `create` and `open` return a `Table`; `scan` returns a read of one; `exists` tells whether a path holds a table;
-    `adopt` turns existing Parquet files into a table; `sql` runs one SQL statement.
+    `adopt` turns existing Parquet files into a table; `sql` runs one SQL statement; `repair` also repairs a table that
+    cannot be opened.
 
 Then use the methods of `Table`:
     write rows: ``upsert``, ``insert``, ``bulk_insert``, ``update``, ``delete``, ``merge``, ``overwrite``,
@@ -84,7 +85,7 @@ if TYPE_CHECKING:
     from lakeformat.services.ttl import ExpiredPartition, ExpireResult
     from lakeformat.services.upgrade.run import VersionChange
     from lakeformat.sql_statements.run import sql
-    from lakeformat.table import Schema, Table, create, exists, scan
+    from lakeformat.table import Schema, Table, create, exists, repair, scan
     from lakeformat.table import open_table as open  # noqa: A004  This module does not use the built-in open.
     from lakeformat.timeline.history import History, HistoryEntry
     from lakeformat.transaction.hooks import CommitMessage, HookArguments, ProposedWrite
@@ -170,6 +171,7 @@ __all__ = [
     "exists",
     "open",
     "read_part",
+    "repair",
     "scan",
     "sql",
 ]
@@ -233,6 +235,7 @@ _MODULES: Final = {
     "exists": "lakeformat.table",
     "open": "lakeformat.table",
     "read_part": "lakeformat.read.parts",
+    "repair": "lakeformat.table",
     "scan": "lakeformat.table",
     "sql": "lakeformat.sql_statements.run",
 }

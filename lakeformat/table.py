@@ -30,6 +30,7 @@ from lakeformat.read.scan import ReadArguments, Scan
 from lakeformat.read.verbs import ArrowReadVerbs
 from lakeformat.services.after_write import check_services, run_services_after_write
 from lakeformat.services.bad_rows import make_collector, put_aside_rows
+from lakeformat.services.doctor.findings import Findings
 from lakeformat.services.indexes import Indexing
 from lakeformat.services.job_check import check_job
 from lakeformat.services.maintenance import Clustering, Compaction, Maintenance, Versioning
@@ -63,7 +64,18 @@ from lakeformat.write.session import WriteSession
 from lakeformat.write.statements.clauses import Clause
 from lakeformat.write_verbs import WriteVerbs
 
-__all__ = ["HistoryEntry", "Schema", "Table", "create", "exists", "open_table", "scan", "table_options"]
+__all__ = [
+    "HistoryEntry",
+    "Schema",
+    "Table",
+    "create",
+    "exists",
+    "make_table",
+    "open_table",
+    "repair",
+    "scan",
+    "table_options",
+]
 
 _OPERATION: Final = "hoodie.datasource.write.operation"
 _RECORD_KEY: Final = "hoodie.datasource.write.recordkey.field"
@@ -114,7 +126,7 @@ def create(
         SchemaMismatchError: a named column is not in the schema, or a type cannot be stored.
         InvalidInputError: ``insert`` is true, but ``schema`` has no rows or the table has commits.
     """
-    table = _make(path, table_options(record_key, partition_by, ordering, if_exists, options))
+    table = make_table(path, table_options(record_key, partition_by, ordering, if_exists, options))
     said = table.options
     check_job(said)
     roles = [*said[_RECORD_KEY], *(name.partition(":")[0] for name in said[_PARTITION_PATH]), said[_ORDERING] or ""]
@@ -149,7 +161,7 @@ def open_table(path: str | os.PathLike[str], **options: Any) -> Table:
         TableNotFoundError, UnsupportedTableError, CorruptTableError: the path holds no table that can be read.
         InvalidOptionError: an unknown or bad option, or one that contradicts the table's settings.
     """
-    table = _make(path, options)
+    table = make_table(path, options)
     config = table.config
     config.check_readable(table.context.storage.location)
     check_options(config, table.options, table.context.storage.location)
@@ -175,6 +187,29 @@ def scan(path: str | os.PathLike[str], columns: Sequence[str] | str | None = Non
     """
     arguments = {name: options.pop(name) for name in ReadArguments.__annotations__ if name in options}
     return open_table(path, **options).read(columns, **arguments)
+
+
+@public
+def repair(path: str | os.PathLike[str], *, dry_run: bool = False, keep: bool = True, **options: Any) -> Findings:
+    """Repair the table at a path, as `lakeformat.Table.repair` does, even if its ``hoodie.properties`` is lost.
+
+    Then the file is made again: from lakeformat's copy of it if that fits the rows, else from the commits and the rows,
+    whose stored record keys and partition paths prove the key and partition columns.
+
+    Args:
+        path: folder or URL of the table.
+        dry_run: whether to change nothing and only return what would be repaired; false by default.
+        keep: whether to keep removed files in ``.hoodie/.lakeformat/removed``; true by default.
+        options: as in `lakeformat.open`; also what the rows of a table without ``hoodie.properties`` do not show, such
+            as ``ordering``, ``recordkey``, ``partitionpath``. The rows must fit them.
+
+    Returns:
+        The findings that were repaired, or would be.
+
+    Raises:
+        CorruptTableError: the files do not prove what the settings were; the message says what is missing.
+    """
+    return make_table(path, options).repair(dry_run=dry_run, keep=keep)
 
 
 @public
@@ -211,7 +246,8 @@ def table_options(
     return {**{name: value for name, value in named.items() if value}, **options}
 
 
-def _make(path: str | os.PathLike[str], options: Mapping[str, Any]) -> Table:
+def make_table(path: str | os.PathLike[str], options: Mapping[str, Any]) -> Table:
+    """Return the table at a path without a look at it. The arguments are those of `open_table`."""
     given = dict(options)
     said = given.pop("storage_options", None)
     storage_options = storage_options_of(os.fspath(path), given, said)

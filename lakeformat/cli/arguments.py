@@ -24,6 +24,7 @@ __all__ = [
     "TablePath",
     "Vertical",
     "Where",
+    "find_table",
     "open_table",
     "parse_pairs",
     "split_names",
@@ -73,6 +74,14 @@ def parse_pairs(given: Sequence[str] | None) -> dict[str, str]:
 def split_names(text: str | None) -> list[str] | None:
     """Split names at commas. Return None for None."""
     return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
+
+
+def find_table(path: str, options: Sequence[str] | None = None, storage: Sequence[str] | None = None) -> Table:
+    """Return the table without a look at ``hoodie.properties``, which may be lost: to check or repair it."""
+    from lakeformat.table import make_table
+
+    named: dict[str, Any] = parse_pairs(options)
+    return make_table(path, {"storage_options": parse_pairs(storage), **named})
 
 
 def open_table(path: str, options: Sequence[str] | None = None, storage: Sequence[str] | None = None) -> Table:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from lakeformat.cli.arguments import AsJson, OptionPairs, StorageOptionPairs, TablePath, open_table
+from lakeformat.cli.arguments import AsJson, OptionPairs, StorageOptionPairs, TablePath, find_table, open_table
 from lakeformat.cli.output import DUPLICATES, exit_code, print_remark, show_json, show_rows
 from lakeformat.errors import CorruptTableError, InvalidInputError
 
@@ -102,7 +102,7 @@ def check(
 
     [bold]lakeformat check /data/flights[/bold]
     """
-    findings = open_table(path, option, storage_option).check(contents=contents)
+    findings = find_table(path, option, storage_option).check(contents=contents)
     show_json(findings) if as_json else print(findings)
     if findings:
         raise typer.Exit(exit_code(CorruptTableError("")) if findings.is_damage else DUPLICATES)
@@ -146,7 +146,7 @@ def repair(
 
     [bold]lakeformat repair /data/flights --yes[/bold]
     """
-    findings = open_table(path, option, storage_option).repair(dry_run=not really)
+    findings = find_table(path, option, storage_option).repair(dry_run=not really)
     show_json(findings) if as_json else print(findings)
 
 

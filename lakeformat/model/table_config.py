@@ -25,6 +25,7 @@ __all__ = [
     "DATABASE",
     "INDEX_DEFS",
     "LAYOUT",
+    "LOST_PROPERTIES",
     "METADATA_INFLIGHT",
     "METADATA_PARTITIONS",
     "PARTITION_FIELDS",
@@ -47,6 +48,11 @@ __all__ = [
 ]
 
 PROPERTIES_PATH: Final = ".hoodie/hoodie.properties"
+#: What to do if ``hoodie.properties`` is lost or damaged.
+LOST_PROPERTIES: Final = (
+    "restore it from a copy, or lakeformat repair (in Python lakeformat.repair(path)) makes it again from commits and "
+    "rows"
+)
 
 NAME: Final = "hoodie.table.name"
 DATABASE: Final = "hoodie.database.name"
@@ -402,10 +408,10 @@ class TableConfig:
         where = f"{location}/{PROPERTIES_PATH}"
         for key in (NAME, TYPE, VERSION):
             if not self.get(key):
-                raise CorruptTableError(f"{where} has no {key}; restore the file from a copy")
+                raise CorruptTableError(f"{where} has no {key}; {LOST_PROPERTIES}")
         checksum = self.get(CHECKSUM)
         if checksum and checksum != table_checksum(self.name, self.get(DATABASE)):
-            raise CorruptTableError(f"{where}: {CHECKSUM} does not fit the table's name; restore the file")
+            raise CorruptTableError(f"{where}: {CHECKSUM} does not fit the table's name; {LOST_PROPERTIES}")
         self._check_kind(where, _READ_TYPES, "")
         for key, supported, default in _READABLE:
             if (self.get(key) or default).upper() not in supported:

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from lakeformat.errors import InvalidOptionError
+from lakeformat.errors import CorruptTableError, InvalidOptionError
 from lakeformat.model.files import PARTITION_MARKER
+from lakeformat.model.instant import COMMIT_ACTIONS, State
+from lakeformat.model.table_config import LOST_PROPERTIES, PROPERTIES_PATH
 from lakeformat.storage.port import HOODIE, FileInfo, Storage
+from lakeformat.timeline.timeline_layout import LAYOUT_1, LAYOUT_2
 
-__all__ = ["check_free", "describe_path"]
+__all__ = ["check_free", "check_no_commits", "describe_path"]
 
 _DELTA: Final = "_delta_log"
 _ICEBERG: Final = "metadata"
@@ -27,6 +30,24 @@ def check_free(storage: Storage) -> None:
     """
     if (other := _describe_format(*_list_folders(storage))) is not None:
         raise InvalidOptionError(f"cannot make a table at {storage.location}: {other}; or choose another path")
+
+
+def check_no_commits(storage: Storage) -> None:
+    """Raise an error if the path has commits but no ``hoodie.properties``: a new table would get their rows.
+
+    Raises:
+        CorruptTableError: the file is lost.
+    """
+    if storage.info(PROPERTIES_PATH) is not None:
+        return
+    listed = ((layout, storage.list(layout.folder)) for layout in (LAYOUT_2, LAYOUT_1))
+    instants = (layout.parse(entry.name) for layout, entries in listed for entry in entries if not entry.is_folder)
+    commits = {i.time for i in instants if i and i.state is State.COMPLETED and i.action in COMMIT_ACTIONS}
+    if commits:
+        there = f"{len(commits):,} commit{'s' * (len(commits) != 1)}"
+        raise CorruptTableError(
+            f"{storage.location} has {there}, but no {PROPERTIES_PATH}: the file is lost; {LOST_PROPERTIES}"
+        )
 
 
 def describe_path(storage: Storage) -> str | None:

@@ -54,11 +54,11 @@ from lakeformat.model.instant import (
     next_instant_time,
 )
 from lakeformat.model.service_plans import CompactionPlan
-from lakeformat.model.table_config import LAYOUT, PROPERTIES_PATH, TableConfig
+from lakeformat.model.table_config import LAYOUT, LOST_PROPERTIES, PROPERTIES_PATH, TableConfig
 from lakeformat.storage.port import HOODIE, Clock, FileInfo, OutcomeUnknownError, Storage, check_path
 from lakeformat.timeline.archive import ArchivedTimeline, read_archive_logs, read_lsm_history
 from lakeformat.timeline.commit_cache import CommitCache, CommitKey
-from lakeformat.timeline.path_probe import describe_path
+from lakeformat.timeline.path_probe import check_no_commits, describe_path
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.timeline.timeline_layout import LAYOUT_1, LAYOUT_2, TimelineLayout, layout_of
 from lakeformat.timeline.void_commits import is_void, may_be_void
@@ -184,20 +184,19 @@ class TimelineStore:
 
         Raises:
             TableNotFoundError: Neither file exists.
-            CorruptTableError: The file is empty or cannot be parsed.
+            CorruptTableError: The file is empty or cannot be parsed, or there are commits without it.
         """
         for path in (PROPERTIES_PATH, f"{PROPERTIES_PATH}.backup"):
-            try:
+            with suppress(FileNotFoundError):
                 data = self.storage.read(path)
-            except FileNotFoundError:
-                continue
-            if data.strip():
-                config = TableConfig(dict(_decode_properties(data, name=f"{self.storage.location}/{path}")))
-                self._layout = layout_of(config)  # Another program may have upgraded the table since.
-                self._config = config
-                return config
+                if data.strip():
+                    config = TableConfig(dict(_decode_properties(data, name=f"{self.storage.location}/{path}")))
+                    self._layout = layout_of(config)  # Another program may have upgraded the table since.
+                    self._config = config
+                    return config
         if self.storage.info(PROPERTIES_PATH) is not None:
-            raise CorruptTableError(f"{self.storage.location}/{PROPERTIES_PATH} is empty; restore it from a copy")
+            raise CorruptTableError(f"{self.storage.location}/{PROPERTIES_PATH} is empty; {LOST_PROPERTIES}")
+        check_no_commits(self.storage)
         cure = describe_path(self.storage) or "check the path, or write to it first"
         raise TableNotFoundError(f"no table at {self.storage.location} (there is no {PROPERTIES_PATH}); {cure}")
 

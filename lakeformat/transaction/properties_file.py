@@ -1,4 +1,4 @@
-"""Replacement of ``hoodie.properties``."""
+"""Replacement of ``hoodie.properties``, and the copy from which a repair makes it again."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ from datetime import datetime, timezone
 from typing import Final
 
 from lakeformat.codec import properties
-from lakeformat.errors import WriteConflictError
+from lakeformat.errors import StorageError, WriteConflictError
 from lakeformat.model.table_config import PROPERTIES_PATH
-from lakeformat.storage.port import Clock, Version, VersionChangedError
+from lakeformat.storage.port import Clock, Storage, Version, VersionChangedError, own_path
 from lakeformat.timeline.store import TimelineStore
 
-__all__ = ["add_properties", "write_properties"]
+__all__ = ["COPY_PATH", "add_properties", "save_copy", "write_properties"]
+
+#: The copy of ``hoodie.properties``. Only a repair reads it, because another program may have changed the file since.
+COPY_PATH: Final = own_path("properties")
 
 _LOG: Final = logging.getLogger("lakeformat.write")
 
@@ -60,3 +63,10 @@ def write_properties(
             f"another process has changed {storage.location}/{PROPERTIES_PATH} meanwhile; run this again"
         ) from None
     storage.delete(backup)
+    save_copy(storage, data)
+
+
+def save_copy(storage: Storage, data: bytes) -> None:
+    """Write the copy of ``hoodie.properties``. If the storage refuses, there is none: no write needs it."""
+    with suppress(StorageError):
+        storage.replace(COPY_PATH, data)

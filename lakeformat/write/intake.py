@@ -49,9 +49,10 @@ from lakeformat.model.table_config import (
 )
 from lakeformat.storage.port import Clock, Ids, Storage
 from lakeformat.storage.scratch import open_mapped_storage
-from lakeformat.timeline.path_probe import check_free
+from lakeformat.timeline.path_probe import check_free, check_no_commits
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.transaction.hooks import check_hooks
+from lakeformat.transaction.properties_file import save_copy
 from lakeformat.transaction.written_file import stage_folder
 from lakeformat.write.plan.job import (
     BUCKET_ENGINE,
@@ -206,6 +207,7 @@ def create_table(
         InvalidOptionError: if there is no record key but an option needs one, if the options contradict each other or
             the existing table, or if the table exists and must be new.
         SchemaMismatchError: if a column that the options name is not in the schema or has an unsuitable type.
+        CorruptTableError: if the path has commits, but no ``hoodie.properties``.
     """
     config = TableConfig(new_table_values(options, schema, store.storage.location))
     config.check_writable(store.storage.location)
@@ -214,8 +216,10 @@ def create_table(
     data = properties.encode(dict(config.values), comments=[f"Properties saved on {saved}"])
     if store.storage.has_folders:
         store.storage.make_folder(config.timeline_folder)  # Hudi lists it before its first write.
+    check_no_commits(store.storage)
     try:
         store.storage.create(names.PROPERTIES_PATH, data)
+        save_copy(store.storage, data)
     except FileExistsError:
         if must_be_new:
             raise InvalidOptionError(

@@ -19,6 +19,7 @@ class Kind(Enum):
     names are stable.
     """
 
+    PROPERTIES = "settings of the table are lost"
     KEY_IN_TWO_GROUPS = "key occurs in two file groups"
     KEY_TWICE = "key occurs twice in one file group"
     WRONG_PARTITION = "rows in the wrong partition"

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from lakeformat.codec import properties
 from lakeformat.config.resolve import Options
 from lakeformat.errors import CorruptTableError, LakeformatError
 from lakeformat.file_system_view.context import TableContext
@@ -24,10 +25,11 @@ from lakeformat.file_system_view.snapshot import FileNames, Snapshot, make_lates
 from lakeformat.locks import lock_table
 from lakeformat.model.files import FileSlice, join_path, match_data_file
 from lakeformat.model.instant import Action, State
-from lakeformat.model.table_config import TableConfig, TableType
+from lakeformat.model.table_config import PROPERTIES_PATH, TableConfig, TableType
 from lakeformat.services.doctor import file_checks, plan, timeline_checks
 from lakeformat.services.doctor.file_checks import check_partition
 from lakeformat.services.doctor.findings import Finding, Findings, Kind
+from lakeformat.services.doctor.lost_properties import fits_rows, make_properties
 from lakeformat.services.doctor.metadata_checks import check_metadata_table
 from lakeformat.services.doctor.ring_checks import check_rings
 from lakeformat.services.restore.run import RestoreSession
@@ -39,6 +41,7 @@ from lakeformat.transaction.lost_writes import LostWrite
 from lakeformat.transaction.markers import prepare_partition
 from lakeformat.transaction.metadata_commits import drop_metadata_table
 from lakeformat.transaction.metadata_creation import MADE_PARTITIONS, make_partitions
+from lakeformat.transaction.properties_file import save_copy
 from lakeformat.transaction.recovery import recover
 
 __all__ = ["REMOVED", "DoctorSession"]
@@ -87,6 +90,8 @@ class DoctorSession:
         Args:
             contents: whether to read the rows of all live files.
         """
+        if lost := self._find_lost_properties():
+            return Findings(lost)
         state = self._inspect()
         findings = list(state.found)
         if state.facts is not None:
@@ -106,9 +111,12 @@ class DoctorSession:
             dry_run: whether to change nothing and only return what would be repaired.
             keep: whether to keep removed files in `REMOVED`; if False, delete them and all of `REMOVED`.
         """
+        lost = self._find_lost_properties()
         if dry_run:
-            return Findings(self._list_repairable(), "to repair")
-        given_up = self._give_up_damaged_commits()
+            return Findings(lost or self._list_repairable(), "to repair")
+        if lost:
+            self._write_lost_properties()
+        given_up = (*lost, *self._give_up_damaged_commits())
         with lock_table(self.storage, self.options.lock, service=True, clock=self.context.clock) as lease:
             mended = tuple(each for each in self._list_repairable() if each.kind not in _GIVEN_UP)
             if any(each.kind is Kind.DEAD_INSTANT for each in mended):
@@ -128,6 +136,37 @@ class DoctorSession:
         mended = (*given_up, *mended)
         _LOG.info("%s: mended %s findings", self.storage.location, len(mended))
         return Findings(mended, "repaired")
+
+    def _find_lost_properties(self) -> tuple[Finding, ...]:
+        """Return a finding if ``hoodie.properties`` is lost or damaged, with what the rows prove about it."""
+        why = "the rows have another key than it names"
+        is_readable = False
+        try:
+            config = self.store.config()
+            config.check_readable(self.storage.location)
+            is_readable = True
+            if config.has_virtual_keys or fits_rows(self.context, config, self.options):
+                return ()
+        except CorruptTableError as error:
+            why = f"{error}".partition("; ")[0]
+        try:
+            made = make_properties(self.context, self.options)
+        except CorruptTableError as error:
+            return () if is_readable else (Finding(Kind.PROPERTIES, PROPERTIES_PATH, f"{why}; {error}"),)
+        cure = f"{why}; restore it from a copy, or lakeformat repair --yes makes it again: {made.why}"
+        return (Finding(Kind.PROPERTIES, PROPERTIES_PATH, cure, mends=True),)
+
+    def _write_lost_properties(self) -> None:
+        """Write ``hoodie.properties`` again.
+
+        Raises:
+            CorruptTableError: the table's files do not prove what it was.
+        """
+        made = make_properties(self.context, self.options)
+        data = properties.encode(dict(made.values), comments=[f"Made again by a repair: {made.why}"])
+        self.storage.replace(PROPERTIES_PATH, data)
+        save_copy(self.storage, data)
+        _LOG.warning("%s/%s was made again: %s", self.storage.location, PROPERTIES_PATH, made.why)
 
     def _give_up_damaged_commits(self) -> tuple[Finding, ...]:
         """Roll back the newest commit if its completed file is damaged or gone. Return the finding of that."""
