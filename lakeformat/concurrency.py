@@ -1,4 +1,4 @@
-"""The port to threads and time: pools, periodic work, sleeping, the steady clock, and repetition after conflicts.
+"""The port to threads and time: pools, periodic work, waiting, the steady clock, and repetition after conflicts.
 
 All code that accesses storage starts its threads and waits only through this module. By default the functions use real
 threads and the time of this machine. `use_backend` replaces them; the simulation in ``tests/simulation`` runs pools in
@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -23,11 +23,14 @@ __all__ = [
     "Patience",
     "every",
     "monotonic",
+    "pause",
+    "poll",
     "run_ahead",
     "run_all",
     "run_both",
     "sleep",
     "thread_pool",
+    "tries",
     "use_backend",
 ]
 
@@ -316,6 +319,43 @@ def monotonic() -> float:
     return _backend.monotonic()
 
 
+def pause(longest: float, token: str, *, least: float = 0.0) -> None:
+    """Wait for a random time, so that processes that have met do not meet again.
+
+    Args:
+        longest: most seconds to wait.
+        token: random hexadecimal digits, eight or more, which decide the time.
+        least: fewest seconds to wait.
+    """
+    sleep(least + (longest - least) * int(token[:8], 16) / (1 << 32))
+
+
+def tries(pauses: Sequence[float]) -> Iterator[bool]:
+    """Yield before each try of an action whether it is the last one, and wait between two tries.
+
+    Args:
+        pauses: seconds before the second try and each further one.
+    """
+    for seconds in pauses:
+        yield False
+        sleep(seconds)
+    yield True
+
+
+def poll(is_done: Callable[[], bool], seconds: float, wait_a_moment: Callable[[], None]) -> bool:
+    """Call a function until it returns True. Return False if that takes longer than ``seconds``.
+
+    Args:
+        wait_a_moment: called between two calls.
+    """
+    ends = monotonic() + seconds
+    while not is_done():
+        if monotonic() >= ends:
+            return False
+        wait_a_moment()
+    return True
+
+
 @contextmanager
 def use_backend(backend: Backend) -> Iterator[None]:
     """Use another implementation in all threads of this process while the block runs. It is meant for tests."""
@@ -378,7 +418,7 @@ class Attempts:
         _LOG.log(self._level, "%s; trying again, for %.0f seconds", error, patience.seconds - (now - self._first))
         grown = _FIRST_WAIT * 2 ** min(self.repetitions, 30)
         longest = min(grown, _MOST_WAIT, max(_FIRST_WAIT * 2**_DOUBLINGS, now - self._begun))
-        sleep(longest * int(self._token()[:8], 16) / (1 << 32))
+        pause(longest, self._token())
         self.repetitions += 1
         self._begun = monotonic()
         return True

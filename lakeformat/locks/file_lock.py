@@ -19,7 +19,7 @@ from datetime import datetime, timezone
 from typing import Any, Final
 
 from lakeformat.codec.json_text import parse_json
-from lakeformat.concurrency import every, monotonic, sleep
+from lakeformat.concurrency import every, monotonic, tries
 from lakeformat.errors import StorageError
 from lakeformat.locks.lease import TimedLease, wait_for_lock
 from lakeformat.storage.port import (
@@ -41,9 +41,8 @@ _LOG: Final = logging.getLogger("lakeformat.write")
 LOCK_PATH: Final = f"{HOODIE}/.locks/table_lock.json"
 #: Milliseconds for which a lock of another holder still counts as held after its time is over (Hudi: clock drift).
 _DRIFT_MS: Final = 500
-#: Number of tries to release the lock, and the seconds between them. Some storages refuse two writes within a second.
-_RELEASE_TRIES: Final = 3
-_RELEASE_PAUSE: Final = 0.4
+#: Seconds before each further try to release the lock. Some storages refuse two writes within a second.
+_RELEASE_PAUSES: Final = (0.4, 0.4)
 
 
 class FileLock:
@@ -146,11 +145,9 @@ class FileLock:
 
     def _release(self) -> None:
         """Mark the lock as expired if it is still held. If that fails, the lock ends by itself."""
-        for number in range(_RELEASE_TRIES):
+        for _ in tries(_RELEASE_PAUSES):
             if self._version is None or not self.lease.remaining():
                 break
-            if number:
-                sleep(_RELEASE_PAUSE)
             with suppress(StorageError):
                 try:
                     self._storage.replace_if(LOCK_PATH, self._encode(expired=True), self._version)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import random
 import threading
 from collections.abc import Callable
 
-from lakeformat.concurrency import monotonic, sleep
+from lakeformat.concurrency import monotonic, pause, poll
 from lakeformat.errors import LockLostError, LockTimeoutError
+from lakeformat.storage.port import RandomIds
 
 __all__ = ["TimedLease", "make_lost_error", "make_timeout_error", "wait_for_lock"]
 
 #: Mean number of seconds between two tries to take a lock. Who tries more often starves Hudi's writers.
 _POLL_SECONDS = 1.0
-_RANDOM = random.Random()  # noqa: S311  Waits need no secure random numbers.
 
 
 class TimedLease:
@@ -86,8 +85,6 @@ def wait_for_lock(
     Raises:
         LockTimeoutError: the lock was not taken in time.
     """
-    deadline = monotonic() + timeout_seconds
-    while not take():
-        if monotonic() >= deadline:
-            raise make_timeout_error(describe(), timeout_seconds)
-        sleep(poll_seconds * _RANDOM.uniform(0.5, 1.5))
+    ids = RandomIds()
+    if not poll(take, timeout_seconds, lambda: pause(1.5 * poll_seconds, ids.token(), least=0.5 * poll_seconds)):
+        raise make_timeout_error(describe(), timeout_seconds)

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, Protocol
 
-from lakeformat.concurrency import sleep
+from lakeformat.concurrency import tries
 from lakeformat.errors import StorageError
 from lakeformat.storage.port import OutcomeUnknownError, Version, VersionChangedError, check_version, own_path
 
@@ -78,7 +78,7 @@ def create_if_absent(store: ConditionalStore, path: str, data: bytes) -> None:
             the call may have created it.
         OutcomeUnknownError: the object may exist, or may be created later.
     """
-    for pause in (*_PAUSES, None):
+    for is_last in tries(_PAUSES):
         failure = _try_put(store, path, data, None)
         if not isinstance(failure, Exception):
             return
@@ -89,7 +89,7 @@ def create_if_absent(store: ConditionalStore, path: str, data: bytes) -> None:
             if found[0] == data and isinstance(failure, OutcomeUnknownError):
                 raise failure
             raise FileExistsError(path)
-        _wait(store, path, failure, pause)
+        _check_again(store, path, failure, is_last=is_last)
 
 
 def replace_if_unchanged(store: ConditionalStore, path: str, data: bytes, version: Version | None) -> Version:
@@ -100,7 +100,7 @@ def replace_if_unchanged(store: ConditionalStore, path: str, data: bytes, versio
         VersionChangedError: the object has another version, or is absent.
         OutcomeUnknownError: the object may be written, now or later.
     """
-    for pause in (*_PAUSES, None):
+    for is_last in tries(_PAUSES):
         answer = _try_put(store, path, data, version)
         if not isinstance(answer, Exception):
             return answer
@@ -112,7 +112,7 @@ def replace_if_unchanged(store: ConditionalStore, path: str, data: bytes, versio
         except VersionChangedError as error:
             error.found = found
             raise
-        _wait(store, path, answer, pause)
+        _check_again(store, path, answer, is_last=is_last)
     raise AssertionError("unreachable")
 
 
@@ -135,16 +135,15 @@ def _read_back(store: ConditionalStore, path: str) -> tuple[bytes, Version] | No
         raise OutcomeUnknownError(f"cannot tell whether {path} was written: {error}") from None
 
 
-def _wait(store: ConditionalStore, path: str, failure: Exception, pause: float | None) -> None:
-    """Wait before the same request is sent again. Raise an error if it must not be sent again."""
+def _check_again(store: ConditionalStore, path: str, failure: Exception, *, is_last: bool) -> None:
+    """Raise an error if the same request must not be sent again."""
     if isinstance(failure, OutcomeUnknownError):
         raise failure
-    if pause is None:
+    if is_last:
         raise OutcomeUnknownError(
             f"cannot tell whether {path} of {store.location} was written: the store refuses it, and it is unchanged; "
             "look at the store's log"
         )
-    sleep(pause)
 
 
 # --- the probe --------------------------------------------------------------------------------------------

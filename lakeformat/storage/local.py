@@ -28,6 +28,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from lakeformat.concurrency import poll, sleep
 from lakeformat.errors import LockTimeoutError, StorageError
 from lakeformat.storage.port import (
     EndlessLease,
@@ -98,11 +99,7 @@ def is_held(real: str) -> bool:
     except FileNotFoundError:
         return False
     try:
-        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    else:
-        return False
+        return not _try_lock(handle, fcntl.LOCK_SH)
     finally:
         os.close(handle)
 
@@ -110,19 +107,19 @@ def is_held(real: str) -> bool:
 def _wait_for_lock(handle: int, timeout_seconds: float, what: str) -> None:
     if fcntl is None:
         return
-    deadline = time.monotonic() + timeout_seconds
-    while True:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() >= deadline:
-                raise LockTimeoutError(
-                    f"another writer held the lock of {what} for {timeout_seconds:g} s{_read_owner(handle)}; run the "
-                    "write again, or raise hoodie.write.lock.wait_time_ms"
-                ) from None
-            time.sleep(_POLL_SECONDS)
-        else:
-            return
+    if not poll(partial(_try_lock, handle, fcntl.LOCK_EX), timeout_seconds, partial(sleep, _POLL_SECONDS)):
+        raise LockTimeoutError(
+            f"another writer held the lock of {what} for {timeout_seconds:g} s{_read_owner(handle)}; run the "
+            "write again, or raise hoodie.write.lock.wait_time_ms"
+        )
+
+
+def _try_lock(handle: int, kind: int) -> bool:
+    try:
+        fcntl.flock(handle, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _write_owner(handle: int) -> None:

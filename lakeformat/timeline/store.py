@@ -40,7 +40,7 @@ from lakeformat.codec.timeline_files.service_plans import (
     decode_compaction_plan,
     decode_requested_replace,
 )
-from lakeformat.concurrency import monotonic, sleep
+from lakeformat.concurrency import monotonic, tries
 from lakeformat.errors import CorruptTableError, StorageError, TableNotFoundError, UnsupportedTableError
 from lakeformat.model.commit import CommitMetadata
 from lakeformat.model.files import FileGroupId
@@ -120,7 +120,7 @@ def put_once(storage: Storage, path: str, data: bytes) -> None:
     """
     began = monotonic()
     unanswered: OutcomeUnknownError | None = None
-    for pause in (*_PAUSES, None):
+    for is_last in tries(_PAUSES):
         try:
             storage.create(path, data)
             return
@@ -136,9 +136,8 @@ def put_once(storage: Storage, path: str, data: bytes) -> None:
                 raise
         if _has_bytes(storage, path, data):
             return
-        if pause is None or monotonic() - began > _PATIENCE_SECONDS:
+        if is_last or monotonic() - began > _PATIENCE_SECONDS:
             raise unanswered
-        sleep(pause)
 
 
 def _has_bytes(storage: Storage, path: str, data: bytes) -> bool:

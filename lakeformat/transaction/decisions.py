@@ -35,7 +35,7 @@ from typing import Any, Final, TypeVar
 
 from lakeformat.codec.json_text import parse_json
 from lakeformat.codec.timeline_files.commit import decode_commit
-from lakeformat.concurrency import sleep
+from lakeformat.concurrency import pause
 from lakeformat.errors import (
     CommitStateUnknownError,
     CorruptTableError,
@@ -442,7 +442,7 @@ def decide(store: TimelineStore, check: Check, *, lease: Lease | None = None, id
         # After the first lost turns a writer tries again at once, with the state that was read after its request. Then
         # the writers wait for different times, so that they do not meet again.
         if turn >= _FREE_TURNS:
-            sleep(min(_MOST_WAIT, _LEAST_WAIT * 2 ** (turn - _FREE_TURNS)) * (int(nonce[:8], 16) / (1 << 32)))
+            pause(min(_MOST_WAIT, _LEAST_WAIT * 2 ** (turn - _FREE_TURNS)), nonce)
             read = None
     raise AssertionError("unreachable")
 

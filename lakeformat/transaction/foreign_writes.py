@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Final
 
 from lakeformat.codec.timeline_files.commit import CHECKSUM_KEY
-from lakeformat.concurrency import sleep
+from lakeformat.concurrency import poll, sleep
 from lakeformat.errors import CorruptTableError
 from lakeformat.model.files import FileGroupId
 from lakeformat.model.instant import COMMIT_ACTIONS, WRITE_ACTIONS, Action, Instant, State
@@ -132,14 +133,16 @@ def wait_for_begun_writes(
     claimed = claims.list_claimed_times(store.storage)
     foreign = [instant for instant in begun if instant.time not in claimed]
     for instant in foreign:
-        for _ in range(_BEGIN_MS // _POLL_MS):
-            info = store.info(instant)
-            if info is None or clock.now_ms() - info.modified_ms >= _BEGIN_MS:
-                break
-            if store.info(instant.at(State.INFLIGHT)) is not None:
-                break
-            sleep(_POLL_MS / 1000)
+        poll(partial(_has_begun, store, clock, instant), _BEGIN_MS / 1000, partial(sleep, _POLL_MS / 1000))
     return bool(foreign)
+
+
+def _has_begun(store: TimelineStore, clock: Clock, requested: Instant) -> bool:
+    """Tell whether a requested write is inflight, is gone, or is too old to become inflight now."""
+    info = store.info(requested)
+    if info is None or clock.now_ms() - info.modified_ms >= _BEGIN_MS:
+        return True
+    return store.info(requested.at(State.INFLIGHT)) is not None
 
 
 def find_running_writes(store: TimelineStore, timeline: Timeline, ours: str) -> Sequence[Instant]:

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 
 import pytest
 
-from lakeformat.concurrency import Attempts, Patience, use_backend
+from lakeformat.concurrency import Attempts, Patience, pause, poll, tries, use_backend
 from lakeformat.errors import WriteConflictError
 from lakeformat.transaction.conflict import OverlapError, PendingActionError, repeat_after
 
@@ -132,3 +132,25 @@ def test_pending_action_is_waited_for_a_few_times_only() -> None:
         stuck.repeat(Patience(300))
     assert stuck.calls.count("action") == 6
     assert free.repeat(Patience(300)) == "done"
+
+
+@pytest.mark.parametrize(("token", "least", "waited"), [("00000000", 0, 0), ("80000000", 0, 2), ("80000000f", 1, 2.5)])
+def test_a_pause_is_a_share_of_the_longest(token: str, least: float, waited: float, clock: Clock) -> None:
+    pause(4, token, least=least)
+    assert clock.waits == [waited]
+
+
+def test_tries_wait_between_and_not_after_the_last(clock: Clock) -> None:
+    assert list(tries((0.5, 2))) == [False, False, True]
+    assert clock.waits == [0.5, 2]
+    for _ in tries((0.5,)):
+        break  # The first try succeeded.
+    assert clock.waits == [0.5, 2]
+
+
+@pytest.mark.parametrize(("done_at", "seconds", "waits"), [(0, 0, 0), (3, 3, 3), (4, 3, 3), (1, 0, 0)])
+def test_polling_ends_when_done_or_when_the_time_is_over(
+    done_at: float, seconds: float, waits: int, clock: Clock
+) -> None:
+    is_done = poll(lambda: clock.now >= done_at, seconds, lambda: clock.sleep(1))
+    assert (is_done, len(clock.waits)) == (done_at <= seconds, waits)
