@@ -11,13 +11,14 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-__all__ = ["open_listing"]
+__all__ = ["SAFE_OPTIONS", "open_listing"]
 
 #: Values of a column chunk that are always believed, and for each byte of the file.
 _ALWAYS: Final = 1_000_000
 _EACH: Final = 8
-#: Maximum number of row groups, of columns and of entries of the footer.
-_MOST_ITEMS: Final = 200_000
+#: Options with which every Parquet file is opened: checksums of pages are verified, and a footer may claim so many row
+#: groups, columns, entries, and chunks of a row group.
+SAFE_OPTIONS: Final = {"page_checksum_verification": True, "thrift_container_size_limit": 200_000}
 
 
 def open_listing(source: Any, size_bytes: int) -> pq.ParquetFile:
@@ -29,7 +30,7 @@ def open_listing(source: Any, size_bytes: int) -> pq.ParquetFile:
     Raises:
         ArrowInvalid, OSError: the file is damaged, or says that it has far more values than a file of this size.
     """
-    parquet = pq.ParquetFile(source, page_checksum_verification=True, thrift_container_size_limit=_MOST_ITEMS)
+    parquet = pq.ParquetFile(source, **SAFE_OPTIONS)
     footer, most = parquet.metadata, _ALWAYS + _EACH * size_bytes
     rows = 0
     for group in map(footer.row_group, range(footer.num_row_groups)):

@@ -5,8 +5,10 @@ A record's fields get consecutive ids, then each field's inner fields, in order 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import combinations
 from typing import Final
 
 import pyarrow as pa
@@ -15,7 +17,7 @@ from lakeformat.errors import SchemaMismatchError
 from lakeformat.model.internal_schema import ARRAY, MAP, RECORD, InternalSchema, SchemaField, SchemaType
 from lakeformat.model.record import META_COLUMNS
 
-__all__ = ["ColumnIds", "number_columns", "reconcile", "type_name"]
+__all__ = ["ColumnIds", "is_widening", "number_columns", "reconcile", "type_name", "widens"]
 
 _NAMES: Final = {
     pa.bool_(): "boolean",
@@ -29,6 +31,9 @@ _NAMES: Final = {
     pa.binary(): "binary",
     pa.date32(): "date",
 }
+#: Pairs of stored type and present type for which every value converts, and to the same value as in Hudi.
+_WIDENS: Final = frozenset({*combinations(("int", "long", "float", "double", "string"), 2), ("date", "string")})
+_DECIMAL: Final = re.compile(r"decimal(?:_fixed|_bytes)?\((\d+), *(\d+)\)")
 
 
 def type_name(kind: pa.DataType, column: str) -> str:
@@ -48,6 +53,31 @@ def type_name(kind: pa.DataType, column: str) -> str:
             "be added or widened, by writes"
         )
     return name
+
+
+def is_widening(old: str, now: str) -> bool:
+    """Tell whether values of a stored type become values of another as in Hudi, or both are equal.
+
+    Of two decimals, the new one must have at least as many digits on both sides of the point.
+    """
+    if old == now or (old, now) in _WIDENS:
+        return True
+    before, after = _digits(old), _digits(now)
+    if before is None or after is None:
+        return False
+    return before[1] <= after[1] and before[0] - before[1] <= after[0] - after[1]
+
+
+def widens(old: pa.DataType, now: pa.DataType) -> bool:
+    """Tell whether values of a type become values of another one, as `is_widening` does by their names."""
+    names = [_NAMES.get(kind) or (type_name(kind, "") if pa.types.is_decimal(kind) else "") for kind in (old, now)]
+    return all(names) and is_widening(*names)
+
+
+def _digits(kind: str) -> tuple[int, int] | None:
+    """Return precision and scale of a decimal type; None for another type. Newer releases of Hudi add the width."""
+    found = _DECIMAL.match(kind)
+    return (int(found[1]), int(found[2])) if found else None
 
 
 class ColumnIds:

@@ -6,12 +6,11 @@ Hudi stores the columns with their ids in ``extraMetadata`` of commits, and all 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
-from itertools import combinations
 from typing import Final
 
 from lakeformat.arrow.rename import FieldNames
+from lakeformat.codec.column_ids import is_widening
 from lakeformat.codec.internal_schema import LATEST_SCHEMA, decode_history, encode_history
 from lakeformat.codec.internal_schema import decode_internal_schema as decode_schema
 from lakeformat.files.stored_shape import SchemaVersion
@@ -26,7 +25,6 @@ __all__ = [
     "compare_schemas",
     "delete_old_schemas",
     "has_column_ids",
-    "is_widening",
     "read_schemas",
     "schema_versions",
     "write_schemas",
@@ -34,9 +32,6 @@ __all__ = [
 
 _FOLDER: Final = f"{HOODIE}/.schema"
 _ENDING: Final = ".schemacommit"
-#: Pairs of stored type and present type for which every value converts, and to the same value as in Hudi.
-_WIDENS: Final = frozenset({*combinations(("int", "long", "float", "double", "string"), 2), ("date", "string")})
-_DECIMAL: Final = re.compile(r"decimal(?:_fixed|_bytes)?\((\d+), *(\d+)\)")
 
 
 def read_schemas(
@@ -164,22 +159,3 @@ def _explain_refusal(old: SchemaType, now: SchemaType, path: str) -> str:
         if field.id in present
     )
     return next(filter(None, reasons), "")
-
-
-def is_widening(old: str, now: str) -> bool:
-    """Tell whether values of a stored type become values of another as in Hudi, or both are equal."""
-    return old == now or (old, now) in _WIDENS or _is_wider(old, now)
-
-
-def _is_wider(old: str, now: str) -> bool:
-    """Tell whether both types are decimals, and the new one has at least as many digits on both sides of the point."""
-    before, after = _digits(old), _digits(now)
-    if before is None or after is None:
-        return False
-    return before[1] <= after[1] and before[0] - before[1] <= after[0] - after[1]
-
-
-def _digits(kind: str) -> tuple[int, int] | None:
-    """Return precision and scale of a decimal type; None for another type. Newer releases of Hudi add the width."""
-    found = _DECIMAL.match(kind)
-    return (int(found[1]), int(found[2])) if found else None

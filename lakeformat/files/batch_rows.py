@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakeformat.arrow.conform import conform_array
+from lakeformat.arrow.listing_file import SAFE_OPTIONS
 from lakeformat.arrow.row_bytes import decoded_bytes, value_ends
 
 __all__ = ["MOST_BYTES", "OpenParquet", "choose_batch_rows", "leaf_positions"]
@@ -28,8 +29,6 @@ __all__ = ["MOST_BYTES", "OpenParquet", "choose_batch_rows", "leaf_positions"]
 #: Default for the approximate maximum size of a decoded batch, in bytes.
 MOST_BYTES: Final = 128 << 20
 
-#: Maximum number of row groups of a file, of columns, of entries of its footer, and of chunks of a row group.
-_MOST_ITEMS: Final = 200_000
 #: Bytes of a decoded value, by physical type.
 _WIDTHS: Final = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4, "INT64": 8, "DOUBLE": 8, "INT96": 8}
 #: Encodings whose values may be far larger than their pages.
@@ -51,13 +50,7 @@ class OpenParquet(pq.ParquetFile):  # type: ignore[misc]
     """
 
     def __init__(self, source: Any, **options: Any) -> None:
-        super().__init__(
-            source,
-            page_checksum_verification=True,
-            coerce_int96_timestamp_unit="us",
-            thrift_container_size_limit=_MOST_ITEMS,
-            **options,
-        )
+        super().__init__(source, coerce_int96_timestamp_unit="us", **SAFE_OPTIONS, **options)
         self.from_source = source
         self.as_dictionaries = frozenset(options.get("read_dictionary") or ())
 

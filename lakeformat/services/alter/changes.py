@@ -11,9 +11,8 @@ from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 
-from lakeformat.codec.column_ids import ColumnIds
+from lakeformat.codec.column_ids import ColumnIds, is_widening
 from lakeformat.errors import InvalidInputError, nearest
-from lakeformat.file_system_view.schema_history import is_widening
 from lakeformat.model.internal_schema import ARRAY, MAP, RECORD, InternalSchema, SchemaField, SchemaType
 from lakeformat.model.record import META_COLUMNS
 from lakeformat.write.rows.schema import incoming_schema

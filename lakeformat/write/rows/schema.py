@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from lakeformat.codec.column_ids import widens
 from lakeformat.codec.stored_types import arrow_type_for_storage, storage_schema
 from lakeformat.errors import SchemaMismatchError, nearest
 from lakeformat.files.log_writer import fits_delete_blocks
@@ -28,16 +29,8 @@ __all__ = [
 
 #: Pattern of the name that pandas gives the column of an index without a name.
 _ROW_NUMBERS = re.compile(r"__index_level_\d+__")
-_INTEGERS = (pa.int32(), pa.int64())
-_NUMBERS = (*_INTEGERS, pa.float32(), pa.float64())
-#: Stored type -> types of the input whose values are converted to it.
-_TAKEN = {
-    pa.int64(): (pa.int32(),),
-    pa.float32(): _INTEGERS,
-    pa.float64(): (*_INTEGERS, pa.float32()),
-    pa.string(): (*_NUMBERS, pa.binary(), pa.date32()),
-    pa.binary(): (pa.string(),),
-}
+_NUMBERS = (pa.int32(), pa.int64(), pa.float32(), pa.float64())
+_TEXTS = {pa.string(), pa.binary()}
 #: Pairs of stored type and input's type whose conversion changes no value.
 _EXACT = {(pa.int64(), pa.int32()), (pa.float64(), pa.int32()), (pa.float64(), pa.float32())}
 
@@ -310,7 +303,9 @@ def _takes(stored: pa.DataType, incoming: pa.DataType) -> bool:
     """Tell whether the input's values are converted to the stored type."""
     if pa.types.is_decimal(incoming):
         return bool(pa.types.is_string(stored))
-    return incoming in (_NUMBERS if pa.types.is_decimal(stored) else _TAKEN.get(stored, ()))
+    if pa.types.is_decimal(stored):
+        return incoming in _NUMBERS
+    return widens(incoming, stored) or {stored, incoming} == _TEXTS
 
 
 def _takes_exactly(stored: pa.DataType, incoming: pa.DataType) -> bool:
@@ -320,19 +315,14 @@ def _takes_exactly(stored: pa.DataType, incoming: pa.DataType) -> bool:
 
 def _widen(stored: pa.DataType, incoming: pa.DataType) -> pa.DataType | None:
     """Return the type of the two that holds the other, if it is the input's or both are decimals; else None."""
-    if stored in _NUMBERS and (pa.types.is_string(incoming) or stored in _TAKEN.get(incoming, ())):
+    if stored in _NUMBERS and widens(stored, incoming):
         return incoming
     if pa.types.is_decimal(stored) and pa.types.is_decimal(incoming):
         whole = max(stored.precision - stored.scale, incoming.precision - incoming.scale)
         scale = max(stored.scale, incoming.scale)
-        # As by Hudi, one of them must be at least as wide as the other on both sides of the point.
-        if stored.scale == incoming.scale or (whole + scale, scale) in _digits_of(stored, incoming):
+        if widens(stored, incoming) or widens(incoming, stored):
             return pa.decimal128(whole + scale, scale)
     return None
-
-
-def _digits_of(*kinds: pa.DataType) -> list[tuple[int, int]]:
-    return [(kind.precision, kind.scale) for kind in kinds]
 
 
 def _merge_fields(stored: pa.StructType, incoming: pa.StructType, column: str, rules: _Rules) -> list[pa.Field]:
