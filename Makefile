@@ -74,11 +74,12 @@ bench: $(VENV)/.stamp-bench ## the benchmarks
 jar: $(RUN) ## the jar for spark-submit --packages, in a Maven layout under build/m2
 	$(RUN) tools/build_jar.py build/m2
 
-dist: $(VENV)/.stamp-dist jar ## wheel and sdist under dist/, and the jar
+dist: $(VENV)/.stamp-dist jar ## wheel and sdist of lakeformat and of lakeformat-core under dist/, and the jar
 	@rm -rf dist
+	$(RUN) tools/build_core.py dist
 	$(RUN) -m build --outdir dist .
 
-test-matrix: $(RUN) ## the Spark tests on every supported PySpark, lazy frames on the oldest polars
+test-matrix: $(RUN) ## the Spark tests on every supported PySpark, those of frames on pandas 3 and the oldest polars
 	$(WITH_JAVA) $(RUN) tools/matrix.py $(ARGS)
 
 mutants: $(VENV)/.stamp-test ## change the code in small ways: the nearest tests must notice (ARGS="services/clean --share 0.1")

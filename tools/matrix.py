@@ -1,4 +1,4 @@
-"""Run the tests marked ``spark`` on every supported PySpark, and lazy frames on the oldest polars, each by itself.
+"""Run the tests marked ``spark`` on every supported PySpark, those of frames on pandas 3 and the oldest polars.
 
 Each PySpark answers the questions of ``tests/fixtures/spark`` again. The oldest one also runs the tests marked
 ``rest``; `make nightly` runs those on the newest one.
@@ -21,8 +21,15 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 VERSIONS: Final = ("4.0.5", "4.1.4", "4.2.1", "4.3.0")
-#: The oldest polars that pyproject.toml allows, in the list of versions.
-POLARS: Final = "polars==1.37.0"
+#: Further releases in the list of versions, and the tests that run on each: the oldest polars that pyproject.toml
+#: allows, and pandas 3, which the extra ``test`` leaves out because PySpark warns of it.
+OTHERS: Final = {
+    "polars==1.37.0": ("tests/read/test_lazy_frames.py",),
+    "pandas==3.1.1": (
+        *("tests/face/test_python_face.py", "tests/face/test_names.py", "tests/read/test_versions.py"),
+        *("tests/write/test_frames.py", "tests/write/test_python_values.py", "tests/write/test_foreign_types.py"),
+    ),
+}
 #: The expression of pytest marks that selects the tests.
 TESTS: Final = "spark and not interop and (recorded or not nightly)"
 #: The expression for the oldest PySpark.
@@ -30,7 +37,7 @@ ALL_TESTS: Final = "spark and not interop and (recorded or rest or not nightly)"
 
 
 def environment(version: str) -> Path:
-    """Create or update the environment with this PySpark or polars, if needed. Return the path of its Python."""
+    """Create or update the environment with this release, if needed. Return the path of its Python."""
     folder = ROOT / f".venv-spark-{version.replace('==', '-')}"
     python, stamp = folder / "bin" / "python", folder / ".stamp"
     project = ROOT / "pyproject.toml"
@@ -39,14 +46,16 @@ def environment(version: str) -> Path:
     if not python.exists():
         venv.create(folder, with_pip=True)
     pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    wanted = version if version == POLARS else f"pyspark=={version}"
-    subprocess.run([*pip, "--editable", ".[test]", wanted], cwd=ROOT, check=True)
+    spark = [] if version in OTHERS else [f"pyspark=={version}"]
+    subprocess.run([*pip, "--editable", ".[test]", *spark], cwd=ROOT, check=True)
+    if version in OTHERS:  # In a call of its own, because pip compares it with no other requirement then.
+        subprocess.run([*pip, version], cwd=ROOT, check=True)
     stamp.touch()
     return python
 
 
 def run_tests(version: str) -> str:
-    """Run the tests with one PySpark version or polars. Return ``"passed"``, or a text that says what failed."""
+    """Run the tests with one release. Return ``"passed"``, or a text that says what failed."""
     try:
         python = environment(version)
     except subprocess.CalledProcessError:
@@ -57,7 +66,7 @@ def run_tests(version: str) -> str:
     pytest = [str(python), "-m", "pytest", "-n", "auto", "--maxprocesses", "2"]
     pytest += ["-o", f"cache_dir=.pytest_cache/spark-{version}"]
     chosen = ALL_TESTS if version == VERSIONS[0] else TESTS
-    tests = ["tests/read/test_lazy_frames.py"] if version == POLARS else ["-m", chosen]
+    tests = ["-m", "not spark and not nightly", *OTHERS[version]] if version in OTHERS else ["-m", chosen]
     code = subprocess.run([*pytest, *tests], cwd=ROOT, env=environ, check=False).returncode
     return "passed" if code == 0 else f"failed (pytest exit code {code})"
 
@@ -65,7 +74,7 @@ def run_tests(version: str) -> str:
 def main() -> int:
     """Run the tests on all versions, then print one line for each. Return 1 if any version failed."""
     parser = argparse.ArgumentParser(description="Run the Spark tests on several PySpark versions.")
-    parser.add_argument("versions", metavar="VERSION", nargs="*", default=[*VERSIONS, POLARS])
+    parser.add_argument("versions", metavar="VERSION", nargs="*", default=[*VERSIONS, *OTHERS])
     versions: list[str] = parser.parse_args().versions
     lines: list[str] = []
     results: list[str] = []

@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar
 from lakeformat.catalog.entry import CatalogColumn, CatalogEntry, CatalogPartition
 from lakeformat.config.catalog_options import GlueOptions
 from lakeformat.errors import CatalogError
+from lakeformat.extras import install_line
 
 __all__ = ["GlueCatalog", "connect_glue"]
 
@@ -38,7 +39,7 @@ def connect_glue(options: GlueOptions) -> GlueCatalog:
         import boto3
         from botocore.config import Config
     except ImportError:
-        raise CatalogError("AWS Glue needs boto3; run: pip install 'lakeformat[glue]'") from None
+        raise CatalogError(f"AWS Glue needs boto3; {install_line('glue')}") from None
     keys = {
         "aws_access_key_id": options.access_key,
         "aws_secret_access_key": options.secret_key,

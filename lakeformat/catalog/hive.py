@@ -14,6 +14,7 @@ from lakeformat.catalog.entry import CatalogColumn, CatalogEntry, CatalogPartiti
 from lakeformat.catalog.metastore_address import NO_ADDRESS, find_address
 from lakeformat.config.catalog_options import CatalogOptions
 from lakeformat.errors import CatalogError
+from lakeformat.extras import install_line
 
 __all__ = ["HiveCatalog", "connect_hive"]
 
@@ -37,7 +38,7 @@ def connect_hive(options: CatalogOptions) -> HiveCatalog:
         from thrift.transport.TSocket import TSocket
         from thrift.transport.TTransport import TBufferedTransport
     except ImportError:
-        raise CatalogError("a Hive metastore needs pymetastore; run: pip install 'lakeformat[hive]'") from None
+        raise CatalogError(f"a Hive metastore needs pymetastore; {install_line('hive')}") from None
     problems = []
     for host, port in options.uris or _find_uris():
         socket = TSocket(host, port)

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 
 from lakeformat.cli.output import STOPPED, UNEXPECTED, USAGE, exit_code
+from lakeformat.extras import install_line
 
 __all__ = ["main"]
 
@@ -21,7 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ImportError as error:
         if error.name not in {"typer", "rich"}:
             raise
-        print("lakeformat: the command line needs typer and rich; run: pip install typer rich", file=sys.stderr)
+        print(f"lakeformat: the command line needs typer and rich; {install_line('cli')}", file=sys.stderr)
         return USAGE
     try:
         return int(app(given, prog_name="lakeformat", standalone_mode=False) or 0)

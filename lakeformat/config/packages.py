@@ -9,6 +9,7 @@ from typing import Any, Final
 from lakeformat.config.catalog_options import CATALOG_SWITCH, wanted_catalogs
 from lakeformat.config.lock_options import LOCK_PROVIDER, lock_kind
 from lakeformat.config.problems import Problem
+from lakeformat.extras import install_line
 
 __all__ = ["catalog_package_problem", "find_missing_packages"]
 
@@ -45,4 +46,4 @@ def catalog_package_problem(catalog: str) -> str:
 
 
 def _missing(what: str, package: str, extra: str) -> str:
-    return "" if find_spec(package) else f"{what} needs {package}; run: pip install 'lakeformat[{extra}]'"
+    return "" if find_spec(package) else f"{what} needs {package}; {install_line(extra)}"

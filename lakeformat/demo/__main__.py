@@ -25,6 +25,7 @@ import pyarrow.csv
 
 import lakeformat
 from lakeformat.demo.flights import ALL_FLIGHTS, ORDERING, PARTITION, RECORD_KEY, Flights, load_flights
+from lakeformat.extras import install_line
 from lakeformat.spark import register
 
 if TYPE_CHECKING:
@@ -189,7 +190,7 @@ def _refusal(path: Path, rows: int) -> str | None:
     """Return why the demo cannot start and what to do; None if it can."""
     if missing := [package for package in _NEEDED if find_spec(package) is None]:
         are = "is" if len(missing) == 1 else "are"
-        return f"{' and '.join(missing)} {are} missing; run: pip install 'lakeformat[demo]'"
+        return f"{' and '.join(missing)} {are} missing; {install_line('demo')}"
     if rows < FEWEST_ROWS:
         return f"--rows {rows} leaves some days without flights: give {FEWEST_ROWS} or more"
     if path.exists() and (not path.is_dir() or any(path.iterdir())):

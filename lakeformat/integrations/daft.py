@@ -16,15 +16,21 @@ import operator
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
-import daft
 import pyarrow as pa
 import pyarrow.compute as pc
-from daft.expressions.visitor import PredicateVisitor
-from daft.io.pushdowns import Pushdowns
-from daft.io.sink import DataSink
-from daft.io.sink import WriteResult as SinkResult
-from daft.io.source import DataSource, DataSourceTask
-from daft.recordbatch import MicroPartition, RecordBatch
+
+from lakeformat.extras import install_line
+
+try:
+    import daft
+    from daft.expressions.visitor import PredicateVisitor
+    from daft.io.pushdowns import Pushdowns
+    from daft.io.sink import DataSink
+    from daft.io.sink import WriteResult as SinkResult
+    from daft.io.source import DataSource, DataSourceTask
+    from daft.recordbatch import MicroPartition, RecordBatch
+except ModuleNotFoundError as error:
+    raise ImportError(f"lakeformat.integrations.daft needs {error.name}; {install_line('daft')}") from None
 
 from lakeformat.integrations.staging import StagedFile, StagedWrite
 from lakeformat.integrations.tables import TableOrPath, make_scan

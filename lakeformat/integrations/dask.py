@@ -13,10 +13,16 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-import dask
-import dask.dataframe as dd
-import pandas as pd
 import pyarrow as pa
+
+from lakeformat.extras import install_line
+
+try:
+    import dask
+    import dask.dataframe as dd
+    import pandas as pd
+except ModuleNotFoundError as error:
+    raise ImportError(f"lakeformat.integrations.dask needs {error.name}; {install_line('dask')}") from None
 
 from lakeformat.integrations.staging import Stage, StagedFile, StagedWrite
 from lakeformat.integrations.tables import TableOrPath, make_scan

@@ -15,9 +15,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
-import ray.data
-from ray.data.block import BlockAccessor, BlockMetadata
-from ray.data.datasource import Datasink, Datasource, ReadTask
+
+from lakeformat.extras import install_line
+
+try:
+    import ray.data
+    from ray.data.block import BlockAccessor, BlockMetadata
+    from ray.data.datasource import Datasink, Datasource, ReadTask
+except ModuleNotFoundError as error:
+    raise ImportError(f"lakeformat.integrations.ray needs {error.name}; {install_line('ray')}") from None
 
 from lakeformat.errors import InvalidInputError
 from lakeformat.integrations.staging import StagedFile, StagedWrite

@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from lakeformat.display import html_rows
 from lakeformat.errors import InvalidInputError, nearest
+from lakeformat.extras import install_line
 from lakeformat.layout.boxes import (
     NOW,
     Axis,
@@ -63,7 +64,7 @@ def draw_layouts(report: Estimates, plane: Sequence[str] = (), after: Estimates 
         from matplotlib.figure import Figure
         from matplotlib.patches import Patch
     except ImportError:
-        raise InvalidInputError("pictures need matplotlib: pip install 'lakeformat[plot]'") from None
+        raise InvalidInputError(f"pictures need matplotlib; {install_line('plot')}") from None
     shown = _choose_columns(report, plane)
     panels_of = [(report, layout, _TITLES.get(layout.name, layout.name)) for layout in report.layouts]
     if after is not None:

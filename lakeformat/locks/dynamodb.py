@@ -15,6 +15,7 @@ from typing import Any, Final
 from lakeformat.concurrency import every, monotonic
 from lakeformat.config.lock_options import LockSettings
 from lakeformat.errors import StorageError
+from lakeformat.extras import install_line
 from lakeformat.locks.lease import TimedLease, wait_for_lock
 from lakeformat.locks.lock_names import hash_location
 from lakeformat.storage.port import Lease, RandomIds
@@ -46,7 +47,7 @@ def hold_dynamodb_lock(location: str, settings: LockSettings) -> Iterator[Lease]
         import boto3
         from botocore.exceptions import BotoCoreError, ClientError
     except ImportError:
-        raise StorageError("the lock in DynamoDB needs boto3; run: pip install 'lakeformat[dynamodb]'") from None
+        raise StorageError(f"the lock in DynamoDB needs boto3; {install_line('dynamodb')}") from None
     options = dict(settings.more)
     table, key = str(options["dynamodb.table"]), str(options["dynamodb.partition_key"])
     if settings.is_implicit:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from lakeformat.errors import StorageError
+from lakeformat.extras import install_line
 
 __all__ = ["hash_location"]
 
@@ -24,7 +25,7 @@ def hash_location(location: str) -> str:
         import xxhash
     except ImportError:
         raise StorageError(
-            "Hudi's implicit lock providers need xxhash; run: pip install 'lakeformat[zookeeper]' (or [dynamodb])"
+            f"Hudi's implicit lock providers need xxhash; {install_line('zookeeper')} (or [dynamodb])"
         ) from None
     path = location.rstrip("/")
     if path.startswith("s3a://"):

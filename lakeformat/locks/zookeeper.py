@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from lakeformat.config.lock_options import LockSettings
 from lakeformat.errors import StorageError
+from lakeformat.extras import install_line
 from lakeformat.locks.lease import make_lost_error, make_timeout_error
 from lakeformat.locks.lock_names import hash_location
 from lakeformat.storage.port import Lease, RandomIds
@@ -37,7 +38,7 @@ def hold_zookeeper_lock(location: str, settings: LockSettings) -> Iterator[Lease
         from kazoo.exceptions import KazooException
         from kazoo.handlers.threading import KazooTimeoutError
     except ImportError:
-        raise StorageError("the lock in ZooKeeper needs kazoo; run: pip install 'lakeformat[zookeeper]'") from None
+        raise StorageError(f"the lock in ZooKeeper needs kazoo; {install_line('zookeeper')}") from None
     options = dict(settings.more)
     hosts, path = _list_hosts(options), _find_path(location, options, is_implicit=settings.is_implicit)
     answer_seconds = options["zookeeper.connection_timeout_ms"] / 1000

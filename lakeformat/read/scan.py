@@ -17,6 +17,7 @@ from lakeformat.concurrency import thread_pool
 from lakeformat.config.foreign_names import check_arguments
 from lakeformat.config.resolve import Options
 from lakeformat.errors import InvalidInputError
+from lakeformat.extras import install_line
 from lakeformat.file_system_view.live_files import Portion, file_objects, log_slice_flags
 from lakeformat.file_system_view.snapshot import ChangeRange, Snapshot
 from lakeformat.files.footers import read_metadata
@@ -390,7 +391,8 @@ def _import_package(package: str) -> Any:
     try:
         return import_module(package)
     except ImportError:
-        raise InvalidInputError(f"{package} is not installed here; run pip install {package}") from None
+        extra = {"duckdb": "sql"}.get(package, package)
+        raise InvalidInputError(f"{package} is not installed here; {install_line(extra)}") from None
 
 
 class ChangeArguments(TypedDict, total=False):

@@ -19,6 +19,7 @@ import pyarrow.dataset as ds
 from lakeformat.arrow.conform import reader_schema
 from lakeformat.config.resolve import Options
 from lakeformat.errors import InvalidInputError, InvalidOptionError, TableNotFoundError
+from lakeformat.extras import install_line
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.model.record import RECORD_KEY
 from lakeformat.read.scan import make_scan
@@ -59,10 +60,10 @@ def duckdb_session(time_zone: str) -> Iterator[DuckDBSession]:
     try:
         import duckdb
     except ImportError:
-        raise InvalidOptionError("SQL needs duckdb; run: pip install 'lakeformat[sql]'") from None
+        raise InvalidOptionError(f"SQL needs duckdb; {install_line('sql')}") from None
     if int(duckdb.__version__.partition(".")[0]) < _OLDEST:
         raise InvalidOptionError(
-            f"SQL needs duckdb {_OLDEST}.0 and finds {duckdb.__version__}; run: pip install -U 'lakeformat[sql]'"
+            f"SQL needs duckdb {_OLDEST}.0 and finds {duckdb.__version__}; {install_line('sql', '-U')}"
         )
     with temporary_folder() as folder, duckdb.connect(config={"python_enable_replacements": "false"}) as connection:
         connection.execute("set temp_directory = ?", [folder])

@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from lakeformat.errors import InvalidOptionError, StorageError
+from lakeformat.extras import install_line
 from lakeformat.storage.fsspec_storage import FsspecStorage, GcsStorage
 from lakeformat.storage.local import LocalStorage
 from lakeformat.storage.memory import MemoryStorage
@@ -72,7 +73,7 @@ def check_package(url: str) -> None:
     if scheme in PROTOCOLS:
         load_obstore(scheme)
     elif scheme in {"gs", "gcs"} and find_spec("gcsfs") is None:
-        raise StorageError(f"{scheme}:// needs gcsfs; run: pip install 'lakeformat[gcs]'")
+        raise StorageError(f"{scheme}:// needs gcsfs; {install_line('gcs')}")
 
 
 def open_beside(storage: Storage, path: str) -> Storage:

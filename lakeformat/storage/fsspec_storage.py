@@ -17,6 +17,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from lakeformat.errors import StorageError
+from lakeformat.extras import install_line
 from lakeformat.storage.option_names import make_unknown_name_error
 from lakeformat.storage.port import FileInfo, Version, check_folder, check_path
 from lakeformat.storage.remote import ExplainedFile, Failure, Kind, RemoteStorage
@@ -56,7 +57,7 @@ class FsspecStorage(RemoteStorage):
             return kind(use_listings_cache=False, skip_instance_cache=True, **self.options)
         except ImportError as error:
             extra = _EXTRAS.get(protocol)
-            cure = f"run: pip install 'lakeformat[{extra}]'" if extra else "install it"
+            cure = install_line(extra) if extra else "install it"
             raise StorageError(f"reading {protocol}:// needs a package that is missing ({error}); {cure}") from None
         except ValueError as error:
             raise StorageError(f"no file system for {protocol}:// ({error}); check the path") from None

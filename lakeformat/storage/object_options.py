@@ -14,6 +14,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from lakeformat.errors import InvalidOptionError, StorageError
+from lakeformat.extras import install_line
 from lakeformat.storage.option_names import is_true, make_unknown_name_error
 
 __all__ = [
@@ -225,7 +226,7 @@ def _make_provider(settings: StoreSettings) -> tuple[Callable[[], dict[str, Any]
         import boto3
     except ImportError:
         if settings.profile:
-            raise StorageError("the option profile needs a package that is missing; run: pip install boto3") from None
+            raise StorageError(f"the option profile needs boto3; {install_line('glue')}") from None
         return None, ""
     session = boto3.Session(profile_name=settings.profile or None)
     found = session.get_credentials()
@@ -341,7 +342,7 @@ def load_obstore(protocol: str) -> Any:
         import obstore
     except ImportError:
         extra = "s3" if protocol in S3 else "azure"
-        raise StorageError(f"{protocol}:// needs obstore; run: pip install 'lakeformat[{extra}]'") from None
+        raise StorageError(f"{protocol}:// needs obstore; {install_line(extra)}") from None
     return obstore
 
 

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from lakeformat.codec.json_text import parse_json
 from lakeformat.errors import InvalidInputError
+from lakeformat.extras import install_line
 from lakeformat.storage.port import Clock
 from lakeformat.telemetry import Operation
 
@@ -200,7 +201,7 @@ def draw_funnel(title: str, stages: Sequence[Stage]) -> Any:
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        raise InvalidInputError("pictures need matplotlib: pip install 'lakeformat[plot]'") from None
+        raise InvalidInputError(f"pictures need matplotlib; {install_line('plot')}") from None
     figure = Figure(figsize=(9.6, 0.62 * len(stages) + 0.9), facecolor="white", layout="constrained")
     panel = figure.subplots()
     most = max(1, *(stage.count for stage in stages))

@@ -285,3 +285,74 @@ def test_trees_keep_unknown_fields() -> None:
     tree = {1: Field(10, -5), 30_000: Field(11, b"x"), 4: Field(15, (2, [True, False])), 5: Field(4, 0.5)}
     encoded = encode_struct(tree)
     assert parse_struct(encoded + b"more") == (tree, len(encoded))
+
+
+def _apache_thrift() -> Any:
+    from thrift.protocol.TCompactProtocol import TCompactProtocol
+    from thrift.transport.TTransport import TMemoryBuffer
+
+    buffer = TMemoryBuffer()
+    return buffer, TCompactProtocol(buffer)
+
+
+NAMES = {2: "Bool", 3: "Byte", 4: "Double", 6: "I16", 8: "I32", 10: "I64", 11: "Binary"}
+SCALARS = {
+    2: st.booleans(),
+    3: st.integers(-(2**7), 2**7 - 1),
+    4: st.floats(allow_nan=False),
+    6: st.integers(-(2**15), 2**15 - 1),
+    8: st.integers(-(2**31), 2**31 - 1),
+    10: st.integers(-(2**63), 2**63 - 1),
+    11: st.binary(max_size=200),
+}
+
+
+def _values(kinds: st.SearchStrategy[tuple[int, Any]]) -> st.SearchStrategy[tuple[int, Any]]:
+    """Return lists and structs of values, as pairs of the kind and the value."""
+    lists = st.sampled_from(sorted(SCALARS)).flatmap(
+        lambda kind: st.lists(SCALARS[kind], max_size=20).map(lambda items: (15, (kind, items)))
+    )
+    structs = st.dictionaries(st.integers(1, 2**15 - 1), kinds.map(lambda pair: Field(*pair)), max_size=5)
+    return st.one_of(lists, structs.map(lambda tree: (12, tree)))
+
+
+VALUES = st.recursive(
+    st.one_of(*(values.map(lambda value, kind=kind: (kind, value)) for kind, values in SCALARS.items())), _values
+)
+TREES = st.dictionaries(st.integers(1, 2**15 - 1), VALUES.map(lambda pair: Field(*pair)), max_size=20)
+
+
+def _write(protocol: Any, kind: int, value: Any) -> None:
+    """Write a value by Apache Thrift's own library."""
+    if kind == 12:
+        protocol.writeStructBegin("")
+        for number in sorted(value):
+            protocol.writeFieldBegin("", value[number].kind, number)
+            _write(protocol, *value[number])
+            protocol.writeFieldEnd()
+        protocol.writeFieldStop()
+        protocol.writeStructEnd()
+    elif kind == 15:
+        protocol.writeListBegin(value[0], len(value[1]))
+        for item in value[1]:
+            _write(protocol, value[0], item)
+        protocol.writeListEnd()
+    else:
+        getattr(protocol, f"write{NAMES[kind]}")(value)
+
+
+@given(tree=TREES)
+def test_trees_are_encoded_as_apache_thrift_encodes_them(tree: dict[int, Field]) -> None:
+    buffer, protocol = _apache_thrift()
+    _write(protocol, 12, tree)
+    encoded = encode_struct(tree)
+    assert encoded == buffer.getvalue()
+    assert parse_struct(encoded + b"more") == (tree, len(encoded))
+
+
+@pytest.mark.parametrize(
+    "damage", [b"", b"\x15", b"\x18\x05ab", b"\x1a", b"\x1b\x01", b"\x1d", b"\x15\xff\xff", b"\x1c" * 9999]
+)
+def test_damaged_structs_are_refused(damage: bytes) -> None:
+    with pytest.raises(SpliceError, match="a Thrift struct"):
+        parse_struct(damage)

@@ -89,6 +89,13 @@ def test_named_pandas_index_is_a_column(tmp_path: Path) -> None:
     assert sorted(table.to_arrow(["id"])["id"].to_pylist()) == [1, 2, 3, 4]
 
 
+def test_named_range_of_a_pandas_index_is_a_column(tmp_path: Path) -> None:
+    """pandas 3 makes a range of any index of evenly spaced numbers."""
+    table, frame = people(tmp_path)
+    table.upsert(frame.drop(columns="id").set_index(pd.RangeIndex(1, 5, name="id")))
+    assert sorted(table.to_arrow(["id"])["id"].to_pylist()) == [1, 2, 3, 4]
+
+
 def test_named_pandas_index_outside_the_schema_is_ignored(tmp_path: Path) -> None:
     table, frame = people(tmp_path)
     named = frame.set_index(pd.Index([7, 8, 9, 10], name="row"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ import lakeformat
 from lakeformat import Table
 from lakeformat.codec.bloom import BloomFilter, hash_chain
 from lakeformat.files.footers import BLOOM, BLOOM_TYPE, MAX_KEY, MIN_KEY, group_bytes
-from lakeformat.files.splice import thrift_tree
 from lakeformat.model.record import META_COLUMNS
 from lakeformat.write.handles.row_group_copies import choose_copies
 from tests.helpers import hudi_rs
@@ -374,15 +372,6 @@ def test_a_plan_tells_what_a_write_copies(tmp_path: Path) -> None:
     [file] = planned.files
     assert file.copied_rows == done["copied_rows"]
     assert 0 < planned.copied_bytes <= done["copied_bytes"]
-
-
-def test_rows_are_encoded_without_thrift(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    copying, _ = twins(tmp_path)
-    thrift_tree._protocol.cache_clear()
-    monkeypatch.setitem(sys.modules, "thrift.protocol.TCompactProtocol", None)
-    assert counts(copying.upsert(rows([5], 1)))["copied_rows"] == 0
-    monkeypatch.undo()
-    assert counts(copying.upsert(rows([5], 2)))["copied_rows"] == 9 * GROUP
 
 
 @pytest.mark.parametrize(

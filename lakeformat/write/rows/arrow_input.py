@@ -483,6 +483,7 @@ def _lazy_batches(rows: Any) -> Iterator[pa.RecordBatch]:
 
 def _pandas_reader(frame: Any, like: pa.Schema | None, bad_rows: BadRows | None) -> pa.RecordBatchReader:
     """Return the rows of a frame. Columns of Python objects are converted as those of a dict of columns."""
+    frame = _with_index_values(frame)
     is_object = [str(dtype) == "object" for dtype in frame.dtypes]
     names = [str(name) for name in frame.columns]
     if not any(is_object) or len(set(names)) < len(names):
@@ -491,6 +492,19 @@ def _pandas_reader(frame: Any, like: pa.Schema | None, bad_rows: BadRows | None)
     plain = dict(zip(others.schema.names, others.columns, strict=True))  # The frame's index is at the end.
     columns = {name: frame.iloc[:, at] if is_object[at] else plain.pop(name) for at, name in enumerate(names)} | plain
     return python_table(columns, like, bad_rows).replace_schema_metadata(others.schema.metadata).to_reader()
+
+
+def _with_index_values(frame: Any) -> Any:
+    """Return the frame with the values of its index if that is a range with a name.
+
+    Arrow leaves a range out. pandas 3 makes one of any index whose numbers are evenly spaced.
+    """
+    index = frame.index
+    if type(index).__name__ != "RangeIndex" or index.name is None:
+        return frame
+    from pandas import Index
+
+    return frame.set_axis(Index(index.to_numpy(), name=index.name))
 
 
 #: Errors of frames with columns that Arrow cannot hold.
