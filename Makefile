@@ -22,7 +22,7 @@ MAIN_TESTS := not slow and $(WHOLE_TESTS)
 SLOW_TESTS := slow and $(WHOLE_TESTS)
 # A case costs 20 processor seconds at most, in `make test` 2 (tests/helpers/durations.py).
 FOR_CI := --budget=20 --hypothesis-profile=ci
-# As many workers as cores, up to four; tests that share a Spark run in one of them (see conftest.py).
+# One worker more than cores, up to four; tests that share a Spark run in one of them (see conftest.py).
 PARALLEL := -n auto --maxprocesses 4
 
 .PHONY: docs dist help setup demo test test-slow for-slow format style check interop bench jar test-matrix mutants durations nightly clean
@@ -63,7 +63,7 @@ format: $(VENV)/.stamp-check ## format the sources and repair what the linter ca
 
 interop: $(VENV)/.stamp-test ## the same tables through Apache Hudi's own Spark bundles
 	$(WITH_JAVA) $(RUN) tools/interop_setup.py
-	$(WITH_JAVA) $(PYTEST) -m "interop and not nightly" tests/interop $(FOR_CI) $(PARALLEL) $(ARGS)
+	$(WITH_JAVA) $(PYTEST) -m "interop and not nightly" tests/interop $(FOR_CI) -n 2 $(ARGS)
 
 docs: $(VENV)/.stamp-docs ## the documentation's site, strict, under build/site
 	cd tools && NO_MKDOCS_2_WARNING=1 ../$(RUN) -m mkdocs build --quiet -f mkdocs.yml

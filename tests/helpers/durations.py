@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,26 +33,47 @@ def own_seconds() -> float:
 
 def all_seconds() -> float:
     """Return `own_seconds` and the seconds of all processes below this one; without ``/proc``, only the former."""
-    return own_seconds() + sum(_seconds_of(process) for process in _below(os.getpid()))
+    return own_seconds() + sum(_seconds_of(process) for process in _BELOW.find())
 
 
-def _below(process: int) -> Iterator[int]:
-    for children in _PROCESSES.glob(f"{process}/task/*/children"):
-        try:
-            found = [int(child) for child in children.read_text().split()]
-        except OSError:  # The thread has ended.
-            continue
-        for child in found:
-            yield child
-            yield from _below(child)
+class _Below:
+    """The processes below this one. The parent of a process is looked up once, because a look at all costs much."""
+
+    def __init__(self) -> None:
+        self._parents: dict[int, int] = {}  # Process -> its parent, for all that run.
+
+    def find(self) -> list[int]:
+        """Return the processes that run below this one, in no order."""
+        running = {int(name) for name in os.listdir(_PROCESSES) if name.isdigit()} if _PROCESSES.exists() else set()
+        self._parents = {process: self._parents.get(process) or _parent_of(process) for process in running}
+        return [process for process in running if self._is_below(process)]
+
+    def _is_below(self, process: int) -> bool:
+        while parent := self._parents.get(process, 0):
+            if parent == os.getpid():
+                return True
+            process = parent
+        return False
+
+
+_BELOW: Final = _Below()
+
+
+def _stat_of(process: int) -> list[str]:
+    """Return the fields of ``/proc/…/stat`` after the name: the state, the parent and so on; none if it has ended."""
+    try:
+        return (_PROCESSES / str(process) / "stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return []
+
+
+def _parent_of(process: int) -> int:
+    fields = _stat_of(process)
+    return int(fields[1]) if fields else 0
 
 
 def _seconds_of(process: int) -> float:
-    try:
-        fields = (_PROCESSES / str(process) / "stat").read_text().rpartition(")")[2].split()
-    except OSError:  # The process has ended.
-        return 0.0
-    return sum(int(ticks) for ticks in fields[11:15]) / _TICKS
+    return sum(map(int, _stat_of(process)[11:15])) / _TICKS
 
 
 class Meter:
@@ -136,6 +157,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.pluginmanager.register(Meter(config.getoption("--budget")))
-    if not hasattr(config, "workerinput"):
+    is_worker, spreads = hasattr(config, "workerinput"), bool(config.getoption("tx", None))
+    if is_worker or not spreads:
+        config.pluginmanager.register(Meter(config.getoption("--budget")))
+    if not is_worker:
         config.pluginmanager.register(Durations(config.rootpath / "build" / "durations.json"))

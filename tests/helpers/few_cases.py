@@ -25,7 +25,7 @@ _IN_TEST, _FEW = 1.0, 4
 #: Processor seconds of a case beyond which it is slow: on a busy machine it could exceed the budget of `make test`.
 _SLOW: Final = 1.2
 #: Processor seconds that CI spends on one function, if that is enough for so many cases.
-_IN_CI, _FEWEST_IN_CI = 10.0, 3
+_IN_CI, _FEWEST_IN_CI = 6.0, 2
 #: A function with more nightly cases than this runs a seventh of them in a night.
 _MANY_BY_NIGHT, _NIGHTS = 14, 7
 #: The heart of the suite, whose cases are chosen one by one.

@@ -7,6 +7,7 @@ import functools
 import math
 import pickle
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -122,6 +123,15 @@ def filtered_table(kind: str) -> Table:
     return table
 
 
+def select_row_by_row(condition: pc.Expression) -> list[int]:
+    """Return the ids of the rows that a condition selects; it selects no row of which Arrow cannot tell."""
+    selected = []
+    for row in range(FILTERED.num_rows):
+        with suppress(pa.ArrowException):
+            selected += FILTERED.slice(row, 1).filter(condition)["id"].to_pylist()
+    return sorted(selected)
+
+
 #: Every way to ask a dataset, in Python and in C++, for the ids of the rows that a filter selects.
 WAYS: dict[str, Callable[[Any, pc.Expression], pa.Table]] = {
     "to_table": lambda d, e: d.to_table(filter=e),
@@ -145,10 +155,11 @@ def test_each_way_to_filter_a_dataset_gives_the_rows_of_arrow(kind: str, conditi
     dataset = table.to_pyarrow_dataset()
     try:
         wanted = sorted(FILTERED.filter(condition)["id"].to_pylist())
-    except pa.ArrowException:
-        for way in WAYS.values():
-            with pytest.raises((InvalidInputError, pa.ArrowException)):
-                way(dataset, condition)
+    except pa.ArrowException:  # Of some rows. A way that reads no such row does not see the error.
+        wanted = select_row_by_row(condition)
+        for name, way in WAYS.items():
+            with suppress(InvalidInputError, pa.ArrowException):
+                assert sorted(way(dataset, condition)["id"].to_pylist()) == wanted, name
         return
     found = {name: sorted(way(dataset, condition)["id"].to_pylist()) for name, way in WAYS.items()}
     assert found == dict.fromkeys(WAYS, wanted)
