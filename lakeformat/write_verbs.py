@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, ParamSpec, TypeVar, cast
@@ -38,6 +39,7 @@ RowsT = TypeVar("RowsT")
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
 
+_LOG: Final = logging.getLogger("lakeformat.write")
 PARTITIONS_TO_DELETE: Final = "hoodie.datasource.write.partitions.to.delete"
 
 
@@ -262,6 +264,7 @@ class WriteVerbs(Generic[RowsT]):
             WriteConflictError, LockTimeoutError: another writer changed the same files or held the lock; a retry is
                 safe.
         """
+        _warn_of_quotes(set)
         return self._update(set, where, self._options_in(time_zone), hooks)
 
     @_refuse_unknown_arguments
@@ -438,3 +441,17 @@ class WriteVerbs(Generic[RowsT]):
             LakeformatError: as in the write itself, except errors about values that cannot be stored.
         """
         return plan_rows(self.context, self.options, self._arrow_rows(rows), operation_of(operation))
+
+
+def _warn_of_quotes(values: Mapping[str, Any]) -> None:
+    """Warn about texts with quotes around them. In Delta's ``update`` a text is SQL, here it is the value."""
+    for name, value in values.items() if isinstance(values, Mapping) else ():
+        if isinstance(value, str) and len(value) > 1 and value[0] == value[-1] and value[0] in "'\"":
+            _LOG.warning(
+                "update: column %r gets the text %s with its quotes, which are no SQL; write {%r: %r} to leave "
+                "them out",
+                name,
+                value,
+                name,
+                value[1:-1],
+            )

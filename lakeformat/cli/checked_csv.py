@@ -6,7 +6,7 @@ Memory: one batch.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -18,17 +18,20 @@ from lakeformat.errors import InvalidInputError
 from lakeformat.write.rows.bad_rows import BadRows, json_texts
 from lakeformat.write.rows.faults import Fault, Reason, find_failing, join_faults
 
-__all__ = ["csv_options", "open_checked"]
+__all__ = ["convert_texts", "csv_options", "open_checked", "parse_texts"]
 
 _COLUMN: Final = "c"
 
 
-def open_checked(file: Any, types: Mapping[str, pa.DataType], bad_rows: BadRows) -> pa.RecordBatchReader:
+def open_checked(
+    file: Any, types: Mapping[str, pa.DataType], bad_rows: BadRows, start: int = 0
+) -> pa.RecordBatchReader:
     """Open CSV as a stream of its good rows.
 
     Args:
         types: the types of known columns; the types of others are inferred.
         bad_rows: collects the other rows, and lines with too many or too few values.
+        start: position of the first row in the whole input.
     """
     lines: list[tuple[str, str]] = []
 
@@ -41,9 +44,10 @@ def open_checked(file: Any, types: Mapping[str, pa.DataType], bad_rows: BadRows)
     schema = pa.schema([field.with_type(types.get(field.name, field.type)) for field in reader.schema])
 
     def read() -> Iterator[pa.RecordBatch]:
-        first = 0
+        first = start
         for batch in reader:
-            yield from _convert(pa.Table.from_batches([batch]), schema, bad_rows, first).to_batches()
+            rows = pa.Table.from_batches([batch])
+            yield from convert_texts(rows, schema, bad_rows, first, parse_texts).to_batches()
             first += batch.num_rows
         bad_rows.add_lines(lines)
 
@@ -60,31 +64,40 @@ def csv_options(types: Mapping[str, pa.DataType]) -> csv.ConvertOptions:
     )
 
 
-def _convert(texts: pa.Table, schema: pa.Schema, bad_rows: BadRows, first: int) -> pa.Table:
+def convert_texts(
+    texts: pa.Table,
+    schema: pa.Schema,
+    bad_rows: BadRows,
+    first: int,
+    parse: Callable[[pa.ChunkedArray, pa.Field], pa.ChunkedArray],
+) -> pa.Table:
     """Return the good rows with their types. Collect the others.
 
     Args:
-        first: position of the first row in the file.
+        first: position of the first row in the input.
+        parse: converts the texts of a column, or raises `InvalidInputError`.
     """
     converted = [field for field in schema if not texts.schema.field(field.name).type.equals(field.type)]
     faults: list[Fault] = []
     for field in converted:
-        faults += find_failing(texts, [field.name], partial(_parse_only, field), Reason.UNFIT_VALUE)
+        faults += find_failing(texts, [field.name], partial(_parse_only, parse, field), Reason.UNFIT_VALUE)
     if faults := join_faults(faults, texts.num_rows):
         bad = np.sort(np.concatenate([fault.rows for fault in faults]))
         bad_rows.take_out_unread(faults, json_texts(texts.take(pa.array(bad))), first)
         texts = texts.take(pa.array(np.delete(np.arange(texts.num_rows), bad)))
     for field in converted:
         at = schema.get_field_index(field.name)
-        texts = texts.set_column(at, field, _parse(texts.column(at), field))
+        texts = texts.set_column(at, field, parse(texts.column(at), field))
     return texts.cast(schema)
 
 
-def _parse_only(field: pa.Field, texts: pa.Table) -> pa.ChunkedArray:
-    return _parse(texts.column(0), field)
+def _parse_only(
+    parse: Callable[[pa.ChunkedArray, pa.Field], pa.ChunkedArray], field: pa.Field, texts: pa.Table
+) -> pa.ChunkedArray:
+    return parse(texts.column(0), field)
 
 
-def _parse(texts: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
+def parse_texts(texts: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
     """Convert texts as Arrow's CSV reader does.
 
     Raises:

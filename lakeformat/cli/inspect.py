@@ -342,8 +342,8 @@ def bad_rows(
 
 def plan(
     path: TablePath,
-    source: Annotated[
-        str | None, typer.Argument(help="Rows to write, as for upsert; without them a read is planned.")
+    sources: Annotated[
+        list[str] | None, typer.Argument(help="Rows to write, as for upsert; without them a read is planned.")
     ] = None,
     operation: Annotated[str, typer.Option(help="upsert, insert or delete.")] = "upsert",
     where: Where = None,
@@ -363,14 +363,14 @@ def plan(
     from lakeformat.model.operation import Operation
 
     table = open_table(path, option, storage_option)
-    if source is None:
+    if not sources:
         scan_plan = table.read(split_names(columns), where=where).plan(count_row_groups=True)
         counts = {name: getattr(scan_plan, name) for name in scan_plan.__slots__ if name != "splits"}
         show_json({**counts, "splits": len(scan_plan.splits)}) if as_json else print(scan_plan.describe())
         return
     if operation not in {"upsert", "insert", "delete"}:
         raise InvalidInputError(f"--operation {operation} cannot be planned; give upsert, insert or delete")
-    rows = open_rows(source, table.schema, kind=format, storage_options=parse_pairs(storage_option))
+    rows = open_rows(sources, table.schema, kind=format, storage_options=parse_pairs(storage_option))
     write = table.plan(rows, Operation(operation))
     show_json(write) if as_json else print(write)
 

@@ -1,7 +1,7 @@
 """Values of JSON that lose nothing: decimals keep their digits, and an object with one name twice is refused.
 
 JSON has neither dates nor decimals. In columns of such types, at any depth, texts are read as dates and times, and
-numbers and texts as decimals.
+numbers and texts as decimals. In columns of numbers and booleans texts are read as such.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
+
+from lakeformat.cli.text_casts import is_castable, values_of_texts
 
 __all__ = ["from_json", "parse_json"]
 
@@ -45,8 +47,10 @@ def from_json(values: list[Any], kind: pa.DataType | None) -> list[Any]:
     """Return the values. Where the type has dates, times or decimals, texts and numbers are replaced by such values.
 
     Raises:
-        pyarrow.ArrowInvalid, decimal.InvalidOperation: a text is not a date, or a value not a number.
+        InvalidInputError, pyarrow.ArrowInvalid, decimal.InvalidOperation: a text is not a value of the type.
     """
+    if kind is not None and is_castable(kind) and any(isinstance(value, str) for value in values):
+        values = values_of_texts(values, kind)
     if kind is not None and pa.types.is_temporal(kind) and all(isinstance(text, str | None) for text in values):
         return list(pa.array(values, pa.string()).cast(kind).to_pylist())
     convert = None if kind is None else _conversion(kind)

@@ -8,12 +8,14 @@ from __future__ import annotations
 import io
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from decimal import InvalidOperation
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from lakeformat.cli.output import print_remark, show_values, show_vertical, to_plain
+from lakeformat.cli.sources import HINT, STDIN, find_files, open_parent
 from lakeformat.errors import InvalidInputError, SchemaMismatchError
 
 if TYPE_CHECKING:
@@ -36,124 +38,265 @@ FORMATS: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 class FileRows:
-    """The rows of a file, for a write that puts bad rows aside: it reads them with its collector.
+    """The rows of files, for a write that puts bad rows aside: it reads them with its collector.
 
     Args:
-        source, like, kind, storage_options: as in `open_rows`.
+        sources, like, kind, storage_options, fills: as in `open_rows`.
     """
 
-    def __init__(self, source: str, like: pa.Schema, kind: str | None, storage_options: Mapping[str, Any]) -> None:
-        self._source, self._like, self._kind, self._storage_options = source, like, kind, storage_options
+    def __init__(
+        self,
+        sources: Sequence[str],
+        like: pa.Schema,
+        kind: str | None,
+        storage_options: Mapping[str, Any],
+        *,
+        fills: bool,
+    ) -> None:
+        self._sources, self._like = sources, like
+        self._given: dict[str, Any] = {"kind": kind, "storage_options": storage_options, "fills": fills}
 
     def read_checked(self, bad_rows: BadRows | None) -> pa.RecordBatchReader:
         """Return the rows. The write calls this; ``bad_rows`` collects rows that cannot be read."""
-        given = {"kind": self._kind, "storage_options": self._storage_options}
-        return open_rows(self._source, self._like, bad_rows=bad_rows, **given)  # type: ignore[arg-type]
-
-
-#: Last part of the message of an error about a value or a line.
-_HINT: Final = "; -o bad_rows=aside writes the other rows and puts such rows aside"
+        return open_rows(self._sources, self._like, bad_rows=bad_rows, **self._given)
 
 
 def open_rows(
-    source: str,
+    sources: Sequence[str],
     like: pa.Schema | None,
     *,
     kind: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
     bad_rows: BadRows | None = None,
+    fills: bool = False,
 ) -> pa.RecordBatchReader:
-    """Open the rows of a file as a stream; ``-`` is stdin.
+    """Open the rows of files as one stream: of one file after the other, with the columns of all.
 
-    Memory: batches of the file's reader; JSON and stdin are read whole.
+    Texts become values where the table's column has dates, times, numbers or booleans.
+
+    Memory: batches of the files' readers; JSON and stdin are read whole.
 
     Args:
-        like: schema whose types the values of CSV and JSON get; None to infer the types.
-        kind: a key of `FORMATS`; by default it follows from the ending of the file's name.
-        bad_rows: collects the rows of CSV and JSON with values or lines that cannot be read; None refuses them.
+        sources: files, folders and patterns; ``-`` is stdin.
+        like: schema whose types the values get; None to infer the types.
+        kind: a key of `FORMATS`; by default it follows from the ending of each file's name.
+        bad_rows: collects the rows with values or lines that cannot be read; None refuses them.
+        fills: whether a column that a file lacks, and another has, is null in its rows. In files of JSON it always is.
 
     Raises:
-        InvalidInputError: the file does not exist, or the format is unknown or not the file's.
-        SchemaMismatchError: a value does not fit its column's type.
+        InvalidInputError: a file does not exist, or the format is unknown or not the file's.
+        SchemaMismatchError: a value does not fit its column's type, or columns of the files contradict.
     """
     import pyarrow as pa
 
-    kind = kind or _guess_kind(source)
-    if kind not in FORMATS:
+    if kind is not None and kind not in FORMATS:
         raise InvalidInputError(f"no format {kind!r} can be read; --format takes {', '.join(FORMATS)}")
-    file = _open(source, storage_options or {})
-    try:
-        reader, total = _READERS[kind](file, like, bad_rows)
-    except (pa.ArrowException, InvalidOperation, ValueError, OSError) as error:
-        if isinstance(error, InvalidInputError):
-            raise
-        raise _refusal(source, kind, error) from None
-    batches = _show_progress(_translate_errors(reader, source), total, source)
-    return pa.RecordBatchReader.from_batches(reader.schema, batches)
+    options = storage_options or {}
+    files = find_files(sources, lambda name: kind is not None or _ending_kind(name) is not None, options)
+    opened = [_File(name, kind or _guess_kind(name), like, options) for name in files]
+    if len(opened) == 1:
+        reader, total = opened[0].open(bad_rows)
+        batches: Iterator[pa.RecordBatch] = iter(reader)
+        schema = reader.schema
+    else:
+        schema, total = _join_columns(opened, has_bad_rows=bad_rows is not None, fills=fills)
+        batches = _read_all(opened, schema, bad_rows)
+    name = files[0] if len(files) == 1 else f"{len(files):,} files"
+    return pa.RecordBatchReader.from_batches(schema, _show_progress(batches, total, name))
 
 
-def _refusal(source: str, kind: str, error: Exception) -> InvalidInputError:
-    """Return the error for a file that cannot be read: a value, a line or the whole file is wrong."""
-    text = str(error)
-    if isinstance(error, InvalidOperation) or "onversion error" in text or "Failed to parse string" in text:
-        reason = "a value is not a decimal number" if isinstance(error, InvalidOperation) else text
-        return SchemaMismatchError(f"{source}: {reason}; correct the value{_HINT}")
-    if kind == "csv" and "CSV parse error" in text:
-        return InvalidInputError(f"{source}: {text}; correct that line, or name another format with --format{_HINT}")
-    return InvalidInputError(f"{source} cannot be read as {kind}: {text}; correct it, or name another with --format")
+def _join_columns(files: Sequence[_File], *, has_bad_rows: bool, fills: bool) -> tuple[pa.Schema, int | None]:
+    """Return the columns of all files, and the number of their rows if it is known."""
+    import pyarrow as pa
+
+    fields: dict[str, pa.Field] = {}
+    counts: list[int | None] = []
+    names: dict[str, frozenset[str]] = {}
+    for file in files:
+        reader, count = file.open(_forget() if has_bad_rows else None)
+        counts.append(count)
+        if file.kind != "json" and not fills:
+            names[file.source] = frozenset(reader.schema.names)
+        for field in reader.schema:
+            known = fields.get(field.name)
+            if known is None or known.type.equals(pa.null()):
+                fields[field.name] = field
+            elif not field.type.equals(pa.null()) and not known.type.equals(field.type):
+                raise SchemaMismatchError(
+                    f"{file.source}: column {field.name!r} is {field.type}, and {known.type} in the files before; "
+                    "convert one of them"
+                )
+    for source, own in names.items():
+        if lacking := [name for name in fields if name not in own]:
+            raise InvalidInputError(
+                f"{source} has no column {lacking[0]!r}, which other files have; add it, or set "
+                "hoodie.write.set.null.for.missing.columns=true"
+            )
+    return pa.schema(fields.values()), None if None in counts else sum(filter(None, counts))
+
+
+def _forget() -> BadRows:
+    """Return a collector whose rows nothing reads."""
+    from lakeformat.storage import open_storage
+    from lakeformat.write.rows.bad_rows import BadRows
+
+    return BadRows(open_storage("."))
+
+
+def _read_all(files: Sequence[_File], schema: pa.Schema, bad_rows: BadRows | None) -> Iterator[pa.RecordBatch]:
+    from lakeformat.arrow.conform import conform
+
+    good = 0
+    for file in files:
+        for batch in file.open(bad_rows, good + (bad_rows.unread if bad_rows is not None else 0))[0]:
+            good += batch.num_rows
+            yield conform(batch, schema)
+
+
+@dataclass(frozen=True)
+class _File:
+    """One file of rows; the attributes are as in `open_rows`."""
+
+    source: str
+    kind: str
+    like: pa.Schema | None
+    storage_options: Mapping[str, Any]
+
+    def open(self, bad_rows: BadRows | None, first: int = 0) -> _Opened:
+        """Return the rows, and their number if it is known.
+
+        Args:
+            first: position of the first row in the whole input.
+        """
+        import pyarrow as pa
+
+        file = _open(self.source, self.storage_options)
+        try:
+            reader, total = _READERS[self.kind](file, self, bad_rows, first)
+        except (pa.ArrowException, InvalidOperation, ValueError, OSError) as error:
+            if isinstance(error, InvalidInputError):
+                raise
+            raise self._refusal(error) from None
+        return pa.RecordBatchReader.from_batches(reader.schema, self._translate_errors(reader)), total
+
+    def _translate_errors(self, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+        """Yield the batches. Raise `SchemaMismatchError` if a value in them cannot be read."""
+        import pyarrow as pa
+
+        try:
+            yield from reader
+        except pa.ArrowInvalid as error:
+            raise (
+                self._refusal(error)
+                if self.kind == "csv"
+                else SchemaMismatchError(
+                    f"{self.source}: {error}; correct the value, or convert the column first{HINT}"
+                )
+            ) from None
+
+    def _refusal(self, error: Exception) -> Exception:
+        """Return the error for a file that cannot be read: a value, a line or the whole file is wrong."""
+        text = str(error)
+        named = self._find_bad_value() if self.kind == "csv" and "In CSV column" in text else None
+        if named is not None:
+            return named
+        if isinstance(error, InvalidOperation) or "onversion error" in text or "Failed to parse string" in text:
+            reason = "a value is not a decimal number" if isinstance(error, InvalidOperation) else text
+            return SchemaMismatchError(f"{self.source}: {reason}; correct the value{HINT}")
+        if self.kind == "csv" and "CSV parse error" in text:
+            return InvalidInputError(
+                f"{self.source}: {text}; correct that line, or name another format with --format{HINT}"
+            )
+        return InvalidInputError(
+            f"{self.source} cannot be read as {self.kind}: {text}; correct it, or name another with --format"
+        )
+
+    def _find_bad_value(self) -> SchemaMismatchError | None:
+        """Read CSV again as texts, and return the error for the first value of the table's columns that is none."""
+        import pyarrow as pa
+        from pyarrow import csv
+
+        from lakeformat.cli.checked_csv import csv_options, parse_texts
+        from lakeformat.cli.text_casts import name_bad_text
+
+        types = _flat_types(self.like)
+        if self.source == STDIN:
+            return None
+        done = 0
+        file, as_texts = _open(self.source, self.storage_options), csv_options(dict.fromkeys(types, pa.string()))
+        for batch in csv.open_csv(_plain_csv(file), convert_options=as_texts):
+            rows = pa.Table.from_batches([batch])
+            fields = [field.with_type(types[field.name]) for field in rows.schema if field.name in types]
+            found = [name_bad_text(rows.column(f.name), f, self.source, done, parse_texts) for f in fields]
+            if errors := [error for error in found if error is not None]:
+                return errors[0]
+            done += batch.num_rows
+        return None
+
+
+def _ending_kind(source: str) -> str | None:
+    return next((kind for kind, endings in FORMATS.items() if source.lower().endswith(endings)), None)
 
 
 def _guess_kind(source: str) -> str:
-    for kind, endings in FORMATS.items():
-        if source.lower().endswith(endings):
-            return kind
-    raise InvalidInputError(f"the name {source!r} does not end in a known format; give --format {', '.join(FORMATS)}")
+    if (kind := _ending_kind(source)) is None:
+        raise InvalidInputError(
+            f"the name {source!r} does not end in a known format; give --format {', '.join(FORMATS)}"
+        )
+    return kind
 
 
 def _open(source: str, storage_options: Mapping[str, Any]) -> Any:
     """Open a file, a URL or stdin (``-``) as a seekable file."""
     import pyarrow as pa
 
-    from lakeformat.storage import open_storage
-
-    if source == "-":
+    if source == STDIN:
         return pa.BufferReader(sys.stdin.buffer.read())
-    folder, _, name = source.rpartition("/")
-    storage = open_storage(folder or ("/" if source.startswith("/") else "."), **storage_options)
+    storage, name = open_parent(source, storage_options)
     try:
         return storage.open_input(name)
     except FileNotFoundError:
         raise InvalidInputError(f"there is no file {source}; check the path") from None
 
 
-def _read_parquet(file: Any, like: pa.Schema | None, bad_rows: BadRows | None) -> _Opened:
+def _read_parquet(file: Any, said: _File, bad_rows: BadRows | None, first: int) -> _Opened:
     import pyarrow as pa
 
+    from lakeformat.cli.text_casts import cast_texts
     from lakeformat.files.batch_rows import OpenParquet
 
     parquet = OpenParquet(file)
-    batches = parquet.iter_batches()
-    return pa.RecordBatchReader.from_batches(parquet.schema_arrow, batches), parquet.metadata.num_rows
+    reader = pa.RecordBatchReader.from_batches(parquet.schema_arrow, parquet.iter_batches())
+    return cast_texts(reader, said.like, said.source, bad_rows, first), parquet.metadata.num_rows
 
 
-def _read_csv(file: Any, like: pa.Schema | None, bad_rows: BadRows | None) -> _Opened:
-    import pyarrow as pa
+def _read_csv(file: Any, said: _File, bad_rows: BadRows | None, first: int) -> _Opened:
     from pyarrow import csv
 
     from lakeformat.cli.checked_csv import csv_options, open_checked
 
-    flat = {} if like is None else {field.name: field.type for field in like if not pa.types.is_nested(field.type)}
-    if file.read(2) == b"\x1f\x8b":
-        file.seek(0)
-        file = pa.CompressedInputStream(file, "gzip")
-    else:
-        file.seek(0)
+    flat, plain = _flat_types(said.like), _plain_csv(file)
     if bad_rows is not None:
-        return open_checked(file, flat, bad_rows), None
-    return csv.open_csv(file, convert_options=csv_options(flat)), None
+        return open_checked(plain, flat, bad_rows, first), None
+    return csv.open_csv(plain, convert_options=csv_options(flat)), None
 
 
-def _read_json(file: Any, like: pa.Schema | None, bad_rows: BadRows | None) -> _Opened:
+def _flat_types(like: pa.Schema | None) -> dict[str, pa.DataType]:
+    import pyarrow as pa
+
+    return {} if like is None else {field.name: field.type for field in like if not pa.types.is_nested(field.type)}
+
+
+def _plain_csv(file: Any) -> Any:
+    """Return the file, decompressed if it is compressed."""
+    import pyarrow as pa
+
+    is_compressed = file.read(2) == b"\x1f\x8b"
+    file.seek(0)
+    return pa.CompressedInputStream(file, "gzip") if is_compressed else file
+
+
+def _read_json(file: Any, said: _File, bad_rows: BadRows | None, first: int) -> _Opened:
     """Read one object per line, or one list of objects. Rows become Python objects; use Parquet for large loads."""
     from lakeformat.arrow.python_values import to_array
     from lakeformat.cli.json_values import from_json
@@ -161,12 +304,31 @@ def _read_json(file: Any, like: pa.Schema | None, bad_rows: BadRows | None) -> _
 
     rows = _json_rows(file.read(), bad_rows)
     names = dict.fromkeys(name for row in rows for name in row)
-    known = {} if like is None else {field.name: field.type for field in like}
+    known = {} if said.like is None else {field.name: field.type for field in said.like}
     values: dict[str, Any] = {name: [row.get(name) for row in rows] for name in names}
     if bad_rows is not None:
-        values = take_out_unreadable(values, known, lambda some, kind: to_array(from_json(some, kind), kind), bad_rows)
-    table = python_table({name: from_json(values[name], known.get(name)) for name in names}, like)
+        convert = lambda some, kind: to_array(from_json(some, kind), kind)  # noqa: E731
+        values = take_out_unreadable(values, known, convert, bad_rows, first)
+    read = {name: _json_values(name, values[name], known.get(name), said.source) for name in names}
+    table = python_table(read, said.like)
     return table.to_reader(), table.num_rows
+
+
+def _json_values(name: str, values: list[Any], kind: pa.DataType | None, source: str) -> list[Any]:
+    """Return the values of a column. Refuse the first that does not fit by its row."""
+    import pyarrow as pa
+
+    from lakeformat.cli.json_values import from_json
+    from lakeformat.cli.text_casts import find_bad_value, unfit_error
+    from lakeformat.write.rows.faults import CONVERSION_ERRORS
+
+    try:
+        return from_json(values, kind)
+    except CONVERSION_ERRORS:
+        at = find_bad_value(values, lambda some: from_json(some, kind))
+        if at is None:
+            raise
+        raise unfit_error(source, at, pa.field(name, kind), values[at]) from None
 
 
 def _json_rows(data: bytes, bad_rows: BadRows | None) -> list[dict[str, Any]]:
@@ -196,29 +358,22 @@ def _json_rows(data: bytes, bad_rows: BadRows | None) -> list[dict[str, Any]]:
     return objects
 
 
-def _read_arrow(file: Any, like: pa.Schema | None, bad_rows: BadRows | None) -> _Opened:
+def _read_arrow(file: Any, said: _File, bad_rows: BadRows | None, first: int) -> _Opened:
     import pyarrow as pa
+
+    from lakeformat.cli.text_casts import cast_texts
 
     try:
         stored = pa.ipc.open_file(file)
     except pa.ArrowInvalid:
         file.seek(0)
-        return pa.ipc.open_stream(file), None
+        return cast_texts(pa.ipc.open_stream(file), said.like, said.source, bad_rows, first), None
     batches = (stored.get_batch(at) for at in range(stored.num_record_batches))
-    return pa.RecordBatchReader.from_batches(stored.schema, batches), None
+    reader = pa.RecordBatchReader.from_batches(stored.schema, batches)
+    return cast_texts(reader, said.like, said.source, bad_rows, first), None
 
 
 _READERS: Final = {"parquet": _read_parquet, "csv": _read_csv, "json": _read_json, "arrow": _read_arrow}
-
-
-def _translate_errors(reader: pa.RecordBatchReader, source: str) -> Iterator[pa.RecordBatch]:
-    """Yield the batches. Raise `SchemaMismatchError` if a value in them cannot be read."""
-    import pyarrow as pa
-
-    try:
-        yield from reader
-    except pa.ArrowInvalid as error:
-        raise SchemaMismatchError(f"{source}: {error}; correct the value, or convert the column first{_HINT}") from None
 
 
 def _show_progress(batches: Iterator[pa.RecordBatch], total: int | None, source: str) -> Iterator[pa.RecordBatch]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -20,14 +21,28 @@ from lakeformat.cli.arguments import (
 from lakeformat.cli.output import print_remark, show_json, show_result
 from lakeformat.errors import InvalidInputError
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 __all__ = ["alter", "convert", "create", "delete", "insert", "overwrite", "upsert"]
 
-_Source = Annotated[str, typer.Argument(help="Rows: Parquet, CSV, JSON or Arrow, a path, a URL or - for stdin.")]
+_Sources = Annotated[
+    list[str],
+    typer.Argument(
+        help="Rows in Parquet, CSV, JSON or Arrow: files, folders, patterns such as 'data/*.csv', URLs, or - for stdin."
+    ),
+]
 
 
 def create(
     path: TablePath,
-    like: Annotated[str, typer.Option(help="A file whose columns the table gets. No row is written.")],
+    like: Annotated[
+        str | None, typer.Option(help="A file or folder whose columns the table gets. No row is written.")
+    ] = None,
+    column: Annotated[
+        list[str] | None,
+        typer.Option(help="A column as name:type, with a type of SQL or Arrow; repeatable. It replaces one of --like."),
+    ] = None,
     record_key: Annotated[str, typer.Option(help="Columns that identify a row, commas between them.")] = "",
     partition_by: Annotated[str, typer.Option(help="Columns by which rows are put into folders.")] = "",
     ordering: Annotated[
@@ -41,12 +56,13 @@ def create(
     """Make an empty table.
 
     [bold]lakeformat create /data/flights --like flights.parquet --record-key id --partition-by month[/bold]
+
+    [bold]lakeformat create /data/sales --column id:bigint --column day:date --column "price:decimal(10, 2)"[/bold]
     """
     import lakeformat
-    from lakeformat.cli.rows import open_rows
 
     storage = parse_pairs(storage_option)
-    columns = open_rows(like, None, kind=format, storage_options=storage).schema
+    columns = _columns(like, column or (), format, storage)
     named: dict[str, Any] = {
         "record_key": split_names(record_key) or (),
         "partition_by": split_names(partition_by) or (),
@@ -56,6 +72,44 @@ def create(
     )
     location = table.context.storage.location
     show_json({"location": location}) if as_json else print(f"made an empty table at {location}")
+
+
+def _columns(like: str | None, named: Sequence[str], kind: str | None, storage: dict[str, str]) -> pa.Schema:
+    """Return the columns of a file, then those that are named. A named column replaces one of the file."""
+    import pyarrow as pa
+
+    from lakeformat.cli.rows import open_rows
+
+    if like is None and not named:
+        raise InvalidInputError("create needs columns; give --like FILE or --column NAME:TYPE")
+    known = pa.schema([]) if like is None else open_rows([like], None, kind=kind, storage_options=storage).schema
+    fields = {field.name: field for field in known}
+    given = [_parse_column(text) for text in named]
+    for at, field in enumerate(given):
+        if field.name in {each.name for each in given[:at]}:
+            raise InvalidInputError(f"column {field.name!r} is given twice; give it once")
+    return pa.schema({**fields, **{field.name: field for field in given}}.values())
+
+
+def _parse_column(text: str) -> pa.Field:
+    """Return the column of ``name:type``, with a type of Arrow such as ``int64``, or of SQL such as ``bigint``."""
+    import pyarrow as pa
+
+    from lakeformat.sql_statements.ddl import parse_type
+
+    name, _, kind = (part.strip() for part in text.partition(":"))
+    if not name or not kind:
+        raise InvalidInputError(f"column {text!r} has no type; write name:type, such as id:bigint or day:date")
+    try:
+        return pa.field(name, pa.type_for_alias(kind))
+    except ValueError:
+        pass
+    try:
+        return pa.field(name, parse_type(kind))
+    except InvalidInputError as error:
+        raise InvalidInputError(
+            f"column {text!r}: {kind!r} is no type ({error}); write bigint, date, string ..."
+        ) from None
 
 
 def convert(
@@ -86,7 +140,7 @@ def convert(
 
 def upsert(
     path: TablePath,
-    source: _Source,
+    sources: _Sources,
     format: RowsFormat = None,  # noqa: A002
     as_json: AsJson = False,
     option: OptionPairs = None,
@@ -96,14 +150,16 @@ def upsert(
 
     [bold]lakeformat upsert /data/flights changes.parquet[/bold]
 
+    [bold]lakeformat upsert /data/flights 'changes/*.csv'[/bold]
+
     [bold]zcat changes.csv.gz | lakeformat upsert /data/flights - --format csv[/bold]
     """
-    _write("upsert", path, source, format, as_json, option, storage_option)
+    _write("upsert", path, sources, format, as_json, option, storage_option)
 
 
 def insert(
     path: TablePath,
-    source: _Source,
+    sources: _Sources,
     bulk: Annotated[
         bool, typer.Option("--bulk", help="Write new files only, batch by batch: for first loads.")
     ] = False,
@@ -116,12 +172,12 @@ def insert(
 
     [bold]lakeformat insert /data/flights flights.parquet --bulk[/bold]
     """
-    _write("bulk_insert" if bulk else "insert", path, source, format, as_json, option, storage_option)
+    _write("bulk_insert" if bulk else "insert", path, sources, format, as_json, option, storage_option)
 
 
 def overwrite(
     path: TablePath,
-    source: _Source,
+    sources: _Sources,
     partitions: Annotated[
         bool, typer.Option("--partitions", help="Replace only the partitions of these rows.")
     ] = False,
@@ -134,12 +190,14 @@ def overwrite(
 
     [bold]lakeformat overwrite /data/flights march.parquet --partitions[/bold]
     """
-    _write("insert_overwrite" if partitions else "overwrite", path, source, format, as_json, option, storage_option)
+    _write("insert_overwrite" if partitions else "overwrite", path, sources, format, as_json, option, storage_option)
 
 
 def delete(
     path: TablePath,
-    source: Annotated[str | None, typer.Argument(help="Keys: a file with the key columns, or - for stdin.")] = None,
+    sources: Annotated[
+        list[str] | None, typer.Argument(help="Keys: files, folders or patterns with the key columns, or - for stdin.")
+    ] = None,
     where: Where = None,
     format: RowsFormat = None,  # noqa: A002
     as_json: AsJson = False,
@@ -152,10 +210,10 @@ def delete(
 
     [bold]lakeformat delete /data/flights keys.csv[/bold]
     """
-    if (source is None) == (where is None):
+    if bool(sources) == (where is not None):
         raise InvalidInputError("delete takes keys or a condition: give a file, or --where '...'")
-    if source is not None:
-        _write("delete", path, source, format, as_json, option, storage_option)
+    if sources:
+        _write("delete", path, sources, format, as_json, option, storage_option)
         return
     show_result(open_table(path, option, storage_option).delete(where=where), as_json=as_json)
 
@@ -185,7 +243,7 @@ def alter(
 def _write(
     verb: str,
     path: str,
-    source: str,
+    sources: Sequence[str],
     kind: str | None,
     as_json: bool,
     option: list[str] | None,
@@ -195,11 +253,12 @@ def _write(
 
     table = open_table(path, option, storage_option)
     storage = parse_pairs(storage_option)
+    fills = verb == "delete" or table.options.write.fill_missing
     rows: Any
     if table.options.write.bad_rows == "aside":
-        rows = FileRows(source, table.schema, kind, storage)
+        rows = FileRows(sources, table.schema, kind, storage, fills=fills)
     else:
-        rows = open_rows(source, table.schema, kind=kind, storage_options=storage)
+        rows = open_rows(sources, table.schema, kind=kind, storage_options=storage, fills=fills)
     result = getattr(table, verb)(rows)
     if result.skipped and not as_json:
         print_remark("nothing was written")

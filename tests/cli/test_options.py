@@ -116,7 +116,11 @@ def test_list_has_every_option(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("name", "data", "said"),
     [
-        ("bad.csv", "id,n\n1,x\n", "invalid value 'x'; correct the value"),
+        (
+            "bad.csv",
+            "id,n\n1,x\n",
+            "row 1, column 'n': 'x' is not a value of type int64, or would lose something; correct",
+        ),
         ("short.csv", "id,n\n1,2\n3\n", "correct that line, or name another format with --format"),
         ("bad.json", '{"id": 1, "n": 2, "day": "soon"}\n', "'soon'"),
         ("no.json", "id;n\n", "cannot be read as json"),

@@ -108,6 +108,7 @@ def take_out_unreadable(
     known: Mapping[str, pa.DataType],
     convert: Callable[[Any, pa.DataType], object],
     bad_rows: BadRows,
+    first: int = 0,
 ) -> dict[str, Any]:
     """Collect the rows with values that cannot be converted to the types of their columns. Return the other rows.
 
@@ -116,6 +117,7 @@ def take_out_unreadable(
         known: the types of the columns whose types are known; other columns are not looked at.
         convert: converts values to a type, or raises an error of Arrow, ``TypeError``, ``ValueError`` or
             ``ArithmeticError``.
+        first: position of the first row in the whole input.
     """
     plain: dict[str, Any] = {name: values if _is_arrow(values) else to_list(values) for name, values in columns.items()}
     count = max(map(len, plain.values()), default=0)
@@ -132,7 +134,7 @@ def take_out_unreadable(
         return plain
     bad = np.sort(np.concatenate([fault.rows for fault in faults]))
     rows = ({name: _value(values[at]) for name, values in plain.items()} for at in bad.tolist())
-    bad_rows.take_out_unread(faults, [json_text(row) for row in rows])
+    bad_rows.take_out_unread(faults, [json_text(row) for row in rows], first)
     kept = np.delete(np.arange(count), bad)
     return {
         name: values.take(pa.array(kept)) if _is_arrow(values) else [values[at] for at in kept.tolist()]

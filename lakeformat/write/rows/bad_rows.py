@@ -92,6 +92,11 @@ class BadRows:
         self._unread: npt.NDArray[np.int64] = np.empty(0, np.int64)
 
     @property
+    def unread(self) -> int:
+        """Return the number of collected rows that could not be read, and whose positions are known."""
+        return len(self._unread)
+
+    @property
     def has_file(self) -> bool:
         """Tell whether collected rows are in a file."""
         return self._writer is not None
