@@ -163,15 +163,10 @@ def _run_rewrite(
     session = _open_session(context, job, snapshot, change.schema, hooks, verb)
     handle = runner(session.job) if runner else None
     skipping = options.read.skipping
-    try:
-        with reuse_memory():
-            return rewrite(
-                session,
-                change,
-                lambda now: find_matches(context.storage, now, change.predicate, skipping=skipping),
-                handle,
-            )
-    except BaseException:
-        if handle is not None:
-            session.transaction.delete_stage()
-        raise
+    with reuse_memory(), session.transaction.staging():
+        return rewrite(
+            session,
+            change,
+            lambda now: find_matches(context.storage, now, change.predicate, skipping=skipping),
+            handle,
+        )

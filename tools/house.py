@@ -108,9 +108,9 @@ RATCHETS: Final = (
     ),
     Ratchet(
         "that a write deletes its stage",
-        r"\.delete_stage(?:_on_failure)?\(",
+        r"\.delete_stage\(",
         ("lakeformat/transaction/",),
-        19,
+        3,
         "end the write where all writes end",
     ),
 )

@@ -259,7 +259,7 @@ class ScheduledService:
                 self._undo(commit, keeps_plan=keeps_plan and not isinstance(error, OverlapError))
 
         try:
-            with self.transaction.delete_stage_on_failure(), self.transaction.undo_on_failure(undo):
+            with self.transaction.staging(), self.transaction.undo_on_failure(undo):
                 yield
         except FileNotFoundError as error:
             if not is_ours:

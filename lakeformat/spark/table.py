@@ -296,26 +296,23 @@ class LakehouseTable(
         session = WriteSession(context, job, hooks)
         shuffle = SparkShuffle(self._spark, context, job)
         put_aside(session, lambda: shuffle.bad_rows)
-        try:
-            with reuse_memory():
-                staged = shuffle.stage(rows)
-                count = sum(task.rows for task in staged)
-                place = choose_merge_place(self._spark, job, staged, snapshot)
-                if place.is_executors:
-                    _LOG.info("%s: %s", context.storage.location, place)
-                    merging = ShuffledSession(context, job, shuffle, hooks=hooks, merge=plan, merge_source=seen)
-                    put_aside(merging.session, lambda: shuffle.bad_rows)
-                    return merging.run(staged, count)
-                with StageReader(context.storage, staged, job.prepare) as reader:
-                    partitions = reader.read_partitions()
-                    if job.puts_bad_rows_aside and seen is None:
-                        repeats = BadRows(context.storage)
-                        partitions = take_out_repeats(partitions, repeats, ",".join(job.prepare.keys.record_fields))
-                        shuffle.bad_rows.append(repeats.finish(in_file=False))
-                    check_distinct(partitions, is_global=plan.is_global, context=context, source_snapshot=seen)
-                    return merge_into(session, plan, partitions, count, seen)
-        finally:
-            session.transaction.delete_stage()
+        with session.transaction.staging(is_whole=True), reuse_memory():
+            staged = shuffle.stage(rows)
+            count = sum(task.rows for task in staged)
+            place = choose_merge_place(self._spark, job, staged, snapshot)
+            if place.is_executors:
+                _LOG.info("%s: %s", context.storage.location, place)
+                merging = ShuffledSession(context, job, shuffle, hooks=hooks, merge=plan, merge_source=seen)
+                put_aside(merging.session, lambda: shuffle.bad_rows)
+                return merging.run(staged, count)
+            with StageReader(context.storage, staged, job.prepare) as reader:
+                partitions = reader.read_partitions()
+                if job.puts_bad_rows_aside and seen is None:
+                    repeats = BadRows(context.storage)
+                    partitions = take_out_repeats(partitions, repeats, ",".join(job.prepare.keys.record_fields))
+                    shuffle.bad_rows.append(repeats.finish(in_file=False))
+                check_distinct(partitions, is_global=plan.is_global, context=context, source_snapshot=seen)
+                return merge_into(session, plan, partitions, count, seen)
 
     def _write(
         self,
@@ -359,7 +356,7 @@ class LakehouseTable(
         if not job.needs_staging and (job.operation is Operation.BULK_INSERT or job.prepare.keys.generates_keys):
             return self._write_direct(rows, session, shuffle, job)
         with (
-            session.session.transaction.delete_stage_on_failure(),
+            session.session.transaction.staging(),
             session.session.transaction.report.step("stage") as counted,
         ):
             staged = shuffle.stage(rows)
@@ -367,16 +364,16 @@ class LakehouseTable(
         known, count = snapshot.timeline.commit_times, sum(task.rows for task in staged)
         if not job.collects_duplicates:
             return session.run(staged, count, known)
-        transaction = session.session.transaction
-        with transaction.delete_stage_on_failure(), StageReader(self.context.storage, staged, job.prepare) as reader:
-            result = session.session.run_staged(reader.read_partitions(), count, known)
-        transaction.delete_stage()
-        return result
+        with (
+            session.session.transaction.staging(is_whole=True),
+            StageReader(self.context.storage, staged, job.prepare) as reader,
+        ):
+            return session.session.run_staged(reader.read_partitions(), count, known)
 
     def _write_direct(
         self, rows: DataFrame, session: ShuffledSession, shuffle: SparkShuffle, job: WriteJob
     ) -> WriteResult:
-        with session.session.transaction.delete_stage_on_failure(), ExitStack() as life:
+        with session.session.transaction.staging(), ExitStack() as life:
 
             def begin() -> tuple[Snapshot, OpenCommit]:
                 snapshot = self.context.snapshot()

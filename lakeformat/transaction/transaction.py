@@ -200,7 +200,8 @@ class Transaction:
     def skip_known_batch(self, snapshot: Snapshot) -> WriteResult | None:
         """Return a skipped write's result if the batch is in the table already, else None.
 
-        Before a write is skipped, the leftovers of dead writers are removed: the batch's own writer may have died.
+        Before a write is skipped, what it has staged is removed, and the leftovers of dead writers: the batch's own
+        writer may have died.
         """
         batch = self.settings.batch
         last = read_last_batches(self.store, snapshot.timeline, batch.app).get(batch.app) if batch else None
@@ -208,7 +209,14 @@ class Transaction:
             return None
         with self.hold_lock():
             pass
+        self.delete_stage()
         return self.skip(snapshot, f"batch {batch.id} of {batch.app!r} is in the table already, its last one is {last}")
+
+    def skip_published_batch(self, commit: OpenCommit, snapshot: Snapshot, error: BatchWrittenError) -> WriteResult:
+        """Undo a write whose batch another run has published. Return the result of a skipped write."""
+        self.undo(commit)
+        self.delete_stage()
+        return self.skip(snapshot, str(error))
 
     def skip(self, snapshot: Snapshot, why: str) -> WriteResult:
         """Return the result of a write that has nothing to do, and log it. ``why`` is the reason."""
@@ -556,8 +564,12 @@ class Transaction:
             self.storage.delete_folder(stage_folder(self.settings.write_id))
 
     @contextmanager
-    def delete_stage_on_failure(self) -> Iterator[None]:
-        """Remove the stage folder if the block raises, unless the commit may be visible."""
+    def staging(self, *, is_whole: bool = False) -> Iterator[None]:
+        """Remove the stage folder if the block raises, unless the commit may be visible.
+
+        Args:
+            is_whole: whether nothing is staged any more when the block ends, so that the folder goes then, too.
+        """
         try:
             yield
         except CommitStateUnknownError:
@@ -565,3 +577,5 @@ class Transaction:
         except BaseException:
             self.delete_stage()
             raise
+        if is_whole:
+            self.delete_stage()

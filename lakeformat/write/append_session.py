@@ -104,9 +104,7 @@ def publish_appended(
             )
             break
         except BatchWrittenError as error:
-            transaction.undo(commit)
-            transaction.delete_stage()
-            return transaction.skip(snapshot, str(error))
+            return transaction.skip_published_batch(commit, snapshot, error)
         except WriteConflictError as error:
             if not attempts.wait(error, is_stuck=is_stuck(error)):
                 raise

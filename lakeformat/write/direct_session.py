@@ -116,6 +116,7 @@ def _write_direct(
             closed_partitions=closed,
         )
         writer = DirectWriter(context.storage, job.prepare, job.files(schema), settings, pool, bad_rows)
+        life.enter_context(transaction.staging())
         try:
             with transaction.report.step("encode") as counted:
                 write_rows(writer, rows, job.layout)
@@ -124,7 +125,6 @@ def _write_direct(
                 repeats = job.needs_combining and writer.has_repeated_keys()
         except BaseException:
             writer.abandon()
-            transaction.delete_stage()
             raise
         if not repeats:
             return session.run_direct(commit, written, tails, writer.rows)

@@ -316,26 +316,21 @@ class WriteSession:
     ) -> WriteResult:
         """Write the remaining rows to files, and publish these together with base files that are already written.
 
-        If it fails, the caller rolls back the commit. The stage folder is deleted in any case.
+        If it fails, the caller rolls back the commit. The stage folder is deleted, unless the commit may be visible.
 
         Args:
             written: finished base files in the stage folder.
             tails: for each partition path the rows that were too few for a file; they are written here.
         """
-        try:
+        with self.transaction.staging():
             snapshot = self.context.snapshot()
             if (skipped := self.transaction.skip_known_batch(snapshot)) is not None:
                 self.transaction.undo(commit)
-                self.transaction.delete_stage()
                 return skipped
-            self._run_direct(commit, written, tails, input_rows, snapshot)
-        except BatchWrittenError as error:
-            self.transaction.undo(commit)
-            self.transaction.delete_stage()
-            return self.transaction.skip(snapshot, str(error))
-        except BaseException:
-            self.transaction.delete_stage()
-            raise
+            try:
+                self._run_direct(commit, written, tails, input_rows, snapshot)
+            except BatchWrittenError as error:
+                return self.transaction.skip_published_batch(commit, snapshot, error)
         return self.transaction.close(commit)
 
     def _run_direct(

@@ -181,7 +181,7 @@ class ShuffledSession:
             was_first, is_first = is_first, False
             return self._attempt(staged, input_rows, known if was_first and self.job.operation.is_overwrite else None)
 
-        with transaction.delete_stage_on_failure():
+        with transaction.staging():
             # If the rows of a merge were computed from a snapshot, a retry would start from the same rows.
             return transaction.retry(attempt) if self._merge_source is None else attempt()
 
@@ -194,7 +194,6 @@ class ShuffledSession:
         """
         transaction, snapshot = self.session.transaction, self.context.snapshot()
         if (skipped := transaction.skip_known_batch(snapshot)) is not None:
-            transaction.delete_stage()
             return skipped
         if self._merge is not None:
             known = known_commits(self.storage, self._merge, snapshot, self._merge_source)
@@ -215,13 +214,10 @@ class ShuffledSession:
             written: files that tasks have already written.
             snapshot: the state of the table when the write began.
         """
-        transaction = self.session.transaction
         try:
             return self._publish_direct(commit, written, staged, snapshot)
         except BatchWrittenError as error:
-            transaction.undo(commit)
-            transaction.delete_stage()
-            return transaction.skip(snapshot, str(error))
+            return self.session.transaction.skip_published_batch(commit, snapshot, error)
 
     def _publish_direct(
         self, commit: OpenCommit, written: Sequence[WrittenFile], staged: Sequence[StagedTask], snapshot: Snapshot

@@ -298,10 +298,11 @@ class StagedWriter(TableWriter):
                 verb = self.job.operation.value
                 _LOG.warning("%d rows are merged by one driver; LakehouseTable.%s spreads the work", arrived, verb)
             session = self.open_session(messages)
-            with StageReader(self.context.storage, tasks, self.job.prepare) as reader:
-                result = session.run_staged(reader.read_partitions(), arrived, self.known)
-            session.transaction.delete_stage()
-            return result
+            with (
+                session.transaction.staging(is_whole=True),
+                StageReader(self.context.storage, tasks, self.job.prepare) as reader,
+            ):
+                return session.run_staged(reader.read_partitions(), arrived, self.known)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Delete the stage files. There is nothing else to undo: a ``commit`` that fails undoes its own changes."""
