@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from collections.abc import Callable
 
 from lakeformat.concurrency import monotonic, pause, poll
 from lakeformat.errors import LockLostError, LockTimeoutError
-from lakeformat.storage.port import RandomIds
 
 __all__ = ["TimedLease", "make_lost_error", "make_timeout_error", "wait_for_lock"]
 
 #: Mean number of seconds between two tries to take a lock. Who tries more often starves Hudi's writers.
 _POLL_SECONDS = 1.0
+#: The source of random waits. The simulation seeds it.
+_RANDOM = random.Random()  # noqa: S311  Waits need no secure random numbers.
 
 
 class TimedLease:
@@ -85,6 +87,9 @@ def wait_for_lock(
     Raises:
         LockTimeoutError: the lock was not taken in time.
     """
-    ids = RandomIds()
-    if not poll(take, timeout_seconds, lambda: pause(1.5 * poll_seconds, ids.token(), least=0.5 * poll_seconds)):
+
+    def wait_a_moment() -> None:
+        pause(1.5 * poll_seconds, f"{_RANDOM.getrandbits(32):08x}", least=0.5 * poll_seconds)
+
+    if not poll(take, timeout_seconds, wait_a_moment):
         raise make_timeout_error(describe(), timeout_seconds)
