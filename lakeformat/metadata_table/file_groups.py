@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from lakeformat.errors import CorruptTableError, UnsupportedTableError
 from lakeformat.metadata_table.instants import MetadataInstants
-from lakeformat.metadata_table.names import BaseName, LogName, MetadataPartition, group_number
+from lakeformat.metadata_table.names import BaseName, LogName, MetadataPartition, file_id, file_id_prefix, group_number
 from lakeformat.model.files import LogFile, LogFileName
 from lakeformat.storage.port import Storage
 
-__all__ = ["MetadataSlice", "Versions", "list_logs", "list_slices", "list_versions"]
+__all__ = ["MetadataSlice", "Versions", "is_last_group_named", "list_logs", "list_slices", "list_versions"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,3 +107,36 @@ def _newest_slice(number: int, versions: Versions, instants: MetadataInstants) -
     ]
     first = base or min((log.name.instant_time for log in own), default="")
     return MetadataSlice(number, first, versions.bases.get(base), tuple(sorted(own, key=lambda log: log.name.order)))
+
+
+def is_last_group_named(storage: Storage, partition: MetadataPartition, groups: int, paths: Iterable[str]) -> bool:
+    """Tell whether an instant names the last file group, so that there are surely this many.
+
+    Nothing stores how many file groups a partition has, and their number decides where a key is. If the last group is
+    lost, or a file has come under the number after it, each look-up goes to a wrong group, and a key looks new. The
+    write stats of deltacommits and compactions name the groups that they have written. Hudi does not look there.
+
+    It reads the instants one after the other until one of them does.
+
+    Args:
+        groups: Number of file groups that have files.
+        paths: Paths of completed files of instants.
+
+    Raises:
+        CorruptTableError: An instant names a file group that has no files.
+    """
+    pattern = re.compile(re.escape(file_id_prefix(partition)).encode() + rb"-(\d{4,9})-0")
+    for path in paths:
+        try:
+            data = storage.read(path)
+        except FileNotFoundError:  # It was archived meanwhile.
+            continue
+        last = max(map(int, pattern.findall(data)), default=-1)
+        if last >= groups:
+            raise CorruptTableError(
+                f"{storage.location}/{partition.folder} lacks file group {file_id(partition, last)}, which "
+                f"{path.rpartition('/')[2]} names; run repair(), which makes the metadata table again"
+            )
+        if last == groups - 1:
+            return True
+    return False

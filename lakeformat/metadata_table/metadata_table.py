@@ -21,10 +21,9 @@ from lakeformat.errors import CorruptTableError, UnsupportedTableError
 from lakeformat.files.block_content import decode_deletes
 from lakeformat.files.block_order import blocks_to_merge
 from lakeformat.files.log_reader import read_blocks, read_contents
-from lakeformat.metadata_table.file_groups import MetadataSlice, list_slices
+from lakeformat.metadata_table.file_groups import MetadataSlice, is_last_group_named, list_slices
 from lakeformat.metadata_table.instants import MetadataInstants
 from lakeformat.metadata_table.merge import Batch, merge_files, merge_newest, merge_statistics
-from lakeformat.metadata_table.named_groups import is_last_group_named
 from lakeformat.metadata_table.names import (
     ALL_PARTITIONS,
     FOLDER,
