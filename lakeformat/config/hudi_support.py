@@ -7,8 +7,9 @@ returns the page of the documentation that says for each option what lakeformat 
 from __future__ import annotations
 
 import enum
+import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cache, lru_cache
@@ -75,6 +76,44 @@ BY_NAME: Final[Mapping[str, Option]] = {
 }
 #: Values, in lower case, that switch an option off.
 _OFF: Final = frozenset({"", "false", "none", "-1"})
+
+#: Maps the title of each group of options on the page to a pattern of their keys; the first that matches counts.
+_GROUPS: Final = {
+    "Switches of Hudi's tests": r"_",
+    "Reading": (r"as\.of|hoodie\.(datasource\.(read|query|streaming)|read\.|file\.index|logfile|hfile|cdc|common\.)"),
+    "Catalogs": r"hoodie\.(datasource\.(hive_sync|meta|catalog|sync)|meta\.sync|meta_sync|metaserver|aws)",
+    "Several writers": (
+        r"hoodie\.(write\.(lock|concurrency|num\.retries)|client\.heartbeat|clean(er)?\.(policy\.)?failed"
+        r"|(write\.)?markers|write\.executor|.*conflict|auto\.adjust\.lock|time\.generator|block)"
+    ),
+    "Metadata table": r"hoodie\.(metadata|expression|enable\.data\.skipping)",
+    "Indexes": r"hoodie\.(index|bloom|simple|global|hbase|bucket|record\.index|layout|range|dynamic)",
+    "Table services": (
+        r"hoodie\.(clean|archive|compact|clustering|keep|rollback|restore|savepoint|log\.?compaction|partition\.ttl"
+        r"|table\.services|commits|parquet\.small|memory\.compaction|datasource\.(compaction|clustering)|optimized\.log)"
+    ),
+    "Keys, partitions and the table": (
+        r"hoodie\.(table|(deltastreamer\.|streamer\.)?keygen|database|partition|record\.merge|bootstrap|timeline|populate"
+        r"|datasource\.write\.(table|recordkey|partitionpath|precombine|keygen|hive_style|partition|ordering|drop\.part)"
+        r"|base\.(file|path)|version|payload|allow\.|assume\.date|skip\.default)"
+    ),
+    "Files and memory": (
+        r"hoodie\.(parquet|orc|lance|log|memory|record\.size|avro|file|storage|filesystem|fs\.|embed|copyonwrite|io)"
+    ),
+    "Checks, callbacks and metrics": (
+        r"hoodie\.(metrics|precommit|prewrite|write\.(commit|status)|commit|error|sensitive)"
+    ),
+    "Writing": (
+        r"hoodie\.(datasource|write|insert|upsert|bulkinsert|delete|combine|merge|sql|schema|spark|finalize|consistency"
+        r"|auto|internal|client|optimistic|deltastreamer|streamer|record|fail|static|release)"
+    ),
+}
+_OTHERS: Final = "Other options"
+#: The titles in the order of the page.
+_SHOWN_GROUPS: Final = (
+    "Keys, partitions and the table", "Writing", "Reading", "Several writers", "Table services", "Indexes",
+    "Metadata table", "Catalogs", "Checks, callbacks and metrics", "Files and memory", "Switches of Hudi's tests",
+)  # fmt: skip
 
 
 class AnswerKind(enum.Enum):
@@ -180,7 +219,8 @@ def hudi_page() -> str:
     releases = sorted({option.release for option, _ in options}, key=lambda text: [*map(int, text.split("."))])
     lines = [
         _PREFACE.format(newest=releases[-1], oldest=releases[0], **kinds),
-        *_markdown_table("option | older names | Hudi's default | answer", (_describe_option(*row) for row in options)),
+        *_describe_groups(options),
+        "## Names that only begin like an option",
         "",
         "Names with these beginnings that are not in that list, from Hudi's bundles, releases between or AWS Glue:",
         "",
@@ -189,6 +229,17 @@ def hudi_page() -> str:
         ),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _describe_groups(options: Sequence[tuple[HudiOption, Answer]]) -> Iterator[str]:
+    """Yield a heading and a table for each group of options."""
+    groups: dict[str, list[str]] = {title: [] for title in (*_SHOWN_GROUPS, _OTHERS)}
+    for option, answer in options:
+        title = next((title for title, keys in _GROUPS.items() if re.match(keys, option.key)), _OTHERS)
+        groups[title].append(_describe_option(option, answer))
+    for title, rows in ((title, rows) for title, rows in groups.items() if rows):
+        yield from (f"## {title}", "")
+        yield from (*_markdown_table("option | older names | Hudi's default | answer", iter(rows)), "")
 
 
 def _markdown_table(head: str, rows: Iterator[str]) -> Iterator[str]:

@@ -145,6 +145,9 @@ def test_page_equals_the_generated_page() -> None:
     assert not list(difflib.unified_diff(shown, wanted, PAGE.name, "python tools/hudi_options.py pages", lineterm=""))
     for option in hudi_options():
         assert sum(line.startswith(f"| `{option.key}` |") for line in shown) == 1
+    sizes = [text.count("\n| `") for text in "\n".join(shown).split("\n## ")[1:]]
+    assert len(sizes) == 12  # Groups, the last of beginnings of names.
+    assert all(1 <= size <= 110 for size in sizes)
 
 
 def test_open_option_family_answers_any_name(caplog: pytest.LogCaptureFixture) -> None:
