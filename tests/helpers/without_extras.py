@@ -33,6 +33,9 @@ class Hiding:
     def __init__(self, finder: Any, packages: frozenset[str]) -> None:
         self.finder, self.packages = finder, packages
 
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.finder, name)
+
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         return None if name.partition(".")[0] in self.packages else self.finder.find_spec(name, path, target)
 

@@ -29,7 +29,7 @@ print(lakeformat.__file__)
 """
 FLAGS = ("--quiet", "--disable-pip-version-check")
 
-pytestmark = pytest.mark.nightly
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(1800)]
 
 
 @pytest.fixture(scope="module")
