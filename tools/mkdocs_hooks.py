@@ -19,6 +19,8 @@ __all__ = ["notebook_page", "on_config", "on_files", "on_page_content", "on_page
 
 _ROOT: Final = Path(__file__).resolve().parents[1]
 _OPTION_PAGES: Final = ("options.md", "reference/hudi-options.md")
+#: Pages whose tables are read row by row on a phone.
+_STACKED_PAGES: Final = ("install.md", "recipes.md", "troubleshooting.md")
 #: Matches a row with four cells of a Markdown table.
 _ROW: Final = re.compile(r"^\| ?(.*?) ?\| ?(.*?) ?\| ?(.*?) ?\| ?(.*?) ?\|$")
 #: Matches a cell of an HTML table.
@@ -74,7 +76,8 @@ def on_page_content(content: str, *, page: Any, **_: Any) -> str:
         return _CODE.sub(lambda code: code[0].replace(before, after), found[0])
 
     broken = _CELL.sub(cell, content)
-    return f'<div class="lf-options">{broken}</div>' if is_options else broken
+    kind = "lf-options" if is_options else "lf-stacked" if page.file.src_uri in _STACKED_PAGES else ""
+    return f'<div class="{kind}">{broken}</div>' if kind else broken
 
 
 def options_in_two_columns(markdown: str) -> str:

@@ -44,6 +44,11 @@ def test_names_of_options_break_after_dots_alone() -> None:
     assert "<wbr>" not in on_page_content(cell, page=page("reading.md"))
 
 
+def test_tables_to_be_read_row_by_row_are_marked() -> None:
+    assert on_page_content("<p></p>", page=page("troubleshooting.md")) == '<div class="lf-stacked"><p></p></div>'
+    assert on_page_content("<p></p>", page=page("benchmarks.md")) == "<p></p>"
+
+
 def test_a_notebooks_outputs_are_on_its_page() -> None:
     outputs = [
         {"data": {"text/html": ["<table>\n\n", "</table>"], "text/plain": ["no"]}},
