@@ -167,6 +167,7 @@ def actions(table: lakeformat.Table, rows: pa.Table) -> Mapping[str, Callable[[]
     }
 
 
+@pytest.mark.budget(40)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TABLES)
 def test_every_action_keeps_the_list_of_files(name: str, tmp_path: Path) -> None:
@@ -305,6 +306,7 @@ def test_log_files_of_a_table_with_partial_updates_have_no_statistics(tmp_path: 
     assert rows_of(table) == rows_of(lakeformat.open(path, **{"hoodie.metadata.enable": "false"}))
 
 
+@pytest.mark.budget(40)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LONG_LAYOUTS)
 def test_it_is_compacted_and_cleaned_and_lets_the_table_archive(name: str, tmp_path: Path) -> None:
@@ -403,6 +405,7 @@ def changed(rows: pa.Table) -> pa.Table:
     return rows.set_column(rows.schema.get_field_index("ts"), "ts", later)
 
 
+@pytest.mark.budget(40)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("mode", "every"),

@@ -243,6 +243,7 @@ def test_storage_without_locks(version: int, tmp_path: Path) -> None:
     assert_kept(path)
 
 
+@pytest.mark.budget(40)
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", [pytest.param(Mode.TORN, marks=pytest.mark.nightly), Mode.AFTER])
 @pytest.mark.parametrize(("version", "kind"), [(6, "MERGE_ON_READ"), (9, "COPY_ON_WRITE")])

@@ -148,7 +148,7 @@ WAYS: dict[str, Callable[[Any, pc.Expression], pa.Table]] = {
 }
 
 
-@settings(max_examples=examples(60))
+@settings(max_examples=examples(40))
 @given(st.sampled_from(["copy-on-write", "merge-on-read"]), EXPRESSIONS)
 def test_each_way_to_filter_a_dataset_gives_the_rows_of_arrow(kind: str, condition: pc.Expression) -> None:
     table = filtered_table(kind)

@@ -211,6 +211,7 @@ def recovery_of(storage: LocalStorage, fault: Fault | None) -> list[Call]:
     return faulty.calls
 
 
+@pytest.mark.budget(40)
 @pytest.mark.slow
 @pytest.mark.parametrize("write", WRITES_BY_NIGHT, ids=lambda write: write.operation)
 def test_recovery_that_dies_itself_is_finished_by_the_next_writer(

@@ -40,6 +40,7 @@ def buckets_of(storage: LocalStorage) -> dict[str, int]:
     return {path: len(ring.nodes) for path, ring in rings.items()}
 
 
+@pytest.mark.budget(40)
 @pytest.mark.slow
 @pytest.mark.parametrize("version", [pytest.param("6", marks=pytest.mark.nightly), "9"])
 @pytest.mark.parametrize("options", [SPLITS, MERGES], ids=["splits", "merges"])
@@ -79,6 +80,7 @@ def assert_next(storage: LocalStorage, before: Model) -> None:
         assert stored.times == tuple(reversed(stored.valid_times(snapshot.timeline)))
 
 
+@pytest.mark.budget(40)
 @pytest.mark.slow
 def test_plan_whose_run_dies_is_run_again_with_the_same_buckets(tmp_path: Path) -> None:
     path, before = make_template(tmp_path, PAST, INDEX, "9", "MERGE_ON_READ")

@@ -81,6 +81,7 @@ def test_metadata_table_has_exactly_what_is_committed(name: str) -> None:
     _replay(name)
 
 
+@pytest.mark.budget(40)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "first", [*range(0, 50, 10), *(pytest.param(first, marks=pytest.mark.nightly) for first in range(50, 100, 10))]
