@@ -97,9 +97,18 @@ class SavepointSession:
         _LOG.info("%s: %s", self.context.storage.location, savepoint)
         return savepoint
 
+    def list_files(self, instant_time: str) -> Mapping[str, tuple[str, ...]]:
+        """Return the files that a savepoint of a commit keeps: a mapping of partition path to bare names.
+
+        Raises:
+            InstantNotAvailableError: the commit is not on the timeline, or its files are gone.
+        """
+        timeline = self.store.load()
+        return self._files(self.store.config(), timeline, self._target(timeline, instant_time))
+
     def delete(self, instant_time: str) -> None:
         """Delete the savepoint of a commit. The next cleans may delete the commit's files."""
-        with self._lock():
+        with self._lock(allows_lost=True):  # A restore that gives a lost commit up may need it.
             instants = [i for i in self.store.load().of_action(Action.SAVEPOINT) if i.time == instant_time]
             if not instants:
                 raise InvalidInputError(f"{self.context.storage.location} has no savepoint of {instant_time}")
@@ -154,11 +163,11 @@ class SavepointSession:
             raise
 
     @contextmanager
-    def _lock(self) -> Iterator[tuple[TableConfig, DecisionState]]:
+    def _lock(self, *, allows_lost: bool = False) -> Iterator[tuple[TableConfig, DecisionState]]:
         config = self.store.config()
         config.check_readable(self.context.storage.location)
         with lock_table(self.context.storage, self.options.lock, service=True, clock=self.context.clock):
-            state, _ = recover(self.store, config, self.context.clock)
+            state, _ = recover(self.store, config, self.context.clock, allows_lost=allows_lost)
             yield config, state
 
     def _target(self, timeline: Timeline, instant_time: str | None) -> Instant:

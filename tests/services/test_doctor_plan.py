@@ -62,7 +62,7 @@ def facts(
         "archive": "old",
         "is_copy_on_write": True,
     }
-    return Facts(**{**values, **parts})
+    return Facts(**{"can_restore": lambda _: True, **values, **parts})
 
 
 def told(findings: Iterable[Finding]) -> list[tuple[Kind, str, int]]:

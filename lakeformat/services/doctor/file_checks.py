@@ -6,7 +6,7 @@ skip rows. Memory: the keys of one partition; of everything else, one batch of a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
@@ -46,7 +46,6 @@ __all__ = ["check_index_bounds", "check_index_files", "check_partition", "footer
 
 _ROWS: Final = 1 << 16
 _BYTES: Final = 64 << 20
-_BACK: Final = "restore it from a copy, or restore() to an earlier instant"
 _REWRITE: Final = "cluster() the partition: it writes its files again, with right filters, key ranges and statistics"
 #: Column types whose minimum and maximum in the footer are checked against the values. For these types, all writers
 #: give minimum and maximum the same meaning.
@@ -54,12 +53,20 @@ _COMPARED: Final = (pa.int32(), pa.int64(), pa.string(), pa.date32())
 
 
 def check_partition(
-    storage: Storage, snapshot: Snapshot, path: str, slices: Sequence[FileSlice], rows_of: dict[str, int]
+    storage: Storage,
+    snapshot: Snapshot,
+    path: str,
+    slices: Sequence[FileSlice],
+    rows_of: dict[str, int],
+    writers: Mapping[str, str],
+    advise: Callable[[str], str],
 ) -> Iterator[Finding]:
     """Yield the findings inside the files of one partition.
 
     Args:
         rows_of: mapping that this function fills: path of a base file to the number of rows in its footer.
+        writers: maps the path of a file to the time of the commit that wrote it.
+        advise: returns how to come back from a lost file of a commit.
     """
     has_keys = not snapshot.config.has_virtual_keys
     keys_of_slices: list[tuple[FileSlice, pa.ChunkedArray]] = []
@@ -73,8 +80,11 @@ def check_partition(
             if piece.logs and has_keys:
                 parts = [batch.column(0) for batch in _read_merged_keys(storage, snapshot, piece)]
         except (CorruptTableError, UnsupportedTableError) as error:
-            damaged = piece.base.path if piece.base else piece.logs[0].path
-            yield Finding(Kind.DAMAGED, damaged, f"{error}", size_bytes=piece.size_bytes)
+            named = [file for file in piece.files if file.path in str(error)] or piece.files
+            time = writers.get(named[0].path, named[0].name.instant_time)
+            why = str(error).partition("; ")[0]
+            cure = f"{why}: {advise(time)}"
+            yield Finding(Kind.DAMAGED, named[0].path, cure, size_bytes=named[0].size_bytes)
             continue
         if parts:
             keys_of_slices.append((piece, pa.chunked_array(parts)))

@@ -14,6 +14,7 @@ from lakeformat.timeline.timeline import Timeline
 
 __all__ = [
     "Facts",
+    "advise",
     "find_gaps",
     "find_incomplete",
     "find_lost_saved_files",
@@ -22,8 +23,6 @@ __all__ = [
     "find_row_mismatches",
     "find_unarchived",
 ]
-
-_BACK = "restore it from a copy, or restore() to an earlier instant"
 
 
 @dataclass(frozen=True)
@@ -39,6 +38,7 @@ class Facts:
         archived: times of the commits in the archive.
         archive: the archive's folder.
         is_copy_on_write: whether the table is copy-on-write, so that no base file has rows merged from log files.
+        can_restore: tells whether the table can be restored to a commit.
     """
 
     timeline: Timeline
@@ -50,12 +50,38 @@ class Facts:
     archived: frozenset[str]
     archive: str
     is_copy_on_write: bool
+    can_restore: Callable[[str], bool]
+
+    def advise(self, instant_time: str) -> str:
+        """Return how to come back from a lost file of a commit."""
+        return advise(self.timeline, instant_time, self.can_restore)
 
     def stats(self) -> Iterator[tuple[Instant, WriteStat]]:
         """Yield instant and write stat of every file that the active commits wrote."""
         for instant, metadata in self.commits:
             for stat in metadata.all_stats():
                 yield instant, stat
+
+
+def advise(timeline: Timeline, instant_time: str, can_restore: Callable[[str], bool]) -> str:
+    """Return the end of a cure: how to come back from a lost file of a commit, by commands.
+
+    Args:
+        can_restore: tells whether the table can be restored to a commit.
+    """
+    back = "restore it from a copy"
+    commits = sorted(timeline.commits, key=lambda commit: (commit.completed_at, commit.time))
+    places = [at for at, commit in enumerate(commits) if commit.time == instant_time]
+    if not places:
+        return f"{back}: its commit {instant_time} is archived, so nothing else helps"
+    before, later = commits[: places[0]], len(commits) - 1 - places[0]
+    if before and not can_restore(before[-1].time):
+        return f"{back}: files of the commit before {instant_time} have been cleaned away, so nothing else helps"
+    if not later:
+        return f"{back}, or lakeformat rollback gives up commit {instant_time} alone"
+    if not before:
+        return f"{back}: commit {instant_time} is the oldest on the timeline, so nothing else helps"
+    return f"{back}, or lakeformat restore {before[-1].time} gives up commit {instant_time} and {later:,} later ones"
 
 
 def find_orphans(facts: Facts) -> Iterator[Finding]:
@@ -89,13 +115,14 @@ def find_incomplete(facts: Facts, exists: Callable[[str], bool]) -> Iterator[Fin
         exists: returns whether a path exists, even in a folder that the listing skips for lack of a partition marker.
     """
     live = {each.group: each for each in facts.slices}
-    expected: dict[FileGroupId, tuple[str, str, int]] = {}
+    expected: dict[FileGroupId, tuple[str, str, int, int]] = {}
     for instant, stat in facts.stats():
         if stat.is_base:
             group = stat.group
-            expected[group] = max(expected.get(group, ("", "", 0)), (instant.time, stat.path, stat.size_bytes))
+            found = instant.time, stat.path, stat.size_bytes, stat.num_writes
+            expected[group] = max(expected.get(group, ("", "", 0, 0)), found)
     unmarked: set[str] = set()
-    for group, (time, path, size_bytes) in sorted(expected.items()):
+    for group, (time, path, size_bytes, rows) in sorted(expected.items()):
         if group in facts.replaced:
             continue
         base = live[group].base if group in live else None
@@ -103,9 +130,9 @@ def find_incomplete(facts: Facts, exists: Callable[[str], bool]) -> Iterator[Fin
             if exists(path):
                 unmarked.add(group.partition_path)
             else:
-                yield Finding(Kind.MISSING, path, _BACK, size_bytes=size_bytes)
+                yield Finding(Kind.MISSING, path, facts.advise(time), rows, size_bytes)
         elif base.name.instant_time == time and size_bytes and size_bytes != base.size_bytes:
-            yield Finding(Kind.OTHER_SIZE, path, _BACK, size_bytes=base.size_bytes)
+            yield Finding(Kind.OTHER_SIZE, path, facts.advise(time), rows, base.size_bytes)
     for path in sorted(unmarked):
         yield Finding(Kind.NO_PARTITION_FILE, path, "lakeformat repair --yes marks it again", mends=True)
     yield from _find_incomplete_logs(facts, live)
@@ -113,15 +140,17 @@ def find_incomplete(facts: Facts, exists: Callable[[str], bool]) -> Iterator[Fin
 
 def _find_incomplete_logs(facts: Facts, live: Mapping[FileGroupId, FileSlice]) -> Iterator[Finding]:
     size_of = {log.path: log.size_bytes for log in facts.listing.logs}
-    for _, stat in facts.stats():
+    for instant, stat in facts.stats():
         name = LogFileName.match(stat.path.rpartition("/")[2])
         piece = live.get(stat.group)
         if name is None or name.is_cdc or piece is None:
             continue
         if stat.path in size_of and size_of[stat.path] < stat.size_bytes:
-            yield Finding(Kind.OTHER_SIZE, stat.path, _BACK, size_bytes=size_of[stat.path])
+            cure = facts.advise(instant.time)
+            yield Finding(Kind.OTHER_SIZE, stat.path, cure, stat.num_writes, size_of[stat.path])
         elif stat.path not in size_of and (stat.prev_commit or name.instant_time) >= piece.base_instant:
-            yield Finding(Kind.MISSING, stat.path, _BACK, size_bytes=stat.size_bytes)
+            cure = facts.advise(instant.time)
+            yield Finding(Kind.MISSING, stat.path, cure, stat.num_writes, stat.size_bytes)
 
 
 def find_miscounts(facts: Facts) -> Iterator[Finding]:

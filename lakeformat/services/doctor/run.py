@@ -15,7 +15,7 @@ from typing import Final
 
 from lakeformat.codec import properties
 from lakeformat.config.resolve import Options
-from lakeformat.errors import CorruptTableError, LakeformatError
+from lakeformat.errors import CorruptTableError, InvalidInputError, LakeformatError
 from lakeformat.file_system_view.context import TableContext
 from lakeformat.file_system_view.file_groups import Listing, list_files, visible_files
 from lakeformat.file_system_view.file_index.stored import FOLDER
@@ -24,19 +24,21 @@ from lakeformat.file_system_view.slices import build_slices
 from lakeformat.file_system_view.snapshot import FileNames, Snapshot, make_latest_base, table_schema
 from lakeformat.locks import lock_table
 from lakeformat.model.files import FileSlice, join_path, match_data_file
-from lakeformat.model.instant import Action, State
+from lakeformat.model.instant import WRITE_ACTIONS, Action, Instant, State
 from lakeformat.model.table_config import PROPERTIES_PATH, TableConfig, TableType
 from lakeformat.services.doctor import file_checks, plan, timeline_checks
+from lakeformat.services.doctor.damaged_instants import make_completed
 from lakeformat.services.doctor.file_checks import check_partition
 from lakeformat.services.doctor.findings import Finding, Findings, Kind
 from lakeformat.services.doctor.lost_properties import fits_rows, make_properties
 from lakeformat.services.doctor.metadata_checks import check_metadata_table
 from lakeformat.services.doctor.ring_checks import check_rings
 from lakeformat.services.restore.run import RestoreSession
+from lakeformat.services.savepoint import SavepointSession
 from lakeformat.storage.port import Lease, own_path
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.transaction import claims
-from lakeformat.transaction.decisions import settle
+from lakeformat.transaction.decisions import read_state, settle
 from lakeformat.transaction.lost_writes import LostWrite
 from lakeformat.transaction.markers import prepare_partition
 from lakeformat.transaction.metadata_commits import drop_metadata_table
@@ -55,8 +57,8 @@ REMOVED: Final = own_path("removed")
 _LEFTOVERS: Final = frozenset({Kind.ORPHAN, Kind.STALE_MARKERS})
 
 
-#: Kinds of findings that a repair mends by the rollback of the newest commit.
-_GIVEN_UP: Final = frozenset({Kind.DAMAGED_INSTANT})
+#: Kinds of findings that a repair mends before all others.
+_FIRST: Final = frozenset({Kind.DAMAGED_INSTANT})
 
 
 def _instant_of(path: str) -> str:
@@ -116,9 +118,9 @@ class DoctorSession:
             return Findings(lost or self._list_repairable(), "to repair")
         if lost:
             self._write_lost_properties()
-        given_up = (*lost, *self._give_up_damaged_commits())
+        given_up = (*lost, *self._mend_instants())
         with lock_table(self.storage, self.options.lock, service=True, clock=self.context.clock) as lease:
-            mended = tuple(each for each in self._list_repairable() if each.kind not in _GIVEN_UP)
+            mended = tuple(each for each in self._list_repairable() if each.kind not in _FIRST)
             if any(each.kind is Kind.DEAD_INSTANT for each in mended):
                 recover(self.store, self.store.config(), self.context.clock, allows_lost=True)
                 after = self._list_repairable()
@@ -168,12 +170,35 @@ class DoctorSession:
         save_copy(self.storage, data)
         _LOG.warning("%s/%s was made again: %s", self.storage.location, PROPERTIES_PATH, made.why)
 
-    def _give_up_damaged_commits(self) -> tuple[Finding, ...]:
-        """Roll back the newest commit if its completed file is damaged or gone. Return the finding of that."""
-        damaged = tuple(each for each in self._inspect().found if each.mends and each.kind in _GIVEN_UP)
-        if damaged:
+    def _mend_instants(self) -> tuple[Finding, ...]:
+        """Mend damaged instants: roll the newest commit back, write the other files again. Return their findings."""
+        damaged = tuple(each for each in self._inspect().found if each.mends and each.kind in _FIRST)
+        if not damaged:
+            return ()
+        self._write_decided()
+        still = tuple(each for each in self._inspect().found if each.mends and each.kind in _FIRST)
+        timeline = self.store.load()
+        others = {self.store.path(i): i for i in timeline.instants if i.action not in WRITE_ACTIONS}
+        for finding in still:
+            if finding.path in others:
+                self._write_completed(others[finding.path])
+        if any(finding.path not in others for finding in still):
             RestoreSession(self.context, self.options).rollback(None)
         return damaged
+
+    def _write_decided(self) -> None:
+        """Write the file of the last decision again, if it is damaged or gone. On storage with locks there is none."""
+        last = read_state(self.storage)[0].last
+        if last is not None and last.path and self.store.is_on_timeline(last.path):
+            self.storage.replace(last.path, last.data)
+
+    def _write_completed(self, instant: Instant) -> None:
+        """Write the damaged completed file of a clean, rollback, restore or savepoint again."""
+        is_savepoint = instant.action is Action.SAVEPOINT
+        with lock_table(self.storage, self.options.lock, service=True, clock=self.context.clock):
+            files = SavepointSession(self.context, self.options).list_files(instant.time) if is_savepoint else {}
+            data = make_completed(self.store, instant, files, self.context.clock.now_ms())
+            self.storage.replace(self.store.path(instant), data)
 
     def _list_repairable(self) -> tuple[Finding, ...]:
         found = self._inspect().found
@@ -218,10 +243,15 @@ class DoctorSession:
         config.check_readable(self.storage.location)
         timeline = self.store.load()
         torn, archived, newest = timeline_checks.check_archive(self.store)
-        findings = [*timeline_checks.check_instants(self.store, timeline), *torn]
+        findings = [*timeline_checks.check_instants(self.store, timeline, self._can_restore), *torn]
         if any(each.kind is Kind.DAMAGED_INSTANT for each in findings):
             return _TableState(config, timeline, tuple(findings))  # The other checks cannot run without all commits.
-        facts = self._collect_facts(config, timeline, archived)
+        try:
+            facts = self._collect_facts(config, timeline, archived)
+        except CorruptTableError:
+            if not torn:
+                raise
+            return _TableState(config, timeline, tuple(findings))  # The archive says when older commits completed.
         saved = self._list_saved_files(timeline)
         findings += plan.find_incomplete(facts, lambda path: self.storage.info(path) is not None)
         findings += plan.find_miscounts(facts)
@@ -277,7 +307,20 @@ class DoctorSession:
         saved = frozenset(path for paths in self._list_saved_files(timeline).values() for path in paths)
         listing = Listing(listing.bases, tuple(logs), listing.change_data)
         is_cow = config.table_type is TableType.COPY_ON_WRITE
-        return plan.Facts(timeline, commits, listing, slices, replaced, saved, archived, config.archive_folder, is_cow)
+        return plan.Facts(
+            timeline, commits, listing, slices, replaced, saved, archived, config.archive_folder, is_cow,
+            self._can_restore,
+        )  # fmt: skip
+
+    def _can_restore(self, instant_time: str) -> bool:
+        """Tell whether the table can be restored to a commit, if no savepoint keeps a later one."""
+        try:
+            RestoreSession(self.context, self.options).plan_restore(instant_time)
+        except InvalidInputError:
+            return True
+        except LakeformatError:
+            return False
+        return True
 
     def _check_contents(self, state: _TableState, facts: plan.Facts) -> Iterator[Finding]:
         timeline = state.timeline
@@ -295,6 +338,7 @@ class DoctorSession:
             if not any(file.path in missing for file in piece.files):
                 by_partition.setdefault(piece.group.partition_path, []).append(piece)
         rows_of: dict[str, int] = {}
+        writers = {stat.path: instant.time for instant, stat in facts.stats()}
         for path, slices in by_partition.items():
-            yield from check_partition(self.storage, snapshot, path, slices, rows_of)
+            yield from check_partition(self.storage, snapshot, path, slices, rows_of, writers, facts.advise)
         yield from plan.find_row_mismatches(facts, rows_of)

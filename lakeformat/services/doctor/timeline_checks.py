@@ -6,7 +6,7 @@ wrote, so readers do not see the rows of that file.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from operator import attrgetter
 from typing import Final
@@ -22,12 +22,14 @@ from lakeformat.model.commit import CommitMetadata
 from lakeformat.model.files import PARTITION_MARKER, BaseFile
 from lakeformat.model.instant import COMMIT_ACTIONS, COMPLETES_AS, WRITE_ACTIONS, Action, Instant, State
 from lakeformat.model.record import COMMIT_TIME, RECORD_KEY
+from lakeformat.services.doctor.damaged_instants import read_completed
 from lakeformat.services.doctor.findings import Finding, Kind
 from lakeformat.storage.port import HOODIE, FileInfo, Storage
 from lakeformat.timeline.archive import LOG_NAME, VERSION_NAME, find_version_damage
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.transaction import claims
+from lakeformat.transaction.decisions import read_state
 from lakeformat.transaction.foreign_writes import find_lost_commits
 from lakeformat.transaction.lost_writes import LostWrite, find_lost_writes, read_plan_sources
 
@@ -58,7 +60,7 @@ _FINISHED_BY: Final = {
 }
 
 
-def check_instants(store: TimelineStore, timeline: Timeline) -> Iterator[Finding]:
+def check_instants(store: TimelineStore, timeline: Timeline, can_restore: Callable[[str], bool]) -> Iterator[Finding]:
     """Yield a finding for each completed instant whose metadata cannot be read, and each commit without its file."""
     for instant in timeline.instants:
         if instant.state is not State.COMPLETED:
@@ -66,30 +68,43 @@ def check_instants(store: TimelineStore, timeline: Timeline) -> Iterator[Finding
         try:
             if instant.action in COMMIT_ACTIONS:
                 store.read_commit(instant)
-            elif instant.action is Action.SAVEPOINT:
-                store.read_savepoint(instant)
-            elif instant.action is Action.CLEAN:
-                store.read_clean(instant)
+            else:
+                read_completed(store, instant)
         except CorruptTableError as error:
-            yield _make_damage(store, timeline, instant, f"{error}")
+            yield _make_damage(store, timeline, instant, f"{error}", can_restore)
     if not any(instant.action in {Action.ROLLBACK, Action.RESTORE} for instant in timeline.pending):
         for instant in find_lost_commits(store, timeline):
-            yield _make_damage(store, timeline, instant, f"the completed file of commit {instant.time} is gone")
+            why = f"the completed file of commit {instant.time} is gone"
+            yield _make_damage(store, timeline, instant, why, can_restore)
 
 
-def _make_damage(store: TimelineStore, timeline: Timeline, instant: Instant, why: str) -> Finding:
+def _make_damage(
+    store: TimelineStore, timeline: Timeline, instant: Instant, why: str, can_restore: Callable[[str], bool]
+) -> Finding:
     """Return the finding of a completed instant whose file is damaged or gone, with what brings the table back."""
     path, why = store.path(instant), why.partition("; ")[0]
     if instant.action not in WRITE_ACTIONS:
-        return Finding(Kind.DAMAGED_INSTANT, path, f"{why}; {_BACK}")
+        cure = f"{why}: no row is lost; {_BACK}, or lakeformat repair --yes writes it again"
+        return Finding(Kind.DAMAGED_INSTANT, path, cure, mends=True)
     end_of = _completed_at if instant.state is State.COMPLETED else _time
     others = [commit for commit in timeline.commits if commit != instant]
     later = sum(end_of(commit) > end_of(instant) for commit in others)
-    if not later:
-        cure = "lakeformat rollback, or repair --yes, gives up the rows of this commit alone"
-        return Finding(Kind.DAMAGED_INSTANT, path, f"{why}: {_BACK}; {cure}", mends=True)
+    decided = read_state(store.storage)[0].last
+    if decided is not None and decided.path and decided.instant_time == instant.time:
+        cure = f"{why}: no row is lost; lakeformat repair --yes writes it again, as it was decided"
+        return Finding(Kind.DAMAGED_INSTANT, path, cure, mends=True)
+    held = sorted(i.time for i in timeline.of_action(Action.SAVEPOINT) if i.time >= instant.time)
+    first = "".join(f"lakeformat savepoint TABLE --delete {time}, then " for time in held)
     before = max((commit for commit in others if end_of(commit) < end_of(instant)), default=None, key=end_of)
-    cure = f"lakeformat restore {before.time} gives it up with {later:,} later commits" if before else "only that helps"
+    if before and not can_restore(before.time):
+        cure = f"{_BACK}; only that helps, because files of the commit before have been cleaned away"
+        return Finding(Kind.DAMAGED_INSTANT, path, f"{why}: {cure}")
+    if not later:
+        cure = f"{first}lakeformat rollback, or repair --yes, gives up the rows of this commit alone"
+        return Finding(Kind.DAMAGED_INSTANT, path, f"{why}: {_BACK}; {cure}", mends=not held)
+    cure = "only that helps"
+    if before:
+        cure = f"{first}lakeformat restore {before.time} gives it up with {later:,} later commits"
     return Finding(Kind.DAMAGED_INSTANT, path, f"{why}: {_BACK}; {cure}")
 
 
@@ -148,6 +163,8 @@ def find_dead_instants(context: TableContext, timeline: Timeline) -> Iterator[Fi
             is_ours = claims.read_claim(context.storage, instant.time) is not None
             mends = instant.action in _RECOVERED or (is_ours and instant.action in WRITE_ACTIONS | {Action.RESTORE})
             cure = "lakeformat repair --yes rolls it back or finishes it, as the next write does"
+            if instant.action is Action.SAVEPOINT:
+                cure = f"make it again, if it was complete: lakeformat savepoint {instant.time}; {cure}"
             if not mends:
                 cure = _FINISHED_BY.get(instant.action, "finish it with the program that began it")
             yield Finding(Kind.DEAD_INSTANT, context.store.path(instant), cure, mends=mends)
