@@ -491,10 +491,12 @@ def _write_csv(reader: pa.RecordBatchReader, sink: Any) -> int:
 
 def _write_json(reader: pa.RecordBatchReader, sink: Any) -> int:
     """Write one object per line. Values that JSON has no form for become text."""
+    from lakeformat.cli.json_lines import json_lines
+
     rows = 0
     for batch in reader:
-        lines = [json.dumps(to_plain(row), ensure_ascii=False) for row in batch.to_pylist(maps_as_pydicts="lossy")]
-        sink.write("".join(f"{line}\n" for line in lines).encode())
+        for lines in json_lines(batch):
+            sink.write(lines)
         rows += batch.num_rows
     return rows
 
