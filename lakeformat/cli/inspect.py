@@ -203,6 +203,7 @@ def read(
     [bold]lakeformat read /data/flights --as-of 2025-11-20 --format parquet --output flights.parquet[/bold]
     """
     from lakeformat.cli.rows import show_table
+    from lakeformat.cli.waiting import show_reading
 
     kind = "json" if as_json else format
     table = open_table(path, option, storage_option)
@@ -219,15 +220,14 @@ def read(
         scan = table.changes(since, until).read(wanted, where=where, **how)
     else:
         scan = table.read(wanted, where=where, as_of=as_of, **how)
+    scan = replace(scan, shows_progress=False)  # The command line shows its own.
     if few and output is None:
-        rows_held = scan.to_arrow()
-        show_table(rows_held.slice(0, _SHOWN), vertical=vertical)
+        rows_held = show_reading(scan.to_batches(), hides=True).read_all()
+        show_table(rows_held.slice(0, _SHOWN).to_reader(), vertical=vertical)
         if rows_held.num_rows > _SHOWN:
             print_remark(f"the first {_SHOWN} rows; --limit shows more, --count counts all rows")
         return
-    # No progress display if the rows themselves go to the terminal.
-    quiet = replace(scan, shows_progress=output is not None or not sys.stdout.isatty())
-    _print_rows(quiet.to_batches(), kind, output, storage_option, vertical)
+    _print_rows(scan.to_batches(), kind, output, storage_option, vertical)
 
 
 def count(

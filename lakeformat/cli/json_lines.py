@@ -52,7 +52,7 @@ def _texts(values: pa.Array) -> pa.Array:
         return values.cast(pa.string())
     if kind in _CONVERTED:
         return _CONVERTED[kind](values)
-    if pa.types.is_decimal(kind):
+    if isinstance(kind, pa.Decimal128Type | pa.Decimal256Type):
         return _quoted(values.cast(pa.string()))
     plain = values.to_pylist(maps_as_pydicts="lossy")
     texts = [None if value is None else json.dumps(to_plain(value), ensure_ascii=False) for value in plain]

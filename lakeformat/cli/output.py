@@ -20,6 +20,7 @@ __all__ = [
     "STOPPED",
     "UNEXPECTED",
     "USAGE",
+    "ValuePrinter",
     "exit_code",
     "exits_text",
     "fit_columns",
@@ -29,7 +30,6 @@ __all__ = [
     "show_pairs",
     "show_result",
     "show_rows",
-    "show_values",
     "show_vertical",
     "to_plain",
 ]
@@ -95,31 +95,77 @@ def show_rows(names: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str
         print_remark(f"… {len(hidden)} more columns: {', '.join(hidden)}; --json or a wider terminal shows them")
 
 
-def show_values(names: Sequence[str], columns: Sequence[Sequence[str]], is_number: Sequence[bool]) -> None:
-    """Print rows of data, each on one line. On a terminal long texts are cut, and so are columns without room."""
-    room = _terminal_width()
-    widths = [max(map(_width, (name, *texts))) for name, texts in zip(names, columns, strict=True)]
-    if room is not None:
-        widths = fit_columns(widths, is_number, room)
-    table = _table("")
-    for name, width, number in zip(names, widths, is_number, strict=False):
-        table.add_column(
-            _cell(name), justify="right" if number else "left", width=width, no_wrap=True, overflow="ellipsis"
-        )
-    for row in zip(*columns[: len(widths)], strict=True):
-        table.add_row(*map(_cell, row))
-    _print(table)
-    if hidden := names[len(widths) :]:
-        print_remark(
-            f"… {len(hidden)} more columns: {_cut(', '.join(hidden), 200)}; --vertical shows each on a line, read "
-            "--columns chooses columns"
-        )
+class ValuePrinter:
+    """Prints rows of data in blocks, each row on one line. The first block decides how wide the columns are.
+
+    On a terminal long texts are cut, and so are columns without room.
+
+    Args:
+        is_number: whether the values of each column are numbers, which are right-aligned and not cut.
+    """
+
+    def __init__(self, names: Sequence[str], is_number: Sequence[bool]) -> None:
+        self._names, self._is_number = names, is_number
+        self._room = _terminal_width()
+        self._widths: list[int] | None = None
+
+    def show(self, columns: Sequence[Sequence[str]]) -> None:
+        """Print a block of rows, the first with the names above it.
+
+        Args:
+            columns: the texts of each column.
+        """
+        if self._widths is not None:
+            self._show_more(columns, self._widths)
+            return
+        widths = [max(map(_width, (name, *texts))) for name, texts in zip(self._names, columns, strict=True)]
+        self._widths = widths if self._room is None else fit_columns(widths, self._is_number, self._room)
+        table = _table("")
+        for name, width, number in zip(self._names, self._widths, self._is_number, strict=False):
+            table.add_column(
+                _cell(name), justify="right" if number else "left", width=width, no_wrap=True, overflow="ellipsis"
+            )
+        for row in zip(*columns[: len(self._widths)], strict=True):
+            table.add_row(*map(_cell, row))
+        _print(table)
+
+    def _show_more(self, columns: Sequence[Sequence[str]], widths: Sequence[int]) -> None:
+        padded = [
+            [_pad(text, width, to_the_right=number, cuts=self._room is not None) for text in texts]
+            for texts, width, number in zip(columns, widths, self._is_number, strict=False)
+        ]
+        gap = " " * _GAP
+        lines = (gap.join(row) for row in zip(*padded, strict=True))
+        print("\n".join(lines if self._room is None else map(str.rstrip, lines)))
+
+    def finish(self) -> None:
+        """Name the columns that had no room."""
+        if hidden := self._names[len(self._widths or ()) :]:
+            print_remark(
+                f"… {len(hidden)} more columns: {_cut(', '.join(hidden), 200)}; --vertical shows each on a line, read "
+                "--columns chooses columns"
+            )
 
 
-def show_vertical(names: Sequence[str], columns: Sequence[Sequence[str]]) -> None:
-    """Print rows of data with each value on a line of its own."""
+def _pad(text: str, width: int, *, to_the_right: bool, cuts: bool) -> str:
+    """Return a text as wide as its column; a longer one is cut on request."""
+    wide = len(text) if text.isascii() else _width(text)
+    if wide > width and cuts:
+        from rich.cells import set_cell_size
+
+        return f"{set_cell_size(text, width - 1)}…"
+    blank = " " * max(0, width - wide)
+    return f"{blank}{text}" if to_the_right else f"{text}{blank}"
+
+
+def show_vertical(names: Sequence[str], columns: Sequence[Sequence[str]], first: int = 0) -> None:
+    """Print rows of data with each value on a line of its own.
+
+    Args:
+        first: number of the rows that were printed before.
+    """
     wide = max(map(_width, names), default=0)
-    for at, row in enumerate(zip(*columns, strict=True)):
+    for at, row in enumerate(zip(*columns, strict=True), first):
         print(f"{'' if at == 0 else chr(10)}row {at + 1}")
         for name, text in zip(names, row, strict=True):
             print(f"  {name}{' ' * (wide - _width(name))}  {text}")

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from decimal import InvalidOperation
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from lakeformat.cli.output import print_remark, show_values, show_vertical, to_plain
+from lakeformat.cli.output import ValuePrinter, print_remark, show_vertical, to_plain
 from lakeformat.cli.sources import HINT, STDIN, find_files, open_parent
+from lakeformat.cli.waiting import show_reading
 from lakeformat.errors import InvalidInputError, SchemaMismatchError
 
 if TYPE_CHECKING:
@@ -404,7 +405,7 @@ def write_rows(
     *,
     vertical: bool = False,
 ) -> None:
-    """Write all rows of a stream. Memory: one batch; for ``table``, all rows.
+    """Write all rows of a stream, as they come. After one second stderr shows how many were read. Memory: one batch.
 
     Args:
         kind: one of `OUTPUTS`.
@@ -421,28 +422,42 @@ def write_rows(
     if kind == "table":
         if output is not None:
             raise InvalidInputError("--format table is for people to look at; give csv, json, arrow or parquet")
-        show_table(reader.read_all(), vertical=vertical)
+        show_table(show_reading(reader, hides=sys.stdout.isatty()), vertical=vertical)
         return
+    reader = show_reading(reader, hides=output is None and sys.stdout.isatty())
     with open_sink(output, storage_options) as sink:
         rows = _WRITERS[kind](reader, sink)
     if output is not None:
         print_remark(f"{rows:,} rows written to {output}")
 
 
-def show_table(rows: pa.Table, *, vertical: bool = False) -> None:
-    """Print all rows as a table for people; ``vertical`` prints each value on a line of its own."""
+#: Number of rows that a table for people shows at once.
+_BLOCK_ROWS: Final = 500
+
+
+def show_table(rows: pa.RecordBatchReader, *, vertical: bool = False) -> None:
+    """Print all rows as a table for people, as they come; ``vertical`` prints each value on a line of its own."""
     import pyarrow as pa
 
-    columns = [[" ".join(_display(value).splitlines()) for value in column.to_pylist()] for column in rows.columns]
-    if vertical:
-        show_vertical(rows.column_names, columns)
-        return
-    kinds = [field.type for field in rows.schema]
-    show_values(
-        rows.column_names,
-        columns,
-        [pa.types.is_integer(of) or pa.types.is_floating(of) or pa.types.is_decimal(of) for of in kinds],
+    names, kinds = rows.schema.names, [field.type for field in rows.schema]
+    printer = ValuePrinter(
+        names, [pa.types.is_integer(of) or pa.types.is_floating(of) or pa.types.is_decimal(of) for of in kinds]
     )
+    shown = 0
+    for batch in rows:
+        for start in range(0, batch.num_rows, _BLOCK_ROWS):
+            columns = _texts(batch.slice(start, _BLOCK_ROWS))
+            show_vertical(names, columns, shown) if vertical else printer.show(columns)
+            shown += min(_BLOCK_ROWS, batch.num_rows - start)
+    if vertical:
+        return
+    if not shown:
+        printer.show([[] for _ in names])
+    printer.finish()
+
+
+def _texts(rows: pa.RecordBatch) -> list[list[str]]:
+    return [[" ".join(_display(value).splitlines()) for value in column.to_pylist()] for column in rows.columns]
 
 
 def _display(value: Any) -> str:
