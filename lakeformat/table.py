@@ -350,8 +350,9 @@ class Table(ArrowReadVerbs, WriteVerbs[Rows], Clustering, Compaction, Indexing, 
         reader = read_again()
         job = plan_job(self.context.store, snapshot, resolved, reader.schema, self.context.ids)
         parsed = hooks_of(resolved, **hooks)
-        check_validators(parsed.validators, job.final_schema(snapshot))
-        check_services(self.context.storage, resolved, snapshot, job.final_schema(snapshot))
+        columns = job.final_schema(snapshot)
+        check_validators(parsed.validators, columns)
+        check_services(self.context.storage, resolved, snapshot, columns)
         session = WriteSession(self.context, job, parsed)
         with reuse_memory(), put_aside_rows(session, bad_rows):
             if operation is Operation.DELETE_PARTITION:

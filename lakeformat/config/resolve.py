@@ -100,7 +100,11 @@ class Options:
         Raises:
             InvalidOptionError: an option that the catalog needs is missing or contradicts another one.
         """
-        return CatalogOptions.of(self.__getitem__, self.is_set, name)
+        return CatalogOptions.of(self.__getitem__, self.is_set, name) if name else self._registration
+
+    @cached_property
+    def _registration(self) -> CatalogOptions:
+        return CatalogOptions.of(self.__getitem__, self.is_set)
 
     @property
     def lacks_metastore(self) -> bool:

@@ -112,9 +112,10 @@ class BoundsCollector:
             order[units] = np.arange(at, at + len(units))
             at += len(units)
         order[order == total] = at
+        is_known = len(lows) == 1 and at == total  # All row groups have bounds, stored as one type: they are in order.
         return ColumnBounds(
-            _scatter(lows, order, self._wanted),
-            _scatter(highs, order, self._wanted),
+            lows[0] if is_known else _scatter(lows, order, self._wanted),
+            highs[0] if is_known else _scatter(highs, order, self._wanted),
             pa.array(self._null_counts, pa.int64()),
             pa.array(self._nan_counts, pa.int64()) if pa.types.is_floating(self._wanted) else None,
         )

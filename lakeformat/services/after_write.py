@@ -180,6 +180,10 @@ def run_due_services(
             loaded[:] = [context.store.load()]
         return loaded[0]
 
+    def cleaned() -> Timeline | None:
+        """Return the timeline before the clean; None if a clean was not the only service that changed it."""
+        return loaded[0] if loaded and results.keys() == {"clean"} else None
+
     services: list[tuple[str, Callable[[], str | None]]] = []
     auto = compaction.AutoCompaction.of(options.__getitem__, options.is_set)
     if auto.is_on:
@@ -193,7 +197,7 @@ def run_due_services(
     if options[CLEANS]:
         services.append(("clean", lambda: _clean(context, options, executors.deleter, newest(), since)))
     if options[ARCHIVES]:
-        services.append(("archive", lambda: _archive(context, options, newest)))
+        services.append(("archive", lambda: _archive(context, options, newest, cleaned())))
     for name, run in services:
         try:
             text = run()
@@ -225,9 +229,16 @@ def _clean(
     return None if result.skipped else str(result)
 
 
-def _archive(context: TableContext, options: Options, newest: Callable[[], Timeline]) -> str | None:
+def _archive(
+    context: TableContext, options: Options, newest: Callable[[], Timeline], cleaned: Timeline | None
+) -> str | None:
+    """Archive what is due.
+
+    Args:
+        cleaned: the timeline before a clean that has just run; it tells in most cases that nothing is due.
+    """
     session = ArchiveSession(context, options)
-    if not session.may_be_due(newest()):
+    if (cleaned is not None and not session.may_be_due(cleaned, added=1)) or not session.may_be_due(newest()):
         return None
     result = session.archive(checks_first=True)
     return None if result.skipped else str(result)

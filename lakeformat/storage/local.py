@@ -19,17 +19,18 @@ import socket
 import stat
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import attrgetter
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 
 from lakeformat.concurrency import poll, sleep
 from lakeformat.errors import LockTimeoutError, StorageError
+from lakeformat.storage.local_listing import ListedFile, make_info, make_infos, scan_folder
 from lakeformat.storage.port import (
     EndlessLease,
     FileInfo,
@@ -54,6 +55,9 @@ except ImportError:  # Not a POSIX system: the locks then do not exclude other p
 EXCLUDES: Final = fcntl is not None
 _POLL_SECONDS: Final = 0.02
 _OWNER_BYTES: Final = 512
+#: Flags that open a new file to write it.
+_NEW: Final = os.O_CREAT | os.O_EXCL | os.O_WRONLY
+_Made = TypeVar("_Made")
 #: Number of names that every C library gets by one call of the system. So they are those of one moment.
 _READ_AT_ONCE: Final = 30
 #: Handles of the files that this process has opened to lock them. A forked child closes them. Use it only under
@@ -191,7 +195,7 @@ class LocalStorage:
         return replace(self, root=self._resolve(path))
 
     def _resolve(self, path: str) -> str:
-        return os.path.join(self.root, check_path(path)) if path else self.root
+        return f"{self.root.rstrip('/')}/{check_path(path)}" if path else self.root
 
     def _resolve_inside(self, path: str) -> str:
         """Return the absolute path of a file to change.
@@ -213,13 +217,12 @@ class LocalStorage:
         """Write to a temporary file, flush it, then hard-link it to its final name, which only one caller can do."""
         target = self._resolve_inside(path)
         with self._explain_errors("create", path):
-            os.makedirs(os.path.dirname(target), exist_ok=True)
             if not data:  # An empty file cannot be partly written, so no temporary file is needed.
-                os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
+                os.close(_in_folder(target, lambda: os.open(target, _NEW, 0o644)))
                 return
             aside = self._write_aside(data)
             try:
-                self._link(aside, target)
+                _in_folder(target, lambda: self._link(aside, target))
             except BaseException:
                 with suppress(FileNotFoundError):
                     os.unlink(aside)
@@ -229,9 +232,8 @@ class LocalStorage:
 
     def _write_aside(self, data: bytes) -> str:
         folder = self._resolve(own_path("tmp"))
-        os.makedirs(folder, exist_ok=True)
-        aside = os.path.join(folder, f"{socket.gethostname()}-{os.getpid()}-{next(_COUNTER)}-{time.time_ns()}")
-        handle = os.open(aside, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
+        aside = f"{folder}/{socket.gethostname()}-{os.getpid()}-{next(_COUNTER)}-{time.time_ns()}"
+        handle = _in_folder(aside, lambda: os.open(aside, _NEW, 0o644))
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(data)
@@ -257,7 +259,7 @@ class LocalStorage:
         else:
             os.unlink(aside)
             return
-        os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
+        os.close(os.open(target, _NEW, 0o644))
         try:
             os.replace(aside, target)
         except BaseException:
@@ -268,10 +270,9 @@ class LocalStorage:
         """Write to a temporary file, flush it, then rename it over the old file."""
         target = self._resolve_inside(path)
         with self._explain_errors("write", path):
-            os.makedirs(os.path.dirname(target), exist_ok=True)
             aside = self._write_aside(data)
             _drop_checksum(target)
-            os.replace(aside, target)
+            _in_folder(target, lambda: os.replace(aside, target))
             _flush_folder(os.path.dirname(target))
 
     def read_versioned(self, path: str) -> tuple[bytes, Version]:
@@ -311,25 +312,26 @@ class LocalStorage:
                 status = os.stat(self._resolve(path))
             except (FileNotFoundError, NotADirectoryError):
                 return None
-            return _make_info(path, status)
+            return make_info(path, status)
 
     def list(self, path: str) -> Sequence[FileInfo]:
         """List the direct children, sorted by name. Links whose target is missing are left out."""
         with self._explain_errors("list", path):
-            return _make_infos(path, _scan(self._resolve(path)))
+            return make_infos(path, scan_folder(self._resolve(path)))
 
     def list_at_once(self, path: str) -> Sequence[FileInfo]:
         """List the direct children as they were at one moment, sorted by name.
 
         A child that was deleted after that moment has 0 bytes and the present time.
         """
-        scan = partial(_scan, self._resolve(path))
+        scan = partial(scan_folder, self._resolve(path))
         with self._explain_errors("list", path):
             children = scan()
             if len(children) > _READ_AT_ONCE:
                 children = list_until_none_goes(children, scan, path, self.root)
             children = sorted(children, key=attrgetter("name"))
-            return [_ListedFile(f"{path}/{child.name}" if path else child.name, child) for child in children]
+            start = f"{path}/" if path else ""
+            return [ListedFile(start, child) for child in children]
 
     def open_input(self, path: str) -> Any:
         """Open the file as a memory map, from which Parquet and Arrow readers read without a copy."""
@@ -344,9 +346,8 @@ class LocalStorage:
         """Open the file at its final path for writing. If the block raises, remove the file."""
         real = self._resolve_inside(path)
         with self._explain_errors("write", path):
-            os.makedirs(os.path.dirname(real), exist_ok=True)
             try:
-                with pa.OSFile(real, "wb") as sink:
+                with _in_folder(real, lambda: pa.OSFile(real, "wb")) as sink:
                     yield sink
                 if self.sync:
                     _flush(real)
@@ -375,10 +376,8 @@ class LocalStorage:
     def touch(self, path: str) -> None:
         """Create an empty file, or set the modification time of an existing file to now."""
         real = self._resolve_inside(path)
-        with self._explain_errors("touch", path):
-            os.makedirs(os.path.dirname(real), exist_ok=True)
-            with open(real, "ab") as file:
-                os.utime(file.fileno())
+        with self._explain_errors("touch", path), _in_folder(real, lambda: open(real, "ab")) as file:
+            os.utime(file.fileno())
 
     def make_folder(self, path: str) -> None:
         """Make a folder and those that it lies in, if they are missing."""
@@ -448,18 +447,32 @@ class LocalStorage:
         with self._explain_errors("look at", path):
             return is_held(real)
 
-    @contextmanager
-    def _explain_errors(self, verb: str, path: str) -> Iterator[None]:
-        """Turn an ``OSError`` into a one-line `StorageError`, except the errors that the call is expected to raise."""
-        try:
-            yield
-        except (StorageError, LockTimeoutError):
-            raise
-        except OSError as error:
-            if isinstance(error, _EXPECTED_ERRORS.get(verb, FileNotFoundError)):
-                raise
-            what = f"{path} in {self.root}" if path else f"the table folder {self.root}"
-            raise StorageError(f"cannot {verb} {what}: {_advise(error)}") from error
+    def _explain_errors(self, verb: str, path: str) -> _ErrorsExplained:
+        return _ErrorsExplained(verb, path, self.root)
+
+
+class _ErrorsExplained:
+    """A context manager that turns an ``OSError`` into a one-line `StorageError`.
+
+    It lets the errors pass that the call is expected to raise. It is a class, because a commit enters it a hundred
+    times, and a generator takes three times as long.
+    """
+
+    __slots__ = ("_path", "_root", "_verb")
+
+    def __init__(self, verb: str, path: str, root: str) -> None:
+        self._verb, self._path, self._root = verb, path, root
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if not isinstance(error, OSError) or isinstance(error, (StorageError, LockTimeoutError)):
+            return
+        if isinstance(error, _EXPECTED_ERRORS.get(self._verb, FileNotFoundError)):
+            return
+        what = f"{self._path} in {self._root}" if self._path else f"the table folder {self._root}"
+        raise StorageError(f"cannot {self._verb} {what}: {_advise(error)}") from error
 
 
 #: Maps each call to the errors that it may raise unchanged. A call that is not listed may raise ``FileNotFoundError``.
@@ -499,79 +512,13 @@ def _has_link(root: str, path: str) -> bool:
     return False
 
 
-def _scan(real: str) -> Sequence[os.DirEntry[str]]:
+def _in_folder(real: str, act: Callable[[], _Made]) -> _Made:
+    """Make a file. If that fails because its folder is missing, make the folder, and try again."""
     try:
-        with os.scandir(real) as scan:
-            return list(scan)
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-
-
-def _make_infos(folder: str, children: Iterable[os.DirEntry[str]]) -> list[FileInfo]:
-    """Look at the children of a folder. Return those that exist."""
-    found: list[FileInfo] = []
-    for each in children:
-        with suppress(FileNotFoundError):
-            found.append(_make_info(f"{folder}/{each.name}" if folder else each.name, each.stat()))
-    return sorted(found, key=lambda entry: entry.path)
-
-
-_set = object.__setattr__
-
-
-class _ListedFile(FileInfo):
-    """An entry of a listing that looks at its file when it is first asked for size or time: few callers ask."""
-
-    __slots__ = ("_entry", "_seen")
-    _entry: os.DirEntry[str]
-    _seen: FileInfo
-
-    def __init__(self, path: str, entry: os.DirEntry[str]) -> None:
-        _set(self, "path", path)
-        _set(self, "_entry", entry)
-
-    def _look(self) -> FileInfo:
-        try:
-            return self._seen
-        except AttributeError:
-            try:
-                seen = _make_info(self.path, self._entry.stat())
-            except FileNotFoundError:
-                seen = FileInfo(self.path, 0, time.time_ns() // 1_000_000, False)
-            _set(self, "_seen", seen)
-            return seen
-
-    @property
-    def size_bytes(self) -> int:
-        """Return the size in bytes."""
-        return self._look().size_bytes
-
-    @property
-    def modified_ms(self) -> int:
-        """Return the modification time in milliseconds."""
-        return self._look().modified_ms
-
-    @property
-    def is_folder(self) -> bool:
-        """Tell whether it is a folder."""
-        return self._entry.is_dir()
-
-    def __eq__(self, other: object) -> bool:
-        return self._look() == (other._look() if isinstance(other, _ListedFile) else other)
-
-    def __hash__(self) -> int:
-        return hash(self._look())
-
-    def __repr__(self) -> str:
-        return repr(self._look())
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return FileInfo, (self.path, self.size_bytes, self.modified_ms, self.is_folder)
-
-
-def _make_info(path: str, status: os.stat_result) -> FileInfo:
-    folder = stat.S_ISDIR(status.st_mode)
-    return FileInfo(path, 0 if folder else status.st_size, status.st_mtime_ns // 1_000_000, folder)
+        return act()
+    except FileNotFoundError:
+        os.makedirs(os.path.dirname(real), exist_ok=True)
+        return act()
 
 
 def _flush(real: str) -> None:

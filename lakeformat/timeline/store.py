@@ -59,7 +59,7 @@ from lakeformat.storage.port import HOODIE, Clock, FileInfo, OutcomeUnknownError
 from lakeformat.timeline.archive import ArchivedTimeline, read_archive_logs, read_lsm_history
 from lakeformat.timeline.commit_cache import CommitCache, CommitKey
 from lakeformat.timeline.path_probe import check_no_commits, describe_path
-from lakeformat.timeline.timeline import Timeline
+from lakeformat.timeline.timeline import LastTimeline, Timeline
 from lakeformat.timeline.timeline_layout import LAYOUT_1, LAYOUT_2, TimelineLayout, layout_of
 from lakeformat.timeline.void_commits import is_void, may_be_void
 
@@ -176,7 +176,7 @@ class TimelineStore:
         self._listed: dict[str, FileInfo] = {}
         self._sound: frozenset[str] = frozenset()
         self._config: TableConfig | None = None
-        self._last: tuple[tuple[tuple[str, ...], str | None, TimelineLayout], Timeline] | None = None
+        self._last = LastTimeline()
 
     def config(self) -> TableConfig:
         """Read the table's properties, or their backup while Hudi rewrites them.
@@ -240,7 +240,7 @@ class TimelineStore:
             self.config()
             self._listed = self._listed if self._layout == layout else self._list_instants()
         archive = None if archive_folder is None else self._archive_mark(archive_folder)
-        timeline = self._parse_names(tuple(self._listed), archive)
+        timeline = self._last.follow(tuple(self._listed), archive, self.layout)
         timeline = timeline.with_voids(self._find_voids(timeline))
         return timeline if as_stored else timeline.with_pending(self._read_undone_times(timeline))
 
@@ -248,13 +248,6 @@ class TimelineStore:
         """List the timeline as it is now, with commits as they are stored. The store does not remember this listing."""
         listed = self.storage.list_at_once(self.layout.folder)
         return Timeline.of_file_names((entry.name for entry in listed if not entry.is_folder), layout=self.layout)
-
-    def _parse_names(self, names: tuple[str, ...], archive: str | None) -> Timeline:
-        """Make the timeline of these file names. The last result is cached: most listings during a write are equal."""
-        arguments = (names, archive, self.layout)
-        if self._last is None or self._last[0] != arguments:
-            self._last = (arguments, Timeline.of_file_names(*arguments))
-        return self._last[1]
 
     def _find_voids(self, timeline: Timeline) -> frozenset[str]:
         """Return the times of the void commits. Read only files whose size in the listing is that of a void commit."""
@@ -286,8 +279,7 @@ class TimelineStore:
         if self._layout is None:
             self._layout = self._guess_layout(listed)
             listed = listed if self._layout.folder == HOODIE else self.storage.list_at_once(self._layout.folder)
-        start = len(self._layout.folder) + 1
-        return {entry.path[start:]: entry for entry in listed}
+        return {entry.name: entry for entry in listed}
 
     def _may_have_moved(self) -> bool:
         """Tell whether the listing shows that another program may have changed the table's layout.

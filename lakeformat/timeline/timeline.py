@@ -17,7 +17,7 @@ from lakeformat.model.instant import (
 )
 from lakeformat.timeline.timeline_layout import LAYOUT_1, TimelineLayout
 
-__all__ = ["Timeline"]
+__all__ = ["LastTimeline", "Timeline"]
 
 
 @dataclass(frozen=True)
@@ -45,22 +45,29 @@ class Timeline:
         cls, names: Iterable[str], archive: str | None = None, layout: TimelineLayout = LAYOUT_1
     ) -> Timeline:
         """Make the timeline from the file names in the timeline's folder. Ignore files that are not instants."""
-        furthest: dict[tuple[str, str], Instant] = {}
+        return cls((), layout=layout).with_file_names(names, archive)
+
+    def with_file_names(self, names: Iterable[str], archive: str | None) -> Timeline:
+        """Return the timeline with further files, and with another `archive`. Ignore files that are not instants."""
+        furthest = {(i.time, i.action._value_): i for i in (*self.instants, *self.plans)}
+        parse = self.layout.parse
         for name in names:
-            instant = layout.parse(name)
+            instant = parse(name)
             if instant is None:
                 continue
             key = instant.time, instant.action._value_
             known = furthest.get(key)
             if known is None or instant.state > known.state:
                 furthest[key] = instant
+            elif instant.state == known.state and instant.completed_at < known.completed_at:
+                furthest[key] = instant  # Completed twice: the first one counts, in whichever order they are read.
         # A compaction or clustering completes as a commit of the same time. Its requested and inflight files remain,
         # but it is no longer pending.
         instants = [furthest[key] for key in sorted(furthest)]
         completed = {i.time for i in instants if i.state is State.COMPLETED and i.action in COMMIT_ACTIONS}
         plans = tuple(i for i in instants if i.action in COMPLETES_AS and i.time in completed)
         others = [i for i in instants if i not in plans] if plans else instants
-        return cls(tuple(others), archive, plans, layout)
+        return Timeline(tuple(others), archive, plans, self.layout)
 
     @cached_property
     def commits(self) -> tuple[Instant, ...]:
@@ -224,3 +231,23 @@ class Timeline:
     def find(self, instant_time: str) -> Instant | None:
         """Return the write with this instant time; None if there is none."""
         return next((i for i in self.instants if i.time == instant_time and i.action in WRITE_ACTIONS), None)
+
+
+class LastTimeline:
+    """The timeline of the last listing, from which the next one is made: few names differ. Threads can share it."""
+
+    def __init__(self) -> None:
+        self._last: tuple[tuple[str, ...], Timeline] = (), Timeline(())
+
+    def follow(self, names: tuple[str, ...], archive: str | None, layout: TimelineLayout) -> Timeline:
+        """Return the timeline of the file names in a listing."""
+        before, last = self._last
+        if names == before and (last.archive, last.layout) == (archive, layout):
+            return last
+        added = set(names).difference(before)
+        if last.layout == layout and len(names) - len(added) == len(before):  # No file is gone.
+            timeline = last.with_file_names(sorted(added), archive)
+        else:
+            timeline = Timeline.of_file_names(names, archive, layout)
+        self._last = names, timeline
+        return timeline

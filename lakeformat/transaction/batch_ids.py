@@ -10,13 +10,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from itertools import chain
+from typing import Final, TypeAlias
+from weakref import WeakKeyDictionary
 
 from lakeformat.codec.json_text import parse_json
 from lakeformat.config.resolve import Options
 from lakeformat.config.stream_options import BATCH_APP, BATCH_ID
 from lakeformat.errors import InvalidOptionError
-from lakeformat.model.commit import CommitMetadata
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 
@@ -50,33 +51,53 @@ def read_last_batches(store: TimelineStore, timeline: Timeline, app: str | None 
         app: an app whose id is needed. If no active commit contains it, the archive is searched, because commits of
             other programs do not copy the ids.
     """
-    last = _collect_greatest_ids(store.read_commit(instant) for instant in timeline.commits)
+    last = _find_greatest_ids(_read_active_ids(store, timeline))
     if app is None or app in last:
         return last
     archive = store.read_archived()
     older = sorted(archive.completed_in(""), reverse=True)
     for start in range(0, len(older), _AT_ONCE):
-        found = _collect_greatest_ids(metadata for _, metadata in archive.commits(older[start : start + _AT_ONCE]))
+        commits = archive.commits(older[start : start + _AT_ONCE])
+        found = _find_greatest_ids(_read_ids(metadata.extra) for _, metadata in commits)
         if found:  # Commits of lakeformat repeat the ids of all earlier commits, so older commits need not be read.
             return {**found, **last}
     return last
 
 
-def _collect_greatest_ids(commits: Iterable[CommitMetadata]) -> dict[str, int]:
+def _read_active_ids(store: TimelineStore, timeline: Timeline) -> Iterable[_Ids]:
+    """Return the ids in each commit of a timeline.
+
+    If the names of completed files contain completion times, no two commits have the same name. So the ids of each
+    commit are remembered as long as the store.
+    """
+    is_named_once = timeline.layout.has_completion_times and store.storage.has_lock
+    known = _KNOWN.get(store, {}) if is_named_once else {}
+    found: dict[tuple[str, str | None], _Ids] = {}
+    for commit in timeline.commits:
+        name = commit.time, commit.completion_time
+        ids = known.get(name)
+        found[name] = _read_ids(store.read_commit(commit).extra) if ids is None else ids
+    _KNOWN[store] = found
+    return found.values()
+
+
+def _find_greatest_ids(ids_of_commits: Iterable[_Ids]) -> dict[str, int]:
     last: dict[str, int] = {}
-    for metadata in commits:
-        for app, number in _read_ids(metadata.extra):
-            last[app] = max(number, last.get(app, number))
+    for app, number in chain.from_iterable(ids_of_commits):
+        last[app] = max(number, last.get(app, number))
     return last
 
 
-def _read_ids(extra: Mapping[str, str]) -> Iterable[tuple[str, int]]:
+def _read_ids(extra: Mapping[str, str]) -> _Ids:
+    text = extra.get(BATCHES_KEY)
+    if text is None:
+        return ()
     try:
-        found = parse_json(extra.get(BATCHES_KEY, "{}"))
+        found = parse_json(text)
     except (ValueError, RecursionError):
         return ()
     entries = found.items() if isinstance(found, dict) else ()
-    return [(app, number) for app, number in entries if type(number) is int]
+    return tuple((app, number) for app, number in entries if type(number) is int)
 
 
 def make_batches_entry(last: Mapping[str, int], batch: BatchId | None) -> Mapping[str, str]:
@@ -89,5 +110,9 @@ def make_batches_entry(last: Mapping[str, int], batch: BatchId | None) -> Mappin
 BATCHES_KEY: Final = "lakeformat.batches"
 
 
+#: The last id of each app in a commit.
+_Ids: TypeAlias = tuple[tuple[str, int], ...]
+#: The result of `_read_active_ids` for each store, by instant and completion time.
+_KNOWN: Final[WeakKeyDictionary[TimelineStore, Mapping[tuple[str, str | None], _Ids]]] = WeakKeyDictionary()
 #: Number of archived commits that are read together.
 _AT_ONCE: Final = 100

@@ -39,7 +39,10 @@ def make_off_folder_entry(written: Sequence[WrittenFile], config: TableConfig, s
     folder's name. If the folders' names do not contain the values of stored columns, the entry lists no file. Else, if
     the column statistics of a written file are not known, there is no entry: the result is an empty mapping.
     """
-    full, keys = bounds_schema(schema), reading_key_settings(config)
+    keys = reading_key_settings(config)
+    if not keys.partition_fields:
+        return {OFF_FOLDER: "[]"}
+    full = bounds_schema(schema)
     folders = pa.array([file.stat.partition_path for file in written], pa.string()).dictionary_encode()
     values = partition_column_values(folders.dictionary.to_pylist(), keys, full)
     facts = [file.facts for file in written]

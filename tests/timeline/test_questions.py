@@ -225,3 +225,24 @@ def test_table_has_writes_if_one_has_begun_and_was_not_undone(text: str, has: bo
 def test_other_files_in_the_folder_are_no_instants() -> None:
     names = [f"{hour(1)}.commit", "hoodie.properties", ".aux", f"{hour(2)}.unknown", f"{hour(3)}.commit.requested"]
     assert Timeline.of_file_names(names).instants == (instant("c1"), instant("c3?"))
+
+
+@given(
+    st.lists(st.sampled_from(["c", "d", "k", "g", "r", "n", "b", "s"]), min_size=1, max_size=6),
+    st.data(),
+)
+def test_timeline_that_grows_file_by_file_equals_the_one_of_all_files(kinds: list[str], data: st.DataObject) -> None:
+    """Also if files were deleted and made again, or if an instant was completed twice: the first completion counts."""
+    names = [
+        LAYOUT_2.file_name(each)
+        for number, kind in enumerate(kinds, 1)
+        for done in [{"k": "c", "g": "r"}.get(kind, kind)]
+        for text in (f"{kind}{number}?", f"{kind}{number}!", f"{done}{number}-{number + 2}", f"{done}{number}-9")
+        for each in [instant(text)]
+    ]
+    shown = data.draw(st.lists(st.sampled_from([*names, "no.instant"]), unique=True))
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(shown)), max_size=3)))
+    grown = Timeline((), layout=LAYOUT_2)
+    for start, end in zip([0, *cuts], [*cuts, len(shown)], strict=True):
+        grown = grown.with_file_names(shown[start:end], "digest")
+    assert grown == Timeline.of_file_names(sorted(shown), "digest", LAYOUT_2)

@@ -20,7 +20,7 @@ from lakeformat.transaction.batch_ids import BATCHES_KEY
 from lakeformat.write.intake import create_table
 from tests.helpers import hudi_rs
 from tests.helpers.examples import examples
-from tests.helpers.tables import a_batch, a_schema
+from tests.helpers.tables import a_batch, a_schema, a_table
 
 SCHEMA = a_schema(id="int64", v="string")
 OPERATIONS = [Operation.UPSERT, Operation.INSERT, Operation.BULK_INSERT, Operation.DELETE]
@@ -90,6 +90,20 @@ def test_the_last_ids_survive_when_older_commits_leave_the_timeline(tmp_path: Pa
         path.unlink()
     assert lakeformat.open(tmp_path / "t", **batch_options("job", 7)).upsert(batch(2)).skipped
     hudi_rs.assert_same_rows(lakeformat.open(tmp_path / "t"))
+
+
+@pytest.mark.parametrize("version", [6, 9])
+def test_a_batch_that_a_restore_has_undone_is_written_again(tmp_path: Path, version: int) -> None:
+    """One table object has seen the batch's commit before, and may not take its id for a written one."""
+    table = a_table(tmp_path / "t", schema=SCHEMA, version=version)
+    first = table.upsert(batch(0)).instant_time
+    table.savepoint(first)
+    sender = Table(table.context.storage, resolve(batch_options("job", 7)))
+    assert not sender.upsert(batch(1)).skipped
+    assert sender.upsert(batch(1)).skipped
+    table.restore(first)
+    assert not sender.upsert(batch(1)).skipped
+    assert {row["id"] for row in hudi_rs.assert_same_rows(table)} == {0, 1}
 
 
 @pytest.mark.parametrize("operation", [Operation.UPSERT, Operation.BULK_INSERT])

@@ -123,18 +123,22 @@ class _Same:
 
 
 @lru_cache(maxsize=64)
-def _write_schema(schema: _Same) -> bytes:
-    return json.dumps(schema.schema, separators=(",", ":")).encode()
+def _write_head(schema: _Same) -> tuple[bytes, bytes]:
+    """Return the schema's text, and the bytes of a file up to its sync marker."""
+    text, head = json.dumps(schema.schema, separators=(",", ":")).encode(), io.BytesIO()
+    header = {"magic": _MAGIC, "meta": {"avro.schema": text}, "sync": bytes(_SYNC_BYTES)}
+    fastavro.schemaless_writer(head, _HEADER, header)
+    return text, head.getvalue()[:-_SYNC_BYTES]
 
 
 def encode_record(schema: Mapping[str, Any], record: Mapping[str, Any]) -> bytes:
     """Encode a container file with one uncompressed record. Equal arguments always return equal bytes."""
-    text = _write_schema(_Same(schema))
+    text, head = _write_head(_Same(schema))
     body, file = io.BytesIO(), io.BytesIO()
     fastavro.schemaless_writer(body, schema, record)
     block = body.getvalue()
     sync = hashlib.blake2b(text + block, digest_size=_SYNC_BYTES).digest()
-    fastavro.schemaless_writer(file, _HEADER, {"magic": _MAGIC, "meta": {"avro.schema": text}, "sync": sync})
+    file.write(head + sync)
     fastavro.schemaless_writer(file, "long", 1)
     fastavro.schemaless_writer(file, "bytes", block)
     file.write(sync)

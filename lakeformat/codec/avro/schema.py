@@ -24,7 +24,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Final
 
 import pyarrow as pa
@@ -82,8 +83,21 @@ def to_avro(schema: pa.Schema, *, table_name: str) -> str:
     Raises:
         SchemaMismatchError: Avro does not allow a column's name or cannot store its type; the message names the column.
     """
+    return _write_avro(_Columns(schema.serialize().to_pybytes(), schema), table_name)
+
+
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """A schema as the key of a cache. Equal ones have equal metadata, too."""
+
+    serialized: bytes
+    schema: pa.Schema = field(compare=False)
+
+
+@lru_cache(maxsize=64)  # Cached: a write needs the text of its columns three times.
+def _write_avro(columns: _Columns, table_name: str) -> str:
     table = _sanitise(table_name)
-    record = _record(list(schema), f"{table}_record", f"hoodie.{table}", ROOT)
+    record = _record(list(columns.schema), f"{table}_record", f"hoodie.{table}", ROOT)
     return json.dumps(record, separators=(",", ":"))
 
 
@@ -398,8 +412,8 @@ class _Tree:
         return AvroType("record", arrow, children=children, min_bytes=sum(child.min_bytes for child in children))
 
     def _fields(self, fields: list[Any], arrow: pa.StructType, namespace: str) -> Iterator[AvroType]:
-        for field, column in zip(fields, arrow, strict=True):
-            yield self.type_of(field["type"], column.type, namespace)
+        for each, column in zip(fields, arrow, strict=True):
+            yield self.type_of(each["type"], column.type, namespace)
 
     def _collection(self, kind: str, item: AvroType, arrow: pa.DataType) -> AvroType:
         if kind == "array" and not item.min_bytes:

@@ -139,7 +139,7 @@ def _load(
 
 def _load_indexed(store: TimelineStore, config: TableConfig, whole: Timeline, as_of: str | None) -> Snapshot | None:
     try:
-        entries = store.storage.list(FOLDER)
+        entries = store.storage.list_at_once(FOLDER)  # On a disk it looks only at the few files that are asked for.
     except StorageError as error:
         _LOG.warning("the file index cannot be listed and is not used: %s", error)
         return None
@@ -225,9 +225,11 @@ def _choose_manifest(
 
 def _has_shards(manifest: IndexManifest, entries: Sequence[FileInfo]) -> bool:
     """Tell whether all shard files of a manifest exist with their full size. If not, the manifest is not used."""
-    there = {(entry.path, entry.size_bytes) for entry in entries}
-    promised = (manifest.shards.column(name).to_pylist() for name in ("path", "stored_bytes"))
-    return there.issuperset(zip(*promised, strict=True))
+    there = {entry.path: entry for entry in entries}
+    paths, sizes = (manifest.shards.column(name).to_pylist() for name in ("path", "stored_bytes"))
+    return all(
+        path in there and there[path].size_bytes == size_bytes for path, size_bytes in zip(paths, sizes, strict=True)
+    )
 
 
 def find_replayed_commits(

@@ -26,6 +26,7 @@ from lakeformat.file_system_view.file_index.stored import (
     concat_files,
     group_keys,
     indexed_paths,
+    join_equal,
     newest_versions,
     read_columns,
     stored_bounds,
@@ -41,6 +42,7 @@ __all__ = ["IndexDamagedError", "IndexedFiles", "ShardPart"]
 _LOG: Final = logging.getLogger("lakeformat.file_index")
 _T = TypeVar("_T")
 _READERS: Final = 4
+_NO_FILES: Final = FILE_COLUMNS.empty_table()
 #: Results of at most this many files are kept with the snapshot: a small write asks seven times for the same few files.
 _KEPT_FILES: Final = 1000
 
@@ -145,12 +147,15 @@ class IndexedFiles:
     def parts(self) -> tuple[ShardPart, ...]:
         """Return the shards in order, each with the changes in its range of file groups."""
         shards = self.manifest.shards
-        tables = [table for table in self.changes.files if table.num_rows]
-        added = concat_files(tables, self.schema) if tables else FILE_COLUMNS.empty_table()
+        # Mostly all commits have written the same columns. Then `ShardPart.read` converts those that are asked for.
+        tables = join_equal([table for table in self.changes.files if table.num_rows])
+        added = tables[0] if len(tables) == 1 else concat_files(tables, self.schema) if tables else _NO_FILES
         hidden = self.changes.replaced
         paths, starts = shards.column("path").to_pylist(), shards.column("first").combine_chunks()
         if not paths:
             return (ShardPart("", -1, added, hidden),) if added.num_rows else ()
+        if len(paths) == 1:
+            return (ShardPart(paths[0], 0, added, hidden),)
         owners, hidden_owners = _find_owners(starts, group_keys(added)), _find_owners(starts, hidden)
         parts = []
         for at, path in enumerate(paths):

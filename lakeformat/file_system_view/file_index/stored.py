@@ -24,6 +24,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import groupby
 from typing import Any, Final
 
@@ -60,6 +61,7 @@ __all__ = [
     "group_keys",
     "indexed_paths",
     "is_held",
+    "join_equal",
     "newest_versions",
     "read_columns",
     "read_delta",
@@ -79,6 +81,9 @@ _FORMAT: Final = 1
 _FACTS: Final = b"lakeformat.index"
 _NAME: Final = re.compile(r"(delta|manifest|shard)-(?:(\d{14}|\d{17})-)?([0-9a-f]{32})\.parquet")
 _CACHED_BYTES: Final = 256 << 20
+#: Maximum number of rows of a table that is stored uncompressed. Its file consists mostly of the footer, and the
+#: compression of its few values, column by column, takes longer than all the rest of the writing.
+_PLAIN_ROWS: Final = 8
 #: Memory in bytes that the cache counts for a column in addition to its values. For small files, this overhead of Arrow
 #: is larger than the values.
 _COLUMN_BYTES: Final = 2048
@@ -92,11 +97,12 @@ class IndexName:
     instant_time: str
     digest: str
 
-    @classmethod
-    def parse(cls, name: str) -> IndexName | None:
+    @staticmethod
+    @lru_cache(maxsize=1 << 12)  # Cached: each read and write lists the index, and most names stay the same.
+    def parse(name: str) -> IndexName | None:
         """Parse a file name. Return None if it is not a file of the index."""
         found = _NAME.fullmatch(name)
-        return cls(found[1], found[2] or "", found[3]) if found else None
+        return IndexName(found[1], found[2] or "", found[3]) if found else None
 
 
 @dataclass(frozen=True)
@@ -161,13 +167,14 @@ class _Cache:
                 self._bytes -= _weight(self._entries.pop(key))
 
 
-def _weight(value: pa.Table | pa.Array) -> int:
-    columns: int = value.num_columns if isinstance(value, pa.Table) else 1
-    return int(value.nbytes) + _COLUMN_BYTES * columns
+def _weight(value: pa.Table | pa.Array | tuple[pa.Table, object]) -> int:
+    rows = value[0] if isinstance(value, tuple) else value
+    columns: int = rows.num_columns if isinstance(rows, pa.Table) else 1
+    return int(rows.nbytes) + _COLUMN_BYTES * columns
 
 
-#: Maps (table location, file path, column name) to the column's values. The column name "" maps to a whole small file,
-#: or to an empty table with a shard's schema.
+#: Maps (table location, file path, column name) to the column's values. The column name "" maps to the rows and the
+#: metadata of a whole small file, or to an empty table with a shard's schema.
 _CACHE: Final = _Cache()
 
 
@@ -182,14 +189,15 @@ def write_file(storage: Storage, kind: str, instant_time: str, table: pa.Table, 
     whole = table.replace_schema_metadata({_FACTS: text})
     known = set(whole.column_names)
     dictionaries = [name for name in ("partition_path", "instant_time") if name in known]
-    pq.write_table(whole, sink, compression="zstd", use_dictionary=dictionaries, write_statistics=False)
+    codec = "zstd" if whole.num_rows > _PLAIN_ROWS else "none"
+    pq.write_table(whole, sink, compression=codec, use_dictionary=dictionaries, write_statistics=False)
     data = sink.getvalue()
     digest = hashlib.blake2b(data, digest_size=16).hexdigest()
     path = f"{FOLDER}/{kind}-{instant_time}-{digest}.parquet" if instant_time else f"{FOLDER}/{kind}-{digest}.parquet"
     with storage.open_output(path) as out:
         out.write(data)
     if kind == "delta":  # The next write of this process reads it.
-        _CACHE.put((storage.location, path, ""), whole)
+        _CACHE.put((storage.location, path, ""), (table.replace_schema_metadata(None), {"format": _FORMAT, **facts}))
     return FileInfo(path, data.size, 0)
 
 
@@ -245,17 +253,16 @@ def remove_files(storage: Storage, paths: Collection[str]) -> None:
 def _read_whole(storage: Storage, path: str) -> tuple[pa.Table, dict[str, Any]] | None:
     """Read a delta or manifest through the cache. Return its rows and metadata; None if it is damaged or missing."""
     key = (storage.location, path, "")
-    table = _CACHE.get(key)
-    if table is None:
+    found: tuple[pa.Table, dict[str, Any]] | None = _CACHE.get(key)
+    if found is None:
         parquet = _open_parquet(storage, path)
-        if parquet is None:
+        table = None if parquet is None else _read_rows(parquet, path)
+        facts = None if table is None else _read_facts(table.schema)
+        if table is None or facts is None:
             return None
-        table = _read_rows(parquet, path)
-        if table is None:
-            return None
-        _CACHE.put(key, table)
-    facts = _read_facts(table.schema)
-    return None if facts is None else (table.replace_schema_metadata(None), facts)
+        found = table.replace_schema_metadata(None), facts
+        _CACHE.put(key, found)
+    return found
 
 
 def is_held(storage: Storage, path: str) -> bool:
@@ -346,7 +353,8 @@ def file_table(
         schema: the result of `bounds_schema`.
     """
     facts = [stats or FileStats(()) for _, stats in files]
-    known = pa.array([stats is not None for _, stats in files], pa.bool_())
+    lacking = [stats is None for _, stats in files]
+    known = pa.array([not lacks for lacks in lacking], pa.bool_()) if any(lacking) else None
     bounds, rows = fold_file_stats(facts, columns, schema)
     table = file_columns([file for file, _ in files])
     groups = pa.array([len(stats.group_rows) for stats in facts], pa.int32())
@@ -357,8 +365,11 @@ def file_table(
     return sort_files(with_bounds(table, found))
 
 
-def _replace_known(known: pa.Array, values: pa.Array | None) -> pa.Array | None:
-    return None if values is None else pc.if_else(known, values, pa.scalar(None, values.type))
+def _replace_known(known: pa.Array | None, values: pa.Array | None) -> pa.Array | None:
+    """Return the values with null where ``known`` is False. None as ``known`` means that all are known."""
+    if known is None or values is None:
+        return values
+    return pc.if_else(known, values, pa.scalar(None, values.type))
 
 
 def _parts(bounds: ColumnBounds) -> tuple[pa.Array, pa.Array, pa.Array, pa.Array | None]:
@@ -432,7 +443,7 @@ def concat_files(tables: Sequence[pa.Table], schema: pa.Schema, paths: Sequence[
         schema: the columns that may have bounds, from `bounds_schema`. It gives the types of the bounds.
         paths: column paths whose bounds the result has; None means all that any of the tables has.
     """
-    tables = _join_equal(tables)
+    tables = join_equal(tables)
     if paths is None:
         paths = list(dict.fromkeys(path for table in tables for path in indexed_paths(table.column_names)))
     wanted = {path: of for path in paths if (of := _leaf(path, schema)) is not None}
@@ -444,7 +455,7 @@ def concat_files(tables: Sequence[pa.Table], schema: pa.Schema, paths: Sequence[
     return pa.concat_tables(parts)
 
 
-def _join_equal(tables: Sequence[pa.Table]) -> list[pa.Table]:
+def join_equal(tables: Sequence[pa.Table]) -> list[pa.Table]:
     """Concatenate the neighbours that have the same columns: most commits in a row write the same kind of delta."""
     runs = groupby(tables, key=lambda table: table.schema)
     return [pa.concat_tables(run).combine_chunks() for _, run in runs]
@@ -477,6 +488,8 @@ def group_keys(files: pa.Table) -> pa.Array:
 
 def sort_files(files: pa.Table) -> pa.Table:
     """Sort files by partition path and file id."""
+    if files.num_rows < 2:
+        return files
     return files.take(pc.sort_indices(group_keys(files)))
 
 
@@ -486,9 +499,12 @@ def newest_versions(files: pa.Table, hidden: pa.Array) -> pa.Table:
     Args:
         hidden: keys (`group_key`) of replaced file groups. The result does not contain them.
     """
+    if files.num_rows < 2 and not len(hidden):
+        return files
     keys = group_keys(files)
-    kept = pc.invert(pc.is_in(keys, value_set=hidden.cast(keys.type)))
-    files, keys = files.filter(kept), keys.filter(kept)
+    if len(hidden):
+        kept = pc.invert(pc.is_in(keys, value_set=hidden.cast(keys.type)))
+        files, keys = files.filter(kept), keys.filter(kept)
     order = pc.sort_indices(
         pa.table({"key": keys, "time": files.column("instant_time")}),
         sort_keys=[("key", "ascending"), ("time", "ascending")],

@@ -87,9 +87,13 @@ class ArchiveSession:
         self.context, self.options = context, options
         self.store, self.storage = context.store, context.storage
 
-    def may_be_due(self, timeline: Timeline) -> bool:
-        """Tell, from a timeline alone, whether there may be instants to archive."""
-        if len(timeline.instants) <= archive_limits(self.options).most:
+    def may_be_due(self, timeline: Timeline, added: int = 0) -> bool:
+        """Tell, from a timeline alone, whether there may be instants to archive.
+
+        Args:
+            added: number of instants that were added to the timeline since it was loaded.
+        """
+        if len(timeline.instants) + added <= archive_limits(self.options).most:
             return False
         if self.storage.has_lock:
             return True

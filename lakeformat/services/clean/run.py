@@ -218,13 +218,13 @@ class CleanSession:
         """
         config = self.store.config() if newest is None else self.store.known_config
         config.check_readable(self.storage.location)
-        self._finish_dead_cleans(config, newest)
+        newest = self._finish_dead_cleans(config, newest)
         # Most cleans have nothing to delete. That is found without the lock, for which other processes would wait. On
         # storage without locks, folders are listed only under the service's lock: another process may be listing them.
         first: _Scope | None = None
         found: _Search | None = None
         with suppress(FileNotFoundError):  # Another process has archived a commit: search again under the lock.
-            first, why = self._find_scope(config, retention, only_if_due)
+            first, why = self._find_scope(config, retention, only_if_due, newest)
             found = self._search(first, retention) if first is not None and self._is_cheap(first) else None
             if first is None or (found is not None and not found.files):
                 return CleanResult("", retention.policy.value, None, skipped=why or "nothing to delete")
@@ -238,7 +238,7 @@ class CleanSession:
                 nonlocal result, search, first, found
                 before, scope, first, why = first, first, None, ""
                 if scope is None or self.storage.has_lock:
-                    scope, why = self._find_scope(config, retention, only_if_due)
+                    scope, why = self._find_scope(config, retention, only_if_due, before=before)
                 # Since the first search no write has begun, but a running one may have filled an empty partition.
                 is_same = found is not None and scope == before and not found.emptied_partitions
                 search, found = found if is_same else None, None
@@ -264,14 +264,16 @@ class CleanSession:
             if search.is_all:
                 return replace(done, files=deleted, partitions=removed)
 
-    def _finish_dead_cleans(self, config: TableConfig, newest: Timeline | None) -> None:
-        while self._has_dead_clean(newest or self.store.load()):
+    def _finish_dead_cleans(self, config: TableConfig, newest: Timeline | None) -> Timeline | None:
+        """Finish cleans whose process died. Return the newest timeline; None if it is not known."""
+        while self._has_dead_clean(newest := newest or self.store.load()):
             newest = None
             with self._plan_and_keep_alive(lambda: self._claim_dead_clean(config)) as work:
                 if work is None:
-                    return
+                    return None
                 _LOG.warning("%s: finishing clean %s, whose process died", self.storage.location, work.instant.time)
                 self._carry_out(work)
+        return newest
 
     def may_be_due(self, retention: Retention, timeline: Timeline, since: str = "~") -> bool:
         """Tell, from a timeline alone, whether there may be files to delete.
@@ -366,9 +368,27 @@ class CleanSession:
         """Tell whether the search may be done without the table's lock."""
         return self.storage.has_lock or scope.partitions == frozenset()
 
-    def _find_scope(self, config: TableConfig, retention: Retention, only_if_due: bool) -> tuple[_Scope | None, str]:
-        """Find the partitions to search. Return the result and "", or None and the reason why there is none."""
-        state, _, timeline = settle(self.store)
+    def _find_scope(
+        self,
+        config: TableConfig,
+        retention: Retention,
+        only_if_due: bool,
+        newest: Timeline | None = None,
+        before: _Scope | None = None,
+    ) -> tuple[_Scope | None, str]:
+        """Find the partitions to search. Return the result and "", or None and the reason why there is none.
+
+        Args:
+            newest: a timeline that was loaded a moment ago; it is used on storage with locks, where the result is found
+                again under the lock before anything is deleted.
+            before: the result of a moment ago; it is returned again if the timeline has not changed.
+        """
+        if newest is None or not self.storage.has_lock:
+            state, _, timeline = settle(self.store)
+        else:
+            state, timeline = DecisionState(), newest
+        if before is not None and before.seen == (state, timeline):
+            return before, ""
         pending = next((i for i in timeline.pending if i.action in _BLOCKING_ACTIONS), None)
         if pending is not None:
             return None, f"{self.store.path(pending)} is pending"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Final
 
 import pyarrow as pa
@@ -184,7 +185,7 @@ class WriteJob:
             return self.index_settings.has_buckets  # A bucket has only one file group, so its rows must go there.
         return self.operation.uses_existing_groups
 
-    @property
+    @cached_property
     def index_settings(self) -> IndexSettings:
         """Return the settings of the index that the write uses."""
         settings = index_settings(self.config, self.options)
@@ -207,7 +208,7 @@ class WriteJob:
         """Return the index that finds the file groups of keys."""
         return make_index(self.index_settings)
 
-    @property
+    @cached_property
     def transaction_settings(self) -> TransactionSettings:
         """Return the settings of the job's transaction."""
         settings = make_transaction_settings(self.operation, self.config, self.options, self.write_id)
@@ -215,7 +216,7 @@ class WriteJob:
 
     def at(self, snapshot: Snapshot) -> WriteJob:
         """Return the job for the table's present columns. Call it before the write begins an instant."""
-        return replace(self, versions=snapshot.versions)
+        return self if snapshot.versions == self.versions else replace(self, versions=snapshot.versions)
 
     def check_unaltered(self, snapshot: Snapshot) -> None:
         """Raise a `StalePlanError` if columns were renamed, dropped or changed in type since the job was planned."""
