@@ -195,7 +195,7 @@ class LocalStorage:
         return replace(self, root=self._resolve(path))
 
     def _resolve(self, path: str) -> str:
-        return f"{self.root.rstrip('/')}/{check_path(path)}" if path else self.root
+        return f"{self.root}/{check_path(path)}" if path else self.root
 
     def _resolve_inside(self, path: str) -> str:
         """Return the absolute path of a file to change.

@@ -70,8 +70,7 @@ def _read_active_ids(store: TimelineStore, timeline: Timeline) -> Iterable[_Ids]
     If the names of completed files contain completion times, no two commits have the same name. So the ids of each
     commit are remembered as long as the store.
     """
-    is_named_once = timeline.layout.has_completion_times and store.storage.has_lock
-    known = _KNOWN.get(store, {}) if is_named_once else {}
+    known = _KNOWN.get(store, {}) if timeline.layout.has_completion_times else {}
     found: dict[tuple[str, str | None], _Ids] = {}
     for commit in timeline.commits:
         name = commit.time, commit.completion_time

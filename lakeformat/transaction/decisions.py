@@ -340,19 +340,20 @@ def read_state(storage: Storage) -> tuple[DecisionState, Version | None]:
 
 #: The state, and the version of its file.
 _Read = tuple[DecisionState, "Version | None"]
+_Settled = tuple[DecisionState, "Version | None", Timeline]
 
 
 # --- the loop ---------------------------------------------------------------------------------------------
 
 
-def settle(store: TimelineStore, read: _Read | None = None) -> tuple[DecisionState, Version | None, Timeline]:
+def settle(store: TimelineStore, read: _Read | None = None, listed: Timeline | None = None) -> _Settled:
     """Read the state, and carry out the last decision if its file is missing.
 
-    The timeline is listed after the state was read. Then it contains all decisions before the last one, because each
-    was carried out before the next one was made.
+    The timeline is listed after the state was read, so it has all decisions before the last one, carried out.
 
     Args:
         read: the result of `read_state` if the caller has read the state a moment ago.
+        listed: a timeline that was loaded a moment ago. It is returned again on storage with locks.
 
     Returns:
         the state, the version of its file, and a timeline that contains all decisions of the state.
@@ -361,9 +362,10 @@ def settle(store: TimelineStore, read: _Read | None = None) -> tuple[DecisionSta
         OvertakenError: beside Hudi, another commit has completed since the last decision, which was not carried out.
             The next recovery undoes that decision.
     """
+    if listed is not None and store.storage.has_lock:
+        return DecisionState(), None, listed
     while True:
-        state, version = read or read_state(store.storage)
-        read = None
+        (state, version), read = read or read_state(store.storage), None
         timeline = store.load()
         last = state.last
         if last is None or not last.path or store.has_file(last.path):

@@ -379,14 +379,10 @@ class CleanSession:
         """Find the partitions to search. Return the result and "", or None and the reason why there is none.
 
         Args:
-            newest: a timeline that was loaded a moment ago; it is used on storage with locks, where the result is found
-                again under the lock before anything is deleted.
+            newest: a timeline that was loaded a moment ago (`settle`), if the result is found again under the lock.
             before: the result of a moment ago; it is returned again if the timeline has not changed.
         """
-        if newest is None or not self.storage.has_lock:
-            state, _, timeline = settle(self.store)
-        else:
-            state, timeline = DecisionState(), newest
+        state, _, timeline = settle(self.store, listed=newest)
         if before is not None and before.seen == (state, timeline):
             return before, ""
         pending = next((i for i in timeline.pending if i.action in _BLOCKING_ACTIONS), None)
