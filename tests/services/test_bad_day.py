@@ -211,7 +211,8 @@ def live_through(place: Place, states: Sequence[Model], case: Case, harm: str) -
     if found:
         assert case.cure != "none needed", found
         cure(place, case, harm, path, data, found)
-        assert not place.check()
+        after = list(place.check())
+        assert not after, (found, after)
     else:
         assert harm in case.silent, f"check is silent about {path}"
     given_up = [at for at in range(case.given_up + 1) if place.rows() == states[-1 - at]]
@@ -312,6 +313,6 @@ def test_file_that_is_harmed_on_s3(
     template, states = grown_on_s3[table]
     if find_file(template, case) is None:
         pytest.skip("there is no such file on an object store")
-    place = on_s3(f"day-{next(NUMBERS)}", s3)
+    place = on_s3(f"copy-{next(NUMBERS)}", s3)
     place.copy_from(template)
     live_through(place, states, case, harm)
