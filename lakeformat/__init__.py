@@ -37,6 +37,7 @@ import importlib
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from lakeformat.arrow.result_table import ResultTable
     from lakeformat.bootstrap import adopt
     from lakeformat.catalog import Registration
     from lakeformat.errors import (
@@ -143,6 +144,7 @@ __all__ = [
     "ReadPlan",
     "Registration",
     "RestoreResult",
+    "ResultTable",
     "RowCounts",
     "Rows",
     "Savepoint",
@@ -215,6 +217,7 @@ _MODULES: Final = {
     "ReadPlan": "lakeformat.read.run.session",
     "Registration": "lakeformat.catalog.session",
     "RestoreResult": "lakeformat.services.restore.run",
+    "ResultTable": "lakeformat.arrow.result_table",
     "RowCounts": "lakeformat.transaction.result",
     "Rows": "lakeformat.write.rows.arrow_input",
     "Savepoint": "lakeformat.services.savepoint",
@@ -249,6 +252,7 @@ _OPENS: Final = {
     "load_catalog",
     "load_table",
     "open_table",
+    "read",
     "read_delta",
     "read_hudi",
     "read_table",
@@ -256,7 +260,15 @@ _OPENS: Final = {
 }
 #: Functions of delta-rs, polars and other libraries that create or write a table. The error for such a name suggests
 #: `create`.
-_WRITES: Final = {"create_table", "write_delta", "write_deltalake", "write_table"}
+_WRITES: Final = {
+    *("create_table", "from_arrow", "from_pandas", "from_polars", "save", "write", "write_delta", "write_deltalake"),
+    "write_table",
+}
+#: Methods of a table that are sought in this module. The error for such a name says where they are.
+_METHODS: Final = {
+    *("append", "changes", "check", "clean", "cluster", "compact", "count", "delete", "describe", "history", "insert"),
+    *("merge", "overwrite", "repair", "report", "restore", "rollback", "to_pandas", "update", "upsert"),
+}
 
 
 def __getattr__(name: str) -> Any:
@@ -275,6 +287,10 @@ def _instead(name: str) -> str:
         return "; here it is called lakeformat.open(path)"
     if name in _WRITES:
         return "; here it is called lakeformat.create(path, rows, record_key=..., insert=True)"
+    if name in _METHODS:
+        return f"; it is a method of a table: lakeformat.open(path).{'insert' if name == 'append' else name}(...)"
+    if name == "read_parquet":
+        return "; lakeformat.adopt(path, ...) makes a folder of Parquet files a table"
     from lakeformat.errors import nearest
 
     return nearest(name, [known for known in __all__ if known[0] != "_"])

@@ -1,4 +1,4 @@
-"""Displays for notebooks and terminals: small HTML tables and a progress bar.
+"""Displays for notebooks and terminals: small tables as HTML and as text, and a progress bar.
 
 ``_repr_html_`` methods return the tables. All text in them is escaped.
 
@@ -10,6 +10,7 @@ ten seconds. If stderr is not a terminal, or tqdm is not installed, nothing is d
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,12 +23,16 @@ __all__ = [
     "FILES",
     "SILENT",
     "Progress",
+    "cut_text",
+    "fit_columns",
     "format_bytes",
     "html_pairs",
     "html_rows",
     "html_text",
     "is_visible",
     "progress",
+    "text_rows",
+    "text_width",
 ]
 
 _LEFT: Final = "text-align:left;padding:2px 12px 2px 0"
@@ -87,8 +92,76 @@ def html_pairs(pairs: Mapping[str, Any], *, caption: str = "", more: str = "") -
     return f"<div>{_caption(caption)}<table style='border-collapse:collapse'>{''.join(lines)}</table>{more}</div>"
 
 
+#: Widths in characters: of a cut text, and of the gap between columns.
+_WIDEST_TEXT: Final = 32
+_GAP: Final = 3
+
+
+def fit_columns(widths: Sequence[int], is_number: Sequence[bool], room: int) -> list[int]:
+    """Return the widths of the columns that fit, from the left; there is at least one. Numbers are not cut.
+
+    >>> fit_columns([4, 60, 5, 9], [True, False, True, False], 50)
+    [4, 32, 5]
+    """
+    if sum(widths) + _GAP * (len(widths) - 1) <= room:
+        return list(widths)
+    fitted: list[int] = []
+    for width, number in zip(widths, is_number, strict=True):
+        wanted = width if number else min(width, _WIDEST_TEXT)
+        if fitted and sum(fitted) + _GAP * len(fitted) + wanted > room:
+            break
+        fitted.append(min(wanted, room))
+    return fitted
+
+
+def text_width(text: str) -> int:
+    """Return the number of columns of a terminal that a text takes."""
+    from rich.cells import cell_len
+
+    return int(cell_len(text))
+
+
+def cut_text(text: str, most: int) -> str:
+    """Cut a text that is longer than ``most`` characters."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def text_rows(head: Sequence[str], rows: Iterable[Sequence[Any]], *, note: str = "") -> str:
+    """Return rows as aligned text that fits the width of the terminal: long texts are cut, columns without room named.
+
+    Args:
+        note: a line below the rows; none by default.
+    """
+    given = [list(row) for row in rows]
+    texts = [[_plain(value) for value in row] for row in given]
+    numbers = [any(_is_number(row[at]) for row in given) for at in range(len(head))]
+    widths = [max(map(text_width, (name, *(row[at] for row in texts)))) for at, name in enumerate(head)]
+    fitted = fit_columns(widths, numbers, shutil.get_terminal_size((120, 24)).columns)
+    lines = [_text_line([*head], fitted, numbers), *(_text_line(row, fitted, numbers) for row in texts)]
+    if hidden := head[len(fitted) :]:
+        lines.append(f"… {len(hidden):,} more columns: {cut_text(', '.join(hidden), 200)}")
+    return "\n".join([*lines, *([note] if note else ())])
+
+
+def _text_line(texts: Sequence[str], widths: Sequence[int], numbers: Sequence[bool]) -> str:
+    cells = []
+    for text, width, number in zip(texts, widths, numbers, strict=False):
+        shown = cut_text(text, width)
+        blank = " " * (width - text_width(shown))
+        cells.append(blank + shown if number else shown + blank)
+    return (" " * _GAP).join(cells).rstrip()
+
+
+def _plain(value: Any) -> str:
+    return "" if value is None else " ".join(str(value).split()) if isinstance(value, str) else str(value)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def _cell(value: Any) -> str:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
+    number = _is_number(value)
     return f"<td style='{_RIGHT if number else _LEFT}'>{html_text(value)}</td>"
 
 

@@ -26,6 +26,8 @@ Every message is one line: what happened, to what, what to do.
 from __future__ import annotations
 
 import difflib
+import os
+import traceback
 from collections.abc import Iterable
 
 from lakeformat.public import public
@@ -48,6 +50,7 @@ __all__ = [
     "UnsupportedTableError",
     "ValidationFailedError",
     "WriteConflictError",
+    "meant",
     "nearest",
     "nearest_name",
 ]
@@ -59,6 +62,12 @@ class LakeformatError(Exception):
 
     def __init__(self, message: str) -> None:
         super().__init__(" ".join(message.split()))
+
+    def _render_traceback_(self) -> list[str]:
+        """Return what IPython prints for the error: one line, or with ``LAKEFORMAT_TRACEBACK=1`` the traceback."""
+        if os.environ.get("LAKEFORMAT_TRACEBACK"):
+            return "".join(traceback.format_exception(self)).splitlines()
+        return [f"{type(self).__name__}: {self}"]
 
 
 @public
@@ -159,6 +168,15 @@ def nearest(name: str, known: Iterable[str], likeness: float = 0.6) -> str:
     """
     match = nearest_name(name, known, likeness)
     return f"; did you mean {match!r}?" if match else ""
+
+
+def meant(name: str, given: Iterable[str]) -> str:
+    """Return ``"; 'x' may be meant"`` for the member of ``given`` that is closest to ``name``; "" if none is similar.
+
+    For a name that is right and missing, where a given name may be a misspelling of it.
+    """
+    match = nearest_name(name, given)
+    return f"; {match!r} may be meant" if match else ""
 
 
 def nearest_name(name: str, known: Iterable[str], likeness: float = 0.6) -> str:

@@ -13,6 +13,7 @@ from enum import Enum
 from typing import Any, Final
 
 from lakeformat import errors
+from lakeformat.display import cut_text, fit_columns, text_width
 
 __all__ = [
     "DUPLICATES",
@@ -23,7 +24,6 @@ __all__ = [
     "ValuePrinter",
     "exit_code",
     "exits_text",
-    "fit_columns",
     "human_bytes",
     "print_remark",
     "show_json",
@@ -79,7 +79,7 @@ def show_rows(names: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str
     given = [list(row) for row in rows]
     cells = [[_text(value) for value in row] for row in given]
     numbers = [any(_is_number(row[at]) for row in given) for at in range(len(names))]
-    widths = [max(map(_width, (name, *(row[at] for row in cells)))) for at, name in enumerate(names)]
+    widths = [max(map(text_width, (name, *(row[at] for row in cells)))) for at, name in enumerate(names)]
     short = [number or width <= _SHORT_TEXT for number, width in zip(numbers, widths, strict=True)]
     room = _terminal_width()
     if room is not None:
@@ -118,7 +118,7 @@ class ValuePrinter:
         if self._widths is not None:
             self._show_more(columns, self._widths)
             return
-        widths = [max(map(_width, (name, *texts))) for name, texts in zip(self._names, columns, strict=True)]
+        widths = [max(map(text_width, (name, *texts))) for name, texts in zip(self._names, columns, strict=True)]
         self._widths = widths if self._room is None else fit_columns(widths, self._is_number, self._room)
         table = _table("")
         for name, width, number in zip(self._names, self._widths, self._is_number, strict=False):
@@ -142,14 +142,14 @@ class ValuePrinter:
         """Name the columns that had no room."""
         if hidden := self._names[len(self._widths or ()) :]:
             print_remark(
-                f"… {len(hidden)} more columns: {_cut(', '.join(hidden), 200)}; --vertical shows each on a line, read "
+                f"… {len(hidden)} more columns: {cut_text(', '.join(hidden), 200)}; --vertical shows each on a line, read "
                 "--columns chooses columns"
             )
 
 
 def _pad(text: str, width: int, *, to_the_right: bool, cuts: bool) -> str:
     """Return a text as wide as its column; a longer one is cut on request."""
-    wide = len(text) if text.isascii() else _width(text)
+    wide = len(text) if text.isascii() else text_width(text)
     if wide > width and cuts:
         from rich.cells import set_cell_size
 
@@ -164,33 +164,16 @@ def show_vertical(names: Sequence[str], columns: Sequence[Sequence[str]], first:
     Args:
         first: number of the rows that were printed before.
     """
-    wide = max(map(_width, names), default=0)
+    wide = max(map(text_width, names), default=0)
     for at, row in enumerate(zip(*columns, strict=True), first):
         print(f"{'' if at == 0 else chr(10)}row {at + 1}")
         for name, text in zip(names, row, strict=True):
-            print(f"  {name}{' ' * (wide - _width(name))}  {text}")
+            print(f"  {name}{' ' * (wide - text_width(name))}  {text}")
 
 
-def fit_columns(widths: Sequence[int], is_number: Sequence[bool], room: int) -> list[int]:
-    """Return the widths of the columns that fit, from the left; there is at least one. Numbers are not cut.
-
-    >>> fit_columns([4, 60, 5, 9], [True, False, True, False], 50)
-    [4, 32, 5]
-    """
-    if sum(widths) + _GAP * (len(widths) - 1) <= room:
-        return list(widths)
-    fitted: list[int] = []
-    for width, number in zip(widths, is_number, strict=True):
-        wanted = width if number else min(width, _WIDEST_TEXT)
-        if fitted and sum(fitted) + _GAP * len(fitted) + wanted > room:
-            break
-        fitted.append(min(wanted, room))
-    return fitted
-
-
-#: Widths in characters: of a cut text, of a text that stays on its line, and of the gap between columns.
-_WIDEST_TEXT: Final = 32
+#: Width in characters of a text that stays on its line.
 _SHORT_TEXT: Final = 20
+#: Width in characters of the gap between columns.
 _GAP: Final = 3
 
 
@@ -205,16 +188,6 @@ def _cell(text: str) -> Any:
     from rich.text import Text
 
     return Text(text)
-
-
-def _width(text: str) -> int:
-    from rich.cells import cell_len
-
-    return int(cell_len(text))
-
-
-def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def _terminal_width() -> int | None:

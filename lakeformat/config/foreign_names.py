@@ -52,6 +52,7 @@ _OWN_ARGUMENTS: Final[Mapping[str, str]] = {
         ("end", "end_timestamp", "end_version", "ending_timestamp", "ending_version", "to_version"), "until"
     ),
     **dict.fromkeys(("head", "n", "n_rows", "nrows", "rows"), "limit"),
+    **dict.fromkeys(("data", "df", "source", "source_data", "updates"), "rows"),
     **dict.fromkeys(("commit_properties", "custom_metadata", "metadata", "snapshot_properties"), "extra_metadata"),
 }
 #: Maps arguments of other libraries' writes, without an equivalent in lakeformat, to advice.
@@ -59,7 +60,10 @@ _ADVICE: Final[Mapping[str, str]] = {
     "predicate": "a merge matches rows by the table's record key; conditions are where=... of its clauses",
     "source_alias": 'leave it out: conditions name the source\'s columns "source.x"',
     "target_alias": 'leave it out: conditions name the table\'s columns "target.x"',
-    "on": "rows match by the table's record key; leave it out",
+    **dict.fromkeys(
+        ("id_columns", "join_cols", "join_columns", "key", "keys", "merge_keys", "on", "primary_key"),
+        "rows match by the table's record key; leave it out",
+    ),
     "mode": "each mode has a method of its own: insert, upsert, overwrite, insert_overwrite",
     "partition_by": "a table's partitions are named when it is made: lakeformat.create(path, schema, partition_by=...)",
     "schema_mode": "leave it out: new columns of the rows are added to the table",
@@ -190,6 +194,14 @@ _INSTEAD: Final[Mapping[str, str]] = {
     "maintenance": "write cluster(), compact(), clean() or archive()",
     "plot": "write layout_report(by=...).figure(), or to_pandas().plot(...)",
     "refresh": "each read sees the newest commit; nothing needs to be refreshed",
+    **dict.fromkeys(("blame", "audit", "who"), "write changes('000', images=True).to_arrow(where=...)"),
+    **dict.fromkeys(("display", "print", "show"), "write print(table.read()), or to_pandas(limit=20)"),
+    **{
+        f"to_{kind}": f"on the command line write lakeformat read TABLE --format {kind} --output FILE; or to_pandas()"
+        for kind in ("csv", "json", "parquet")
+    },
+    "save": "each write is published when it is made; to copy the rows write to_arrow()",
+    "tail": "rows have no order; write read(where=...), or to_pandas().tail()",
     "sample": "write to_arrow(limit=...), or to_pandas().sample(...)",
     "transaction": "each verb is one commit, whole or not at all",
     **{f"to_{name}": f"write lakeformat.integrations.{name}.read_table(path)" for name in ("ray", "dask", "daft")},
@@ -229,6 +241,8 @@ _OWN_CALLS: Final[Mapping[str, str]] = {
     "get_timeline": "history()",
     "head": "to_arrow(limit=10)",
     "inspect": "files() and history()",
+    **dict.fromkeys(("describe_detail", "detail", "info", "stats"), "describe()"),
+    **dict.fromkeys(("dtypes", "types"), "schema.types"),
     "isDeltaTable": "lakeformat.exists(path)",
     "is_deltatable": "lakeformat.exists(path)",
     **dict.fromkeys(("key", "keys", "primary_key", "record_key"), "config.record_fields"),

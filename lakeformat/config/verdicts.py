@@ -43,7 +43,7 @@ _NAMES: Final[Mapping[str, str]] = {
     "merge_mode": "mergerule mergestrategy recordmergemode",
     "hoodie.table.cdc.enabled": "cdc changedatafeed changelog deltaenablechangedatafeed enablechangedatafeed",
     "as.of.instant": """
-        asof asofinstant asoftimestamp asofversion date datetime snapshot snapshotid time timestamp timetravel
+        asofinstant asoftimestamp asofversion date datetime snapshot snapshotid time timestamp timetravel
     """,
     "where": "condition expr filter filters predicate query rowfilter",
     "columns": "column fields projection select selectedfields usecols",
@@ -69,8 +69,11 @@ _NAMES: Final[Mapping[str, str]] = {
 _OTHERWISE: Final[Mapping[str, str]] = {
     **dict.fromkeys(("uri", "url", "location", "tablepath", "tableuri", "root", "basepath"), "the path is given first"),
     **dict.fromkeys(("data", "df", "rows", "records"), "write rows by insert, upsert or overwrite of the table"),
-    "version": "an older state is read by read(as_of=...) of the table, in Spark with the option versionAsOf; "
-    "hoodie.write.table.version is for new tables",
+    **dict.fromkeys(
+        ("asof", "version"),
+        "an older state is read by read(as_of=...) of the table, in Spark with the option versionAsOf; "
+        "hoodie.write.table.version is for new tables",
+    ),
     **dict.fromkeys(
         ("existok", "ifnotexists", "ignoreifexists"), "create opens a table that exists; if_exists='error' refuses it"
     ),

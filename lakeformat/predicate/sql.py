@@ -185,7 +185,20 @@ def _kind(node: Expression | None) -> str:
     return type(node).__name__
 
 
-def _refusal(node: Expression, why: str = "it is not in the subset a filter may use") -> InvalidInputError:
+#: Maps kinds of expressions that no filter takes to what to write.
+_INSTEAD: Final = {
+    "ILike": "write lower(column) like 'pattern in small letters'",
+    "SimilarTo": "write column rlike 'pattern'",
+    "Exists": "write lakeformat.sql",
+    "Subquery": "write lakeformat.sql",
+    "Select": "write lakeformat.sql",
+}
+
+
+def _refusal(node: Expression, why: str = "") -> InvalidInputError:
+    if not why:
+        instead = _INSTEAD.get(_kind(node))
+        why = "it is not in the subset a filter may use" + (f"; {instead}" if instead else "")
     return InvalidInputError(f"cannot filter by {node.sql(dialect='spark')!r}: {why}")
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict, overload
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakeformat.arrow.result_table import SHOWN_ROWS, preview, preview_html, to_frame
 from lakeformat.concurrency import thread_pool
 from lakeformat.config.foreign_names import check_arguments
 from lakeformat.config.resolve import Options
@@ -46,6 +47,7 @@ __all__ = [
     "FILES_SCHEMA",
     "ChangeArguments",
     "Changes",
+    "Explanation",
     "ReadArguments",
     "Scan",
     "check_limit",
@@ -67,6 +69,27 @@ FILES_SCHEMA: Final = pa.schema(
         pa.field("log_files", pa.list_(pa.string())),
     ]
 )
+
+
+class Explanation(str):
+    """The description of a read's plan: a text that a shell and a notebook show as its lines, not in quotes."""
+
+    plan: ReadPlan
+
+    def __new__(cls, plan: ReadPlan) -> Explanation:
+        """Make the text of a plan."""
+        text = super().__new__(cls, plan.describe())
+        text.plan = plan
+        return text
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        return self.plan._repr_html_()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.plan,)
 
 
 def list_files_table(snapshot: Snapshot) -> pa.Table:
@@ -166,6 +189,18 @@ class Scan:
     shows_progress: bool = True
 
     def __repr__(self) -> str:
+        return preview(self._head, self.read_first)
+
+    def _repr_html_(self) -> str:
+        return preview_html(self._head, self.read_first)
+
+    def read_first(self) -> pa.Table:
+        """Read the rows that a shell and a notebook show."""
+        most = SHOWN_ROWS + 1 if self.limit is None else min(self.limit, SHOWN_ROWS + 1)
+        return replace(self, limit=most, verify=False, shows_progress=False).to_arrow()
+
+    @property
+    def _head(self) -> str:
         return f"Scan({self.storage.location!r}, columns={self.query.schema.names})"
 
     @property
@@ -208,8 +243,11 @@ class Scan:
         )
 
     def explain(self) -> str:
-        """Describe how many files, row groups and bytes a read touches after each pruning step."""
-        return self.plan(count_row_groups=True).describe()
+        """Describe how many files, row groups and bytes a read touches after each pruning step.
+
+        The text prints in a shell as `print` shows it, and in a notebook as a table.
+        """
+        return Explanation(self.plan(count_row_groups=True))
 
     def count(self) -> int:
         """Count the rows: by the file index and footers if there is no condition and no log file, else by reading."""
@@ -271,9 +309,12 @@ class Scan:
         return rows
 
     def to_pandas(self) -> pd.DataFrame:
-        """Return the rows as a pandas frame, converted by `pyarrow.Table.to_pandas`."""
+        """Return the rows as a pandas frame, converted by `pyarrow.Table.to_pandas`.
+
+        Memory: the frame, and the Arrow columns that are not yet in it: each is released when it is converted.
+        """
         _import_package("pandas")
-        frame: pd.DataFrame = self.to_arrow().to_pandas()
+        frame: pd.DataFrame = to_frame(self.to_arrow())
         return frame
 
     @overload
@@ -435,6 +476,13 @@ class Changes:
         return self.range.until
 
     def __repr__(self) -> str:
+        return preview(self._head, lambda: self.read().read_first())
+
+    def _repr_html_(self) -> str:
+        return preview_html(self._head, lambda: self.read().read_first())
+
+    @property
+    def _head(self) -> str:
         return f"Changes(since={self.since!r}, until={self.until!r})"
 
     def read(self, columns: Sequence[str] | str | None = None, **how: Unpack[ChangeArguments]) -> Scan:

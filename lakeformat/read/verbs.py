@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, Literal, overload
 import pyarrow as pa
 
 from lakeformat.arrow.conform import reader_schema
+from lakeformat.arrow.result_table import ResultTable
 from lakeformat.config.foreign_names import check_arguments
 from lakeformat.config.resolve import Options
 from lakeformat.file_system_view.context import TableContext
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from lakeformat.read.dataset import TableDataset
 
 __all__ = ["ArrowReadVerbs", "ReadVerbs"]
+
+_NO_ROWS: Final = "a table has no rows in memory; write read(columns, where=...), to_arrow() or to_pandas()"
 
 #: Maps arguments that other libraries pass on their own to advice. `polars.scan_pyarrow_dataset` passes ``filter``.
 _ADVICE: Final = {"filter": "write where=...; for polars give to_pyarrow_dataset(), or call to_polars(lazy=True)"}
@@ -131,8 +134,8 @@ class ReadVerbs:
         options = self._options_in(time_zone)
         return make_scan(self.context.storage, self.snapshot(as_of), options, columns, where=where).explain()
 
-    def files(self, *, as_of: AsOf | None = None) -> pa.Table:
-        """List the live files. No file is opened. Memory: some 200 bytes a file.
+    def files(self, *, as_of: AsOf | None = None) -> ResultTable:
+        """List the live files, as Arrow rows that print as a table. No file is opened. Memory: some 200 bytes a file.
 
         Args:
             as_of: an instant time, a version number, a date or a datetime; now by default.
@@ -145,7 +148,7 @@ class ReadVerbs:
         Raises:
             InstantNotAvailableError: files of ``as_of`` are deleted.
         """
-        return list_files_table(self.snapshot(as_of))
+        return ResultTable(list_files_table(self.snapshot(as_of)))
 
     def layout_report(
         self,
@@ -197,6 +200,14 @@ class ReadVerbs:
             a list of `lakeformat.HistoryEntry` that prints as a table.
         """
         return read_history(self.context.store, limit, actions=actions)
+
+    if not TYPE_CHECKING:
+
+        def __iter__(self):
+            raise TypeError(_NO_ROWS)  # Also for `list(table)` and `pandas.DataFrame(table)`.
+
+        def __getitem__(self, columns):
+            raise TypeError(_NO_ROWS)
 
     def _repr_html_(self) -> str:
         """Return what notebooks show: the kind of the table, its size and its columns."""

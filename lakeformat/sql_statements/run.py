@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from lakeformat.arrow.result_table import ResultTable
 from lakeformat.concurrency import Attempts
 from lakeformat.config.write_options import BAD_ROWS
 from lakeformat.errors import InvalidInputError, TableNotFoundError, WriteConflictError
@@ -48,7 +49,7 @@ __all__ = ["sql"]
 
 
 @public
-def sql(text: str, *, time_zone: str = "UTC", **tables: Any) -> pa.Table | WriteResult:
+def sql(text: str, *, time_zone: str = "UTC", **tables: Any) -> ResultTable | WriteResult:
     """Run one statement of DuckDB's SQL on tables and on any Arrow data; needs ``lakeformat[sql]``.
 
     Examples:
@@ -66,7 +67,7 @@ def sql(text: str, *, time_zone: str = "UTC", **tables: Any) -> pa.Table | Write
             ``lakehouse."/data/flights"``, or by the name that ``create table`` gave them in this process.
 
     Returns:
-        the rows of a query or a call, or the result of a write.
+        the rows of a query or a call, as Arrow rows that print as a table, or the result of a write.
 
     Raises:
         InvalidInputError: if the statement cannot be parsed or computed, or a clause is not supported.
@@ -74,7 +75,8 @@ def sql(text: str, *, time_zone: str = "UTC", **tables: Any) -> pa.Table | Write
         WriteConflictError: if another writer interfered. A retry is safe.
     """
     statement = text.strip().rstrip(";")
-    return _Runner(tables, time_zone, statement).run(recognize(statement, Dialect.DUCKDB, lambda name: True))
+    answer = _Runner(tables, time_zone, statement).run(recognize(statement, Dialect.DUCKDB, lambda name: True))
+    return answer if isinstance(answer, WriteResult) else ResultTable(answer)
 
 
 class _Runner:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeGuard
+
+import pyarrow as pa
 
 from lakeformat.codec.timeline_files.recovery import decode_restore, decode_rollback
-from lakeformat.display import html_rows
+from lakeformat.display import cut_text, html_rows, text_rows
 from lakeformat.model.commit import CommitMetadata
 from lakeformat.model.instant import Action, Instant, State
 from lakeformat.public import OneLine, public
@@ -15,6 +17,9 @@ from lakeformat.timeline.archive import ArchivedTimeline
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.versions import join_commit_times
 from lakeformat.timeline.write_report import format_steps, format_summary, read_report
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["DEDUPE", "STATEMENT_KEY", "VERB_KEY", "History", "HistoryEntry", "read_history"]
 
@@ -79,7 +84,7 @@ class HistoryEntry(OneLine):
 
 @public
 class History(list[HistoryEntry]):
-    """A list of entries, newest first, which notebooks show as a table.
+    """A list of entries, newest first, which prints as a table.
 
     Attributes:
         others: Maps each action to its number of instants on the active timeline that are not in the list.
@@ -90,38 +95,88 @@ class History(list[HistoryEntry]):
         self.others = dict(others or {})
 
     def __repr__(self) -> str:
+        if not self:
+            return self._head
+        more = len(self) - _SHOWN
+        note = f"… {more:,} older {'entry' if more == 1 else 'entries'}" if more > 0 else ""
+        return f"{self._head}\n{text_rows(*_shown(self[:_SHOWN], _DETAIL), note=note)}"
+
+    __str__ = __repr__
+
+    def _repr_html_(self) -> str:
+        return html_rows(*_shown(self, _LONG_DETAIL), caption=self._head)
+
+    @property
+    def _head(self) -> str:
         newest = f", newest {self[0].operation} {self[0].instant_time}" if self else ""
         others = ", ".join(f"{count:,} {what}{'s' * (count != 1)}" for what, count in self.others.items())
         more = f"; {others} with history(actions=True)" if others else ""
         return f"History({len(self):,} {'entry' if len(self) == 1 else 'entries'}{newest}{more})"
 
-    __str__ = __repr__
-
-    def _repr_html_(self) -> str:
-        return html_rows(
-            ("version", "instant", "operation", "rows written", "inserted", "updated", "deleted", "files", "seconds"),
-            [
-                (
-                    each.version,
-                    each.instant_time,
-                    each.operation,
-                    each.rows_written,
-                    *_counts(each),
-                    each.files_written,
-                    _seconds(each),
-                )
-                for each in self
-            ],
+    def to_arrow(self) -> pa.Table:
+        """Return the entries as an Arrow table. ``detail`` has the statement of a commit if there is one."""
+        columns = zip(*map(_row, self), strict=True) if self else [()] * len(_SCHEMA)
+        return pa.table(
+            [pa.array(list(column), kind) for column, kind in zip(columns, _SCHEMA.types, strict=True)], _SCHEMA
         )
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return the entries as a pandas frame; see `to_arrow`."""
+        frame: pd.DataFrame = self.to_arrow().to_pandas()
+        return frame
+
+
+#: Number of entries that a shell shows; and of characters of a detail, in a shell and in a notebook.
+_SHOWN, _DETAIL, _LONG_DETAIL = 30, 60, 400
+_SCHEMA: Final = pa.schema(
+    [
+        ("version", pa.int64()),
+        ("instant_time", pa.string()),
+        ("operation", pa.string()),
+        ("rows_written", pa.int64()),
+        ("inserted", pa.int64()),
+        ("updated", pa.int64()),
+        ("deleted", pa.int64()),
+        ("files_written", pa.int64()),
+        ("seconds", pa.float64()),
+        ("detail", pa.string()),
+    ]
+)
+#: The headings of these columns where people look.
+_NAMES: Final = (
+    *("version", "instant", "operation", "rows written", "inserted", "updated", "deleted", "files", "seconds"),
+    "what",
+)
+
+
+def _shown(entries: Iterable[HistoryEntry], most: int) -> tuple[Sequence[str], list[tuple[Any, ...]]]:
+    """Return the headings and the rows for people. If no entry has a detail, its column is left out."""
+    rows = [(*row[:-1], cut_text(row[-1], most)) for row in map(_row, entries)]
+    wide = len(_NAMES) - (not any(row[-1] for row in rows))
+    return _NAMES[:wide], [row[:wide] for row in rows]
+
+
+def _row(entry: HistoryEntry) -> tuple[Any, ...]:
+    """Return the values of an entry for `_SCHEMA`."""
+    written = (entry.rows_written, entry.files_written) if entry.is_commit else (None, None)
+    words = " ".join((entry.statement or entry.detail).split())
+    first, last = (entry.version, entry.instant_time, entry.operation), (_seconds(entry), words)
+    return (*first, written[0], *_counts(entry), written[1], *last)
 
 
 def _counts(entry: HistoryEntry) -> tuple[Any, ...]:
     rows = (entry.report or {}).get("rows", {})
-    return tuple(rows.get(name) for name in ("inserted", "updated", "deleted"))
+    counts = (rows.get(name) for name in ("inserted", "updated", "deleted"))
+    return tuple(int(count) if _is_number(count) else None for count in counts)
 
 
-def _seconds(entry: HistoryEntry) -> Any:
-    return (entry.report or {}).get("seconds")
+def _seconds(entry: HistoryEntry) -> float | None:
+    seconds = (entry.report or {}).get("seconds")
+    return float(seconds) if _is_number(seconds) else None
+
+
+def _is_number(value: object) -> TypeGuard[int | float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def read_history(store: TimelineStore, limit: int | None = None, *, actions: bool = False) -> History:

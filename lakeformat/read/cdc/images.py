@@ -26,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -35,6 +35,7 @@ import pyarrow.compute as pc
 import pyarrow.ipc
 
 from lakeformat.arrow.conform import conform, reader_schema
+from lakeformat.arrow.result_table import first_rows, preview, preview_html, to_frame
 from lakeformat.config.resolve import Options
 from lakeformat.errors import InstantNotAvailableError, InvalidInputError, nearest
 from lakeformat.file_system_view.context import TableContext
@@ -67,6 +68,9 @@ from lakeformat.read.query import ReadQuery, readable_schema
 from lakeformat.read.run.batches import read_split
 from lakeformat.storage.port import Storage
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 __all__ = ["ChangeImages", "change_images", "image_columns", "image_schema", "read_changes"]
 
 Ints = npt.NDArray[np.int64]
@@ -80,7 +84,8 @@ _META: Final = pa.schema([(name, pa.string()) for name in META_COLUMNS])
 def image_schema(columns: pa.Schema) -> pa.Schema:
     """Return the schema of changes: ``op`` (``i``, ``u`` or ``d``), ``ts_ms``, and the row ``before`` and ``after``.
 
-    ``ts_ms`` is the commit's instant time, as in Hudi.
+    ``ts_ms`` is the commit's instant time as text, ``yyyyMMddHHmmssSSS``. The name is Hudi's; it is no number of
+    milliseconds.
     """
     image = pa.struct(list(columns))
     return pa.schema([("op", pa.string()), ("ts_ms", pa.string()), ("before", image), ("after", image)])
@@ -91,6 +96,7 @@ def image_schema(columns: pa.Schema) -> pa.Schema:
 class ChangeImages:
     """Every change that the commits of a range made: op, ts_ms, before and after.
 
+    ``op`` is ``i``, ``u`` or ``d``. ``ts_ms`` is the commit's instant time as text, as in `history`; the name is Hudi's.
     Commits are in the order in which they completed. Within a commit the deletes come first, and a key that exists
     before and after it is one update, even if its partition changes. So a replica that applies the changes in this
     order, by key, equals the table. Nothing is read before a method that returns changes is called.
@@ -111,6 +117,13 @@ class ChangeImages:
         return self.plan.until
 
     def __repr__(self) -> str:
+        return preview(self._head, lambda: first_rows(self.to_batches()))
+
+    def _repr_html_(self) -> str:
+        return preview_html(self._head, lambda: first_rows(self.to_batches()))
+
+    @property
+    def _head(self) -> str:
         return f"ChangeImages(since={self.since!r}, until={self.until!r})"
 
     def to_batches(self, columns: Sequence[str] | None = None, *, where: Where | None = None) -> pa.RecordBatchReader:
@@ -142,6 +155,15 @@ class ChangeImages:
     def to_arrow(self, columns: Sequence[str] | None = None, *, where: Where | None = None) -> pa.Table:
         """Return the changes as an Arrow table, in memory. Arguments and errors as in `to_batches`."""
         return self.to_batches(columns, where=where).read_all()
+
+    def to_pandas(self, columns: Sequence[str] | None = None, *, where: Where | None = None) -> pd.DataFrame:
+        """Return the changes as a pandas frame. Arguments and errors as in `to_batches`."""
+        frame: pd.DataFrame = to_frame(self.to_arrow(columns, where=where))
+        return frame
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Return the changes as a capsule of the Arrow PyCapsule protocol."""
+        return self.to_batches().__arrow_c_stream__(requested_schema)
 
 
 def _choose(images: pa.RecordBatch, condition: Predicate, schema: pa.Schema) -> pa.RecordBatch:

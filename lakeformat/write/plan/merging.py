@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from lakeformat.config.resolve import Options, resolve
 from lakeformat.config.table_options import PAYLOAD
-from lakeformat.errors import InvalidOptionError, SchemaMismatchError, nearest
+from lakeformat.errors import InvalidOptionError, SchemaMismatchError, meant, nearest
 from lakeformat.merge import MergeFunction, Merger, MergeRule
 from lakeformat.model import table_config as names
 from lakeformat.model.keys import KeySettings
@@ -137,7 +137,7 @@ def _columns_to_write(partial: tuple[str, ...], rows: pa.Schema, ordering: Seque
     for name in partial:
         if name not in known:
             raise SchemaMismatchError(
-                f"the input has no column {name!r}{nearest(name, rows.names)}, which {_PARTIAL} names; add it to the "
+                f"the input has no column {name!r}{meant(name, rows.names)}, which {_PARTIAL} names; add it to the "
                 "rows, or take it off the option"
             )
     return frozenset({*partial, *(name if name in known else name.partition(".")[0] for name in ordering)})

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from lakeformat.codec.column_ids import widens
 from lakeformat.codec.stored_types import arrow_type_for_storage, storage_schema
-from lakeformat.errors import SchemaMismatchError, nearest
+from lakeformat.errors import SchemaMismatchError, meant
 from lakeformat.files.log_writer import fits_delete_blocks
 from lakeformat.model.record import IS_DELETED, META_COLUMNS
 
@@ -255,12 +255,12 @@ def evolve(
         if given is None:
             if not field.nullable and not partial:
                 raise SchemaMismatchError(
-                    f"the input has no column {field.name!r}{nearest(field.name, incoming.names)}, which may not be "
+                    f"the input has no column {field.name!r}{meant(field.name, incoming.names)}, which may not be "
                     "null in this table; add it"
                 )
             if not (fill_missing or partial) and field.name not in optional and field.name != IS_DELETED:
                 raise SchemaMismatchError(
-                    f"the input has no column {field.name!r}{nearest(field.name, incoming.names)}; add it, or set "
+                    f"the input has no column {field.name!r}{meant(field.name, incoming.names)}; add it, or set "
                     "hoodie.write.set.null.for.missing.columns=true"
                 )
             fields.append(field)
@@ -334,7 +334,7 @@ def _merge_fields(stored: pa.StructType, incoming: pa.StructType, column: str, r
         if new is None:
             if not rules.fill_missing:
                 raise SchemaMismatchError(
-                    f"the input has no field {path!r}{nearest(field.name, [f.name for f in incoming])}; add it, or set "
+                    f"the input has no field {path!r}{meant(field.name, [f.name for f in incoming])}; add it, or set "
                     "hoodie.write.set.null.for.missing.columns=true"
                 )
             merged.append(pa.field(field.name, field.type))
