@@ -96,7 +96,7 @@ def image_schema(columns: pa.Schema) -> pa.Schema:
 class ChangeImages:
     """Every change that the commits of a range made: op, ts_ms, before and after.
 
-    ``op`` is ``i``, ``u`` or ``d``. ``ts_ms`` is the commit's instant time as text, as in `history`; the name is Hudi's.
+    ``op`` is ``i``, ``u`` or ``d``. ``ts_ms`` is the commit's instant time as text; the name is Hudi's.
     Commits are in the order in which they completed. Within a commit the deletes come first, and a key that exists
     before and after it is one update, even if its partition changes. So a replica that applies the changes in this
     order, by key, equals the table. Nothing is read before a method that returns changes is called.

@@ -187,14 +187,19 @@ def boxes_chart(
     """
     low, size = 22.0, 270.0
     shapes = [element("rect", x=low, y=6, width=size, height=size, class_="frame")]
+    # The more boxes overlap, the more transparent is each box.
+    depth = sum((x_end - x) * (y_end - y) for x, x_end, y, y_end in boxes)
+    shade = max(0.04, 0.4 / max(1.0, depth**0.5))
     for (x, x_end, y, y_end), is_read in sorted(zip(boxes, read, strict=True), key=lambda pair: pair[1]):
         place = {"x": f"{low + size * x:.1f}", "y": f"{6 + size * (1 - y_end):.1f}"}
         span = {"width": f"{max(1.0, size * (x_end - x)):.1f}", "height": f"{max(1.0, size * (y_end - y)):.1f}"}
-        shapes.append(element("rect", **place, **span, class_="box read" if is_read else "box"))
+        shapes.append(
+            element("rect", **place, **span, class_="box read" if is_read else "box", fill_opacity=f"{shade:.2f}")
+        )
     shapes.append(_text(low + size / 2, size + 22, names[0], "middle"))
     turned = f"rotate(-90 14 {6 + size / 2:.0f})"
     shapes.append(element("text", names[1], x=14, y=f"{6 + size / 2:.0f}", text_anchor="middle", transform=turned))
     for at, (name, kind) in enumerate((("read", "box read"), ("skipped", "box"))):
-        shapes.append(element("rect", x=306, y=10 + at * 20, width=12, height=12, class_=kind))
+        shapes.append(element("rect", x=306, y=10 + at * 20, width=12, height=12, class_=kind, fill_opacity=0.4))
         shapes.append(_text(324, 20 + at * 20, name))
     return _draw(picture, size + 28, *shapes)

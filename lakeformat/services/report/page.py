@@ -109,7 +109,7 @@ def _footer(facts: ReportFacts) -> Html:
 def _services_card(facts: ReportFacts) -> Html:
     if facts.description is None:
         return card(Section.SERVICES.value, missing=facts.missing.get(Section.TABLE, "the table cannot be read"))
-    kinds = {Due.DUE: "due", Due.WAITING: "due", Due.UNKNOWN: "bad", Due.IDLE: None}
+    kinds = {Due.DUE: "due", Due.WAITING: "due", Due.UNKNOWN: "bad", Due.IDLE: "idle"}
     rows = [(each.name, element("span", each.due.value, class_=kinds[each.due]), each.text) for each in facts.services]
     return card(Section.SERVICES.value, table("By their own plans", ("service", "now", "why"), rows))
 
@@ -410,4 +410,6 @@ def _ends(instants: Sequence[str]) -> tuple[str, str]:
         return instants[0], instants[-1]
     length = (last - first).total_seconds()
     shape = "%Y-%m-%d" if length >= 172_800 else "%Y-%m-%d %H:%M" if length >= 600 else "%Y-%m-%d %H:%M:%S"
-    return f"{first:{shape}}", f"{last:{shape}}" if first != last else ""
+    if first.date() == last.date():
+        return f"{first:{shape}}", f"{last:{shape.partition(' ')[2]}}" if first != last else ""
+    return f"{first:{shape}}", f"{last:{shape}}"

@@ -49,16 +49,16 @@ td{overflow-wrap:break-word}
 .line{stroke:var(--blue);stroke-width:1.8;fill:none;stroke-linejoin:round}.area{fill:var(--faint);stroke:none}
 .mark{stroke:var(--card);stroke-width:1}
 .frame{fill:none;stroke:var(--rule)}
-.box{fill:var(--grey);fill-opacity:.13;stroke:var(--grey);stroke-opacity:.6;stroke-width:.7}
-.box.read{fill:var(--orange);fill-opacity:.3;stroke:var(--orange);stroke-opacity:.9}
+.box{fill:var(--grey);stroke:var(--grey);stroke-opacity:.6;stroke-width:.7}
+.box.read{fill:var(--orange);stroke:var(--orange);stroke-opacity:.9}
 .fill-blue{fill:var(--blue)}.fill-orange{fill:var(--orange)}.fill-green{fill:var(--green)}.fill-red{fill:var(--red)}
 .fill-violet{fill:var(--violet)}.fill-grey{fill:var(--grey)}
-.due,.bad{color:var(--orange);font-weight:600}.bad{color:var(--red)}.good{color:var(--green);font-weight:600}
+.due,.idle{white-space:nowrap}.due,.bad{color:var(--orange);font-weight:600}.bad{color:var(--red)}.good{color:var(--green);font-weight:600}
 details{margin-top:8px}summary{cursor:pointer;color:var(--blue)}
 dl{display:grid;grid-template-columns:minmax(7em,max-content) minmax(0,1fr);gap:3px 14px;margin:0;font-size:.9rem}
 dt{color:var(--soft)}dd{margin:0;overflow-wrap:anywhere}
 footer{padding-bottom:24px}footer p{font-size:.85rem}
 @media (max-width:800px){main{columns:1}.card{padding:12px}.chart text{font-size:13.5px}
-.chart text.small{font-size:12px}th,td{padding-right:9px}tbody th{min-width:4em}.picture{min-width:36px;width:16%}}
+.chart text.small{font-size:12px}th,td{padding-right:9px}tbody th{min-width:5.6em}.picture{min-width:36px;width:16%}}
 @media print{body{background:#fff}.card,.tiles li{break-inside:avoid}}
 """
