@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from html import escape
@@ -115,10 +116,15 @@ def fit_columns(widths: Sequence[int], is_number: Sequence[bool], room: int) -> 
 
 
 def text_width(text: str) -> int:
-    """Return the number of columns of a terminal that a text takes."""
-    from rich.cells import cell_len
+    """Return the number of columns of a terminal that a text takes.
 
-    return int(cell_len(text))
+    >>> text_width("a\u0301"), text_width("\u6771\u4eac")
+    (1, 4)
+    """
+    if text.isascii():
+        return len(text)
+    zero = sum(unicodedata.category(each) in {"Mn", "Me", "Cf"} for each in text)
+    return len(text) - zero + sum(unicodedata.east_asian_width(each) in {"W", "F"} for each in text)
 
 
 def cut_text(text: str, most: int) -> str:

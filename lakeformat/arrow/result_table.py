@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from lakeformat.display import cut_text, html_pairs, html_rows, text_rows
-from lakeformat.errors import LakeformatError
+from lakeformat.errors import InvalidInputError, LakeformatError
+from lakeformat.extras import install_line
 from lakeformat.public import public
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ __all__ = [
     "SHOWN_ROWS",
     "ResultTable",
     "first_rows",
+    "import_package",
     "preview",
     "preview_html",
     "rows_as_html",
@@ -49,6 +51,17 @@ def rows_as_html(rows: pa.Table, *, caption: str = "", note: str = "") -> str:
     return html_rows(shown.column_names, _values(shown), caption=caption, note=more + note)
 
 
+def import_package(package: str) -> Any:
+    """Import a package. Raise `InvalidInputError` if it is missing."""
+    from importlib import import_module
+
+    try:
+        return import_module(package)
+    except ImportError:
+        extra = {"duckdb": "sql"}.get(package, package)
+        raise InvalidInputError(f"{package} is not installed here; {install_line(extra)}") from None
+
+
 def to_frame(rows: pa.Table) -> pd.DataFrame:
     """Return rows as a pandas frame, and release each Arrow column when it is converted. ``rows`` cannot be used again.
 
@@ -56,6 +69,7 @@ def to_frame(rows: pa.Table) -> pd.DataFrame:
     such columns when one is added, and cannot change a column that shares Arrow's memory, as one of a single chunk
     would. In these cases pandas copies the columns into blocks.
     """
+    import_package("pandas")
     is_copied = all(column.num_chunks > 1 for column in rows.columns)
     frame: pd.DataFrame = rows.to_pandas(
         self_destruct=True, split_blocks=is_copied and rows.num_columns <= _MOST_BLOCKS
@@ -140,14 +154,13 @@ class ResultTable:
 
     def to_pandas(self, **how: Any) -> pd.DataFrame:
         """Return the rows as a pandas frame. Arguments as of ``pyarrow.Table.to_pandas``."""
+        import_package("pandas")
         frame: pd.DataFrame = self._rows.to_pandas(**how)
         return frame
 
     def to_polars(self) -> pl.DataFrame:
         """Return the rows as a polars frame."""
-        import polars
-
-        frame: pl.DataFrame = polars.from_arrow(self._rows)
+        frame: pl.DataFrame = import_package("polars").from_arrow(self._rows)
         return frame
 
     def equals(self, other: Any, **how: Any) -> bool:

@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict, overload
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeformat.arrow.result_table import SHOWN_ROWS, preview, preview_html, to_frame
+from lakeformat.arrow.result_table import SHOWN_ROWS, import_package, preview, preview_html, to_frame
 from lakeformat.concurrency import thread_pool
 from lakeformat.config.foreign_names import check_arguments
 from lakeformat.config.resolve import Options
 from lakeformat.errors import InvalidInputError
-from lakeformat.extras import install_line
 from lakeformat.file_system_view.live_files import Portion, file_objects, log_slice_flags
 from lakeformat.file_system_view.snapshot import ChangeRange, Snapshot
 from lakeformat.files.footers import read_metadata
@@ -313,7 +312,7 @@ class Scan:
 
         Memory: the frame, and the Arrow columns that are not yet in it: each is released when it is converted.
         """
-        _import_package("pandas")
+        import_package("pandas")
         frame: pd.DataFrame = to_frame(self.to_arrow())
         return frame
 
@@ -333,7 +332,7 @@ class Scan:
         Raises:
             InvalidInputError: polars is not installed, or a lazy read has a limit or is verified.
         """
-        polars = _import_package("polars")
+        polars = import_package("polars")
         if not lazy:
             frame: pl.DataFrame = polars.from_arrow(self.to_arrow())
             return frame
@@ -369,7 +368,7 @@ class Scan:
         Args:
             connection: the relation's connection; duckdb's default connection by default.
         """
-        relation: duckdb.DuckDBPyRelation = (connection or _import_package("duckdb")).from_arrow(self.to_arrow())
+        relation: duckdb.DuckDBPyRelation = (connection or import_package("duckdb")).from_arrow(self.to_arrow())
         return relation
 
     def check_whole(self, what: str) -> None:
@@ -423,17 +422,6 @@ def _take_first(batches: Iterator[pa.RecordBatch], limit: int) -> Iterator[pa.Re
         limit -= batch.num_rows
     if (close := getattr(batches, "close", None)) is not None:
         close()
-
-
-def _import_package(package: str) -> Any:
-    """Import a package. Raise `InvalidInputError` if it is missing."""
-    from importlib import import_module
-
-    try:
-        return import_module(package)
-    except ImportError:
-        extra = {"duckdb": "sql"}.get(package, package)
-        raise InvalidInputError(f"{package} is not installed here; {install_line(extra)}") from None
 
 
 class ChangeArguments(TypedDict, total=False):

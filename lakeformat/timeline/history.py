@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
 import pyarrow as pa
 
+from lakeformat.arrow.result_table import to_frame
 from lakeformat.codec.timeline_files.recovery import decode_restore, decode_rollback
 from lakeformat.display import cut_text, html_rows, text_rows
 from lakeformat.model.commit import CommitMetadata
@@ -122,8 +123,7 @@ class History(list[HistoryEntry]):
 
     def to_pandas(self) -> pd.DataFrame:
         """Return the entries as a pandas frame; see `to_arrow`."""
-        frame: pd.DataFrame = self.to_arrow().to_pandas()
-        return frame
+        return to_frame(self.to_arrow())
 
 
 #: Number of entries that a shell shows; and of characters of a detail, in a shell and in a notebook.

@@ -84,8 +84,8 @@ _META: Final = pa.schema([(name, pa.string()) for name in META_COLUMNS])
 def image_schema(columns: pa.Schema) -> pa.Schema:
     """Return the schema of changes: ``op`` (``i``, ``u`` or ``d``), ``ts_ms``, and the row ``before`` and ``after``.
 
-    ``ts_ms`` is the commit's instant time as text, ``yyyyMMddHHmmssSSS``. The name is Hudi's; it is no number of
-    milliseconds.
+    ``ts_ms`` is the commit's instant time as text, ``yyyyMMddHHmmssSSS``. The name is Hudi's; the value is not a
+    number of milliseconds.
     """
     image = pa.struct(list(columns))
     return pa.schema([("op", pa.string()), ("ts_ms", pa.string()), ("before", image), ("after", image)])
