@@ -27,7 +27,7 @@ class Shell:
 
     def __call__(self, text: str, **more: Any) -> list[dict[str, Any]]:
         answer = lakeformat.sql(text.replace("{t}", self.name).replace("{path}", self.path), **more)
-        return answer.to_pylist() if isinstance(answer, pa.Table) else [{"result": str(answer)}]
+        return answer.to_pylist() if isinstance(answer, lakeformat.ResultTable) else [{"result": str(answer)}]
 
     def rows(self) -> list[tuple[Any, ...]]:
         """Return the rows of the table. Fail if hudi-rs reads other rows."""
@@ -310,7 +310,7 @@ def test_unsupported_clause_is_refused_by_name(trips: Shell) -> None:
 def test_quick_start_runs_in_duckdbs_dialect(guide: list[Step], tmp_path: Path) -> None:
     def run(text: str) -> list[tuple[Any, ...]]:
         answer = lakeformat.sql(text)
-        return [tuple(row.values()) for row in answer.to_pylist()] if isinstance(answer, pa.Table) else []
+        return [tuple(row.values()) for row in answer.to_pylist()] if isinstance(answer, lakeformat.ResultTable) else []
 
     play(for_duckdb(guide), run, str(tmp_path), next(_NUMBER))
     for table in tmp_path.iterdir():
