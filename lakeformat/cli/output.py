@@ -142,8 +142,8 @@ class ValuePrinter:
         """Name the columns that had no room."""
         if hidden := self._names[len(self._widths or ()) :]:
             print_remark(
-                f"… {len(hidden)} more columns: {cut_text(', '.join(hidden), 200)}; --vertical shows each on a line, read "
-                "--columns chooses columns"
+                f"… {len(hidden)} more columns: {cut_text(', '.join(hidden), 200)}; --vertical shows each on a line, "
+                "read --columns chooses columns"
             )
 
 
