@@ -42,8 +42,10 @@ def register(spark: SparkSession, *, pushdown: bool = False) -> None:
     storage; executors merge large writes. It takes ``partitionBy`` and all four save modes, works in any thread, and
     raises the errors of lakeformat; `last_result` returns what it did.
 
-    For this, PySpark's methods ``load`` and ``save`` are replaced, once for all sessions of the process. Other formats
-    reach PySpark's own methods unchanged; `unregister` puts them back.
+    ``merge``, ``update`` and ``delete`` of ``spark.sql`` on a path or `view` of ours are run by `lakeformat.spark.sql`.
+
+    For this, PySpark's methods ``load``, ``save`` and ``sql`` are replaced, once for all sessions of the process. Other
+    calls reach PySpark's own methods unchanged; `unregister` puts them back.
 
     Call it also if Spark cannot find the package by itself: if the script runs in a virtual environment that is not
     activated (``venv/bin/python job.py``, an IDE), or if the package came by ``--packages``. In other cases it does no
@@ -66,9 +68,11 @@ def register(spark: SparkSession, *, pushdown: bool = False) -> None:
     check_pyspark()
     _choose_python(spark)
     _register_source(spark)
+    from lakeformat.spark.sql_verb import wrap_sql
     from lakeformat.spark.verbs import wrap_verbs
 
     wrap_verbs(spark)
+    wrap_sql()
     if not pushdown:
         return
     from lakeformat.spark.pushdown import PUSHDOWN
@@ -82,14 +86,16 @@ def register(spark: SparkSession, *, pushdown: bool = False) -> None:
 
 @spark_public
 def unregister() -> None:
-    """Put PySpark's own ``load`` and ``save`` back in this process, as they were before the first `register`.
+    """Put PySpark's own ``load``, ``save`` and ``sql`` back in this process, as they were before the first `register`.
 
     Sessions keep the format itself: both verbs then use the data source. Frames that were made before stay as they are.
     `register` can be called again.
     """
+    from lakeformat.spark.sql_verb import unwrap_sql
     from lakeformat.spark.verbs import unwrap_verbs
 
     unwrap_verbs()
+    unwrap_sql()
 
 
 def use_this_python(spark: SparkSession) -> None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import functools
 import inspect
 import logging
+import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -193,17 +194,20 @@ def _wrap(verb: _Verb, owner: type) -> None:
     @functools.wraps(original)
     def wrapper(self: Any, *arguments: Any, **named: Any) -> Any:
         try:
-            given = signature.bind(self, *arguments, **named).arguments
+            bound = signature.bind(self, *arguments, **named)
         except TypeError:  # PySpark raises its own error.
             return original(self, *arguments, **named)
+        given = bound.arguments
         if not wrapped.is_active or not _is_ours(given.get("format"), self, verb):
             return original(self, *arguments, **named)
+        if isinstance(given.get(verb.argument), os.PathLike):  # PySpark takes texts alone.
+            given[verb.argument] = os.fspath(given[verb.argument])
         for name in said:
             if given.get(name) is not None:
                 getattr(self, name)(given[name])
         self.options(**given.get("options", {}))
         run = getattr(import_module(verb.module), verb.function)
-        return run(Call(self, given.get(verb.argument), lambda: original(self, *arguments, **named)))
+        return run(Call(self, given.get(verb.argument), lambda: original(*bound.args, **bound.kwargs)))
 
     wrapped.wrapper = wrapper
     setattr(owner, verb.name, wrapper)

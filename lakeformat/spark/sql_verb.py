@@ -1,0 +1,68 @@
+"""``spark.sql`` after ``register``: statements that change a table of this format are run by `lakeformat.spark.sql`.
+
+Spark itself cannot change a table that its catalog does not have. Its errors for ``merge``, ``update`` and ``delete``
+name neither the cause nor a cure. All other statements reach PySpark's own method with the same arguments.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from threading import Lock
+from typing import Any, Final
+
+__all__ = ["unwrap_sql", "wrap_sql"]
+
+_CLASSES: Final = ("pyspark.sql.session", "pyspark.sql.connect.session")
+#: Finds the target of a statement that changes rows: a path, or a name.
+_CHANGE: Final = re.compile(
+    r"\s*(?:merge\s+into|update|delete\s+from)\s+(?:(?P<path>lakehouse\s*\.\s*[`\"])|`?(?P<name>\w+)`?(?![\w.`]))",
+    re.IGNORECASE,
+)
+#: Prefix of the session's settings that store the path of each named table.
+_VIEW: Final = "lakeformat.view."
+_ORIGINALS: Final[dict[type, Callable[..., Any]]] = {}
+_LOCK: Final = Lock()
+
+
+def wrap_sql() -> None:
+    """Replace ``SparkSession.sql``, also that of Spark Connect if it is in use. Do nothing the second time."""
+    with _LOCK:
+        for module in filter(sys.modules.__contains__, _CLASSES):
+            owner = import_module(module).SparkSession
+            if owner not in _ORIGINALS:
+                _ORIGINALS[owner] = owner.__dict__["sql"]
+                owner.sql = _wrapper_of(owner.__dict__["sql"])
+
+
+def unwrap_sql() -> None:
+    """Put PySpark's own method back."""
+    with _LOCK:
+        for owner, original in _ORIGINALS.items():
+            owner.sql = original  # type: ignore[attr-defined]
+        _ORIGINALS.clear()
+
+
+def _wrapper_of(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def wrapper(self: Any, sqlQuery: str, *arguments: Any, **named: Any) -> Any:  # noqa: N803  PySpark's name.
+        if arguments or named or not _changes_ours(self, sqlQuery):
+            return original(self, sqlQuery, *arguments, **named)
+        from lakeformat.spark.host import plain_errors
+        from lakeformat.spark.statements import sql
+
+        with plain_errors():
+            return sql(self, sqlQuery)
+
+    return wrapper
+
+
+def _changes_ours(spark: Any, text: object) -> bool:
+    """Tell whether a statement changes a table that is named by its path or by `lakeformat.spark.view`."""
+    found = _CHANGE.match(text) if isinstance(text, str) else None
+    if found is None:
+        return False
+    return bool(found["path"]) or spark.conf.get(_VIEW + found["name"].lower(), None) is not None
