@@ -22,6 +22,8 @@ _CHANGE: Final = re.compile(
     r"\s*(?:merge\s+into|update|delete\s+from)\s+(?:(?P<path>lakehouse\s*\.\s*[`\"])|`?(?P<name>\w+)`?(?![\w.`]))",
     re.IGNORECASE,
 )
+#: The module that runs a statement. It reads tables, and reading needs `register`, so it is imported at the call.
+_STATEMENTS: Final = "lakeformat.spark.statements"
 #: Prefix of the session's settings that store the path of each named table.
 _VIEW: Final = "lakeformat.view."
 _ORIGINALS: Final[dict[type, Callable[..., Any]]] = {}
@@ -52,10 +54,9 @@ def _wrapper_of(original: Callable[..., Any]) -> Callable[..., Any]:
         if arguments or named or not _changes_ours(self, sqlQuery):
             return original(self, sqlQuery, *arguments, **named)
         from lakeformat.spark.host import plain_errors
-        from lakeformat.spark.statements import sql
 
         with plain_errors():
-            return sql(self, sqlQuery)
+            return import_module(_STATEMENTS).sql(self, sqlQuery)
 
     return wrapper
 
