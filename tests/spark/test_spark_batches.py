@@ -73,6 +73,6 @@ def test_validator_refuses_a_save_before_readers_see_it(spark: SparkSession, tmp
 def test_a_query_outside_the_subset_is_refused_before_the_first_task(spark: SparkSession, tmp_path: Path) -> None:
     queries = {**NO_NEGATIVES, "hoodie.precommit.validators.single.value.sql.queries": "select x from <TABLE_NAME>#0"}
     refused = refusal(lambda: write(flights(spark, [(1, "p", 1, 0.5)]), tmp_path, **queries))
-    assert refused.error == "InvalidInputError"
+    assert refused.error == "InvalidOptionError"
     assert "x is not in the subset" in refused.text
     assert commits(tmp_path) == []
