@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shutil
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,9 +12,11 @@ import pytest
 
 import lakeformat
 from lakeformat.errors import WriteConflictError
-from lakeformat.metadata_table.compaction import last_compaction
+from lakeformat.metadata_table.compaction import compact, last_compaction
 from lakeformat.metadata_table.names import FOLDER, MetadataPartition
+from lakeformat.model.instant import instant_time_before, next_instant_time
 from lakeformat.storage import LocalStorage
+from lakeformat.timeline.store import TimelineStore
 from tests.helpers import hudi_rs
 from tests.helpers.faulty import Call, FaultyStorage, once
 from tests.helpers.fixture_tables import unpack
@@ -166,3 +169,23 @@ def test_rollback_whose_deltacommit_another_process_writes_is_a_conflict(tmp_pat
         open_at(meeting, "writer").rollback()
     open_at(storage, "next").upsert(changed(rows.slice(3, 2)))
     assert_kept(path)
+
+
+def test_a_compaction_passes_over_the_times_of_undone_writes(tmp_path: Path) -> None:
+    """A log file of an undone write may arrive later. At the time of a compaction it would count as completed."""
+    path = unpack("hudi_metadata/v9_mor_compacted", tmp_path / "table")
+
+    def compact_without(name: str, undone: frozenset[str]) -> str:
+        copy = shutil.copytree(path, tmp_path / name)
+        store = TimelineStore(LocalStorage(copy))
+        metadata, ours = open_table(copy), next_instant_time(0, store.load().last_time or "", store.config().zone)
+        assert metadata is not None
+        assert compact(metadata, store.load(), ours, undone=undone)
+        after = open_table(copy)
+        assert after is not None
+        return last_compaction(after)
+
+    newest = compact_without("none", frozenset())
+    second = compact_without("one", frozenset({newest}))
+    assert second == instant_time_before(newest)
+    assert compact_without("two", frozenset({newest, second})) == instant_time_before(second)

@@ -75,8 +75,8 @@ def test_metadata_table_has_exactly_what_is_committed(name: str) -> None:
     """A reader that lists files from the metadata table by Hudi's rules sees the same rows as all others.
 
     In the recorded runs a restore begins while another process looks for dead writers; a process dies between the
-    removal of an undo's deltacommit and of its log files; a log file of an undone write arrives after a compaction has
-    chosen its time; two processes plan a compaction at once; a writer is undone before its compaction.
+    removal of an undo's deltacommit and of its log files; two processes plan a compaction at once; a writer is undone
+    before its compaction.
     """
     _replay(name)
 
