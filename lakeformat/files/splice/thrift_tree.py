@@ -6,6 +6,7 @@ Thrift's ``thrift-compact-protocol.md``. The tests compare it with Apache Thrift
 
 from __future__ import annotations
 
+import io
 import struct
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -165,57 +166,64 @@ def read_field(tree: Struct, number: int, kind: int, default: Any = _MISSING) ->
 
 def encode_struct(tree: Struct) -> bytes:
     """Encode a struct, its fields in ascending order."""
-    out = bytearray()
+    out = io.BytesIO()
     _write_struct(out, tree)
-    return bytes(out)
+    return out.getvalue()
 
 
-def _write_struct(out: bytearray, tree: Struct) -> None:
+_BYTES: Final = tuple(bytes((byte,)) for byte in range(256))
+
+
+def _write_struct(out: io.BytesIO, tree: Struct) -> None:
     last = 0
     for number in sorted(tree):
         kind, value = tree[number]
         code = (_TRUE if value else _FALSE) if kind == BOOL else _CODES[kind]
         step, last = number - last, number
         if 0 < step <= 15:
-            out.append(step << 4 | code)
+            _write_byte(out, step << 4 | code)
         else:
-            out.append(code)
+            _write_byte(out, code)
             _write_signed(out, number)
         if kind != BOOL:
             _write_value(out, kind, value)
-    out.append(0)
+    _write_byte(out, 0)
 
 
-def _write_value(out: bytearray, kind: int, value: Any) -> None:
+def _write_byte(out: io.BytesIO, byte: int) -> None:
+    out.write(_BYTES[byte])
+
+
+def _write_value(out: io.BytesIO, kind: int, value: Any) -> None:
     """Write a value that is not a boolean field."""
     if kind == STRUCT:
         _write_struct(out, value)
     elif kind == LIST:
         item, items = value
-        out.append(min(len(items), 15) << 4 | _CODES[item])
+        _write_byte(out, min(len(items), 15) << 4 | _CODES[item])
         if len(items) >= 15:
             _write_varint(out, len(items))
         for each in items:
             _write_value(out, item, each)
     elif kind == BINARY:
         _write_varint(out, len(value))
-        out += value
+        out.write(value)
     elif kind == DOUBLE:
-        out += _DOUBLE.pack(value)
+        out.write(_DOUBLE.pack(value))
     elif kind == BYTE:
-        out += value.to_bytes(1, "little", signed=True)
+        out.write(value.to_bytes(1, "little", signed=True))
     elif kind == BOOL:
-        out.append(_TRUE if value else _FALSE)
+        _write_byte(out, _TRUE if value else _FALSE)
     else:
         _write_signed(out, value)
 
 
-def _write_varint(out: bytearray, number: int) -> None:
+def _write_varint(out: io.BytesIO, number: int) -> None:
     while number >= 0x80:
-        out.append(number & 0x7F | 0x80)
+        _write_byte(out, number & 0x7F | 0x80)
         number >>= 7
-    out.append(number)
+    _write_byte(out, number)
 
 
-def _write_signed(out: bytearray, number: int) -> None:
+def _write_signed(out: io.BytesIO, number: int) -> None:
     _write_varint(out, number << 1 if number >= 0 else (-number << 1) - 1)

@@ -172,19 +172,25 @@ class DoctorSession:
 
     def _mend_instants(self) -> tuple[Finding, ...]:
         """Mend damaged instants: roll the newest commit back, write the other files again. Return their findings."""
-        damaged = tuple(each for each in self._inspect().found if each.mends and each.kind in _FIRST)
+        damaged, _ = self._find_damaged_instants()
         if not damaged:
             return ()
         self._write_decided()
-        still = tuple(each for each in self._inspect().found if each.mends and each.kind in _FIRST)
-        timeline = self.store.load()
-        others = {self.store.path(i): i for i in timeline.instants if i.action not in WRITE_ACTIONS}
+        still, instants = self._find_damaged_instants()
+        commits = [instants[each.path].time for each in still if instants[each.path].action in WRITE_ACTIONS]
         for finding in still:
-            if finding.path in others:
-                self._write_completed(others[finding.path])
-        if any(finding.path not in others for finding in still):
-            RestoreSession(self.context, self.options).rollback(None)
+            if instants[finding.path].action not in WRITE_ACTIONS:
+                self._write_completed(instants[finding.path])
+        if commits:  # By its time, because another process may have undone it and written since.
+            RestoreSession(self.context, self.options).rollback(max(commits))
         return damaged
+
+    def _find_damaged_instants(self) -> tuple[tuple[Finding, ...], dict[str, Instant]]:
+        """Return the damaged instants that a repair mends, and all instants by path. No other process archives now."""
+        with lock_table(self.storage, self.options.lock, service=True, clock=self.context.clock):
+            state = self._inspect()
+        found = tuple(each for each in state.found if each.mends and each.kind in _FIRST)
+        return found, {self.store.path(instant): instant for instant in state.timeline.instants}
 
     def _write_decided(self) -> None:
         """Write the file of the last decision again, if it is damaged or gone. On storage with locks there is none."""
