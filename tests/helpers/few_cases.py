@@ -45,7 +45,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark cases of expensive functions as slow or nightly. The hooks of conftest files have run before."""
+    """Mark cases of expensive functions as slow or nightly. The hooks of conftest files have run before.
+
+    ``tests/spark`` has a rule of its own.
+    """
     _mark_by_cost(items)
     if (night := config.getoption("--night")) is not None:
         left_out = _of_other_nights(items, night)
@@ -57,7 +60,7 @@ def _mark_by_cost(items: Sequence[pytest.Item]) -> None:
     cases = defaultdict[str, list[pytest.Item]](list)
     for item in items:
         function = item.nodeid.partition("[")[0]
-        if seconds_of(function) > _CHEAP and not _is_marked(item, "nightly", "interop"):
+        if seconds_of(function) > _CHEAP and not _is_marked(item, "nightly", "interop", "spark"):
             cases[function].append(item)
     for function, found in cases.items():
         seconds = seconds_of(function)

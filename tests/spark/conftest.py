@@ -10,8 +10,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakeformat.spark import register, unregister
+from tests.helpers.few_cases import seconds_of
 from tests.helpers.lakehouse import SETTINGS
 
+#: Processor seconds of a case beyond which `.ci/run` runs one case of a function.
+_DEAR: Final = 3.0
 #: Functions whose cases are the verbs of a job: `.ci/run` runs all that are not nightly.
 EVERY_CASE: Final = frozenset({"test_every_operation_writes_the_expected_rows"})
 
@@ -20,7 +23,8 @@ EVERY_CASE: Final = frozenset({"test_every_operation_writes_the_expected_rows"})
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Leave the first and the last case of a function of this folder to `.ci/run`; the others run by night.
 
-    The first case that is not slow stays as it is, and the last one is slow. Functions without a Spark stay whole.
+    The first case that is not slow stays as it is, and the last one is slow; if a case costs much, the last one runs by
+    night, too. Functions without a Spark stay whole.
     """
     cases = defaultdict[str, list[pytest.Item]](list)
     for item in items:
@@ -33,7 +37,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         first = next((item for item in found if not item.get_closest_marker("slow")), found[0])
         last = found[-1] if found[-1] is not first else found[0]
         for item in found:
-            if item is last and last is not first:
+            if item is last and last is not first and seconds_of(function) <= _DEAR:
                 item.add_marker(pytest.mark.slow)
             elif item is not first:
                 item.add_marker(pytest.mark.nightly)

@@ -233,8 +233,8 @@ def check(spark: SparkSession, folder: Path, table_type: str, seed: int, count: 
     assert hits > count // 4, "conditions that select all rows or none prove nothing"
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("table_type", [pytest.param("COPY_ON_WRITE", marks=pytest.mark.nightly), "MERGE_ON_READ"])
+@pytest.mark.nightly
+@pytest.mark.parametrize("table_type", TYPES)
 def test_twenty_conditions_select_the_rows_of_a_full_scan(table_type: str, spark: SparkSession, tmp_path: Path) -> None:
     check(spark, tmp_path, table_type, 1, 20)
 
