@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import re
+from itertools import count
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 import lakeformat
-from lakeformat import CorruptTableError
+from lakeformat import CorruptTableError, InstantNotAvailableError
 from lakeformat.services.doctor.findings import Kind
+from lakeformat.storage import LocalStorage
 from tests.helpers import hudi_rs
+from tests.helpers.faulty import Call, FaultyStorage, once
+from tests.helpers.flights import open_at
 from tests.helpers.tables import a_schema
 
 SCHEMA = a_schema(id="int64", p="string", v="int64")
@@ -117,3 +121,20 @@ def test_commit_without_its_file_between_others_is_undone_by_a_restore(version, 
     assert not lakeformat.open(path).check()
     lakeformat.open(path).upsert(batch({2: 5, 30: 6}))
     assert rows_of(path) == {**states[0], 2: 5, 30: 6}
+
+
+def test_repair_spares_a_commit_that_another_process_has_made_in_place_of_the_damaged_one(tmp_path: Path) -> None:
+    path, locks = tmp_path / "t", count(1)
+    *_, before, _ = grow(path, 9, "COPY_ON_WRITE")
+    truncate(completed(path)[-1])
+
+    def other(_: Call) -> None:
+        table = lakeformat.open(path, **ALONE)
+        table.rollback()
+        table.upsert(batch({3: 333}))
+
+    meanwhile = once(lambda call: call.name == "lock" and next(locks) == 3, other)
+    mending = open_at(FaultyStorage(LocalStorage(path), meanwhile=meanwhile), "mending")
+    with pytest.raises(InstantNotAvailableError, match="cannot roll back: instant"):
+        mending.repair()
+    assert rows_of(path) == {**before, 3: 333}
