@@ -167,11 +167,12 @@ class RemoteStorage(NoLocks):
     def list_at_once(self, path: str) -> Sequence[FileInfo]:
         """List the direct children as they were at one moment, sorted by name.
 
-        An object store returns up to `_LISTED_AT_ONCE` names in one answer. More children are listed twice, and so are
-        those of a file system, which may list them one by one.
+        The object stores of the clouds return up to `_LISTED_AT_ONCE` names of one moment in one answer. More children
+        are listed twice. So are those of a file system and of a server with an address of its own, which may keep its
+        objects in a file system (MinIO, versitygw): they look at one name after the other.
         """
         listed = self.list(path)
-        if len(listed) <= _LISTED_AT_ONCE and not self.has_folders:
+        if len(listed) <= _LISTED_AT_ONCE and not self.has_folders and self._probed_server() is None:
             return listed
         return list_until_none_goes(listed, partial(self.list, path), path, self.location)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import multiprocessing
 import os
 import pickle
@@ -174,6 +175,23 @@ def test_listing_takes_one_request_per_thousand_objects(spoilt: ObjectStorage, p
     proxy.log.clear()
     assert [entry.path for entry in spoilt.list("many")] == names
     assert [request.method for request, _ in proxy.log] == ["GET", "GET"]
+
+
+def test_server_with_an_own_address_is_listed_until_no_name_goes(moto: Server, proxy: FaultProxy) -> None:
+    """A server that keeps its objects in a file system passes over a name that is deleted while it lists."""
+    url = moto.new_url()
+    through_proxy, direct = (ObjectStorage(url, dict(each.options)) for each in (moto.through(proxy.url), moto))
+    for number in range(3):
+        direct.replace(f"row/{number}", b"")
+    listings = itertools.count(1)
+
+    def delete_a_file(request: Request) -> None:
+        if request.method == "GET" and next(listings) == 2:
+            direct.delete("row/0")
+
+    proxy.plan.choose = delete_a_file
+    assert [entry.name for entry in through_proxy.list_at_once("row")] == ["1", "2"]
+    assert next(listings) == 4
 
 
 def spoil_first(proxy: FaultProxy, name: str, *faults: Fault) -> None:

@@ -6,6 +6,7 @@ import urllib.parse
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -19,8 +20,9 @@ from tests.helpers.s3_server import BUCKET, Network, s3_server
 
 FILES, ROWS = 3, 300
 OPTIONS: dict[str, Any] = {"hoodie.write.table.version": 9, "hoodie.metadata.enable": False}
-#: The limits: requests of a commit, and of each file that it writes.
-COMMIT_REQUESTS, FILE_REQUESTS = 26, 2
+#: The limits: requests of a commit, and of each file that it writes. The object stores of the clouds do not need the
+#: second listing, which a server with an address of its own gets (`RemoteStorage.list_at_once`).
+COMMIT_REQUESTS, FILE_REQUESTS, SECOND_LISTINGS = 26, 2, 6
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,9 @@ def requests(server: tuple[Recorder, dict[str, str]]) -> list[Request]:
 
 
 def test_upsert_stays_within_the_limit_of_requests(requests: list[Request]) -> None:
-    assert len(requests) <= COMMIT_REQUESTS + FILE_REQUESTS * FILES
+    second = [each for each, before in pairwise(requests) if each.method == "LIST" and each == before]
+    assert len(second) <= SECOND_LISTINGS
+    assert len(requests) - len(second) <= COMMIT_REQUESTS + FILE_REQUESTS * FILES
 
 
 def test_each_data_file_is_written_by_one_request(requests: list[Request]) -> None:
