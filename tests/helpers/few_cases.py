@@ -24,8 +24,8 @@ _CHEAP: Final = 0.02
 _IN_TEST, _FEW = 1.0, 4
 #: Processor seconds of a case beyond which it is slow: on a busy machine it could exceed the budget of `make test`.
 _SLOW: Final = 1.2
-#: Processor seconds that CI spends on one function, if that is enough for so many cases.
-_IN_CI, _FEWEST_IN_CI = 6.0, 2
+#: Processor seconds that CI spends on one function, if that is enough for two cases. A case that costs more runs alone.
+_IN_CI: Final = 4.0
 #: A function with more nightly cases than this runs a seventh of them in a night.
 _MANY_BY_NIGHT, _NIGHTS = 14, 7
 #: The heart of the suite, whose cases are chosen one by one.
@@ -69,7 +69,7 @@ def _mark_by_cost(items: Sequence[pytest.Item]) -> None:
         few = min(_FEW, max(1, int(_IN_TEST / here))) if here < _SLOW else 0
         _mark_all_but(few, [item for item in found if not _is_marked(item, "slow")], pytest.mark.slow)
         slow = [item for item in found if _is_marked(item, "slow")]
-        in_ci = max(_FEWEST_IN_CI, int(_IN_CI / seconds))
+        in_ci = max(1 if seconds > _IN_CI else 2, int(_IN_CI / seconds))
         if not function.endswith(_CHOSEN):
             _mark_all_but(in_ci - (len(found) - len(slow)), slow, pytest.mark.nightly, pytest.mark.rest)
 

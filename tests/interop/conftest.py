@@ -10,9 +10,11 @@ from typing import Any, Final
 
 import pytest
 
+from tests.helpers.few_cases import seconds_of
 from tests.helpers.hudi_spark import VERSION_OPTIONS, Hudi, missing_parts
 
-#: Functions that CI runs with two cases, because their cases differ most: writers in turn, rules, kinds of tables.
+#: Functions that CI runs with two cases, because their cases differ most: writers in turn, rules, kinds of tables. If a
+#: case takes more processor seconds than `DEAR`, it runs alone.
 TWICE: Final = (
     "test_a_table_shared_with_hudi",
     "test_all_agree_after_every_operation",
@@ -30,6 +32,7 @@ TWICE: Final = (
     "test_we_write_to_a_table_that_hudi_made",
     "test_writers_in_turn_leave_what_hudi_alone_leaves",
 )
+DEAR: Final = 15.0
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -46,7 +49,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             cases[item.nodeid.partition("[")[0]].append(item)
     seen = defaultdict[Path, Counter[str]](Counter)
     for function, found in sorted(cases.items()):
-        for _ in range(1 + function.endswith(TWICE)):
+        for _ in range(1 + (function.endswith(TWICE) and seconds_of(function) <= DEAR)):
             if found:
                 chosen = min(found, key=lambda item: sum(seen[item.path][word] for word in _words(item)))
                 seen[chosen.path].update(_words(chosen))
