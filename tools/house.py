@@ -113,6 +113,17 @@ RATCHETS: Final = (
         3,
         "end the write where all writes end",
     ),
+    Ratchet(
+        "how a trace of an action is taken back",
+        r"\b(?:remove_markers|take_back_deltacommit|take_back_rings)\(",
+        (
+            "lakeformat/transaction/traces",
+            # They define the functions.
+            *("lakeformat/transaction/markers", "lakeformat/transaction/metadata_commits"),
+        ),
+        0,
+        "go through the rows of TRACES",
+    ),
 )
 
 

@@ -21,7 +21,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Final, final
 
 from lakeformat.codec.json_text import parse_json
 from lakeformat.concurrency import every, run_both
@@ -96,6 +96,7 @@ _TOKEN: Final = re.compile("[0-9a-f]{32}")
 _IDS: Ids = RandomIds()
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class Claim:
     """The content of a claim.

@@ -50,7 +50,7 @@ __all__ = [
     "drop_partitions",
     "find_archive_limit",
     "forget_partitions",
-    "take_back",
+    "take_back_deltacommit",
     "take_back_late",
     "write_version",
 ]
@@ -287,7 +287,7 @@ def drop_partitions(
     )
 
 
-def take_back(store: TimelineStore, instant_time: str) -> None:
+def take_back_deltacommit(store: TimelineStore, instant_time: str) -> None:
     """Remove what an action that is undone has added. Call it before the action's pending files are removed."""
     with suppress(*_DAMAGE):
         if (table := _open(store)) is not None:

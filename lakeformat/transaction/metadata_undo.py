@@ -1,9 +1,9 @@
 """What the undo of completed writes changes in each partition of the metadata table.
 
-The undo also removes the deltacommits of the writes (`lakeformat.transaction.metadata_commits.take_back`), which
-takes back what they recorded. If base files of the metadata table have merged such a deltacommit, its removal does not
-help. Therefore the deltacommit of the undo deletes the records of all files that go. If a write was merged, the
-record index also gets the earlier places of all keys in the file groups that the writes have touched.
+The undo also removes the deltacommits of the writes (`lakeformat.transaction.traces`), which takes back what they
+recorded. If base files of the metadata table have merged such a deltacommit, its removal does not help. Therefore the
+deltacommit of the undo deletes the records of all files that go. If a write was merged, the record index also gets the
+earlier places of all keys in the file groups that the writes have touched.
 """
 
 from __future__ import annotations

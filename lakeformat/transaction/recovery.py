@@ -35,18 +35,9 @@ from lakeformat.transaction.decisions import (
     settle,
 )
 from lakeformat.transaction.foreign_writes import check_no_lost_commits, find_lost_commits, is_left_alone
-from lakeformat.transaction.hashing_undo import take_back_rings
-from lakeformat.transaction.markers import remove_markers
-from lakeformat.transaction.metadata_commits import drop_metadata_table, take_back, take_back_late
-from lakeformat.transaction.rollback import (
-    delete_files,
-    delete_stage,
-    finish_rollback,
-    list_files_of,
-    revert_run,
-    roll_back,
-    was_rolled_back,
-)
+from lakeformat.transaction.metadata_commits import drop_metadata_table, take_back_late
+from lakeformat.transaction.rollback import finish_rollback, revert_run, roll_back, was_rolled_back
+from lakeformat.transaction.traces import Moment, Traces, list_files_of
 from lakeformat.transaction.undo import CommitUndo, finish_restores, give_up_or_finish
 
 __all__ = ["recover"]
@@ -164,9 +155,7 @@ def _remove_stale_claim(
 
         if decide(store, check) is None:  # The writer lives.
             return
-    remove_markers(store.storage, time)
-    delete_stage(store, claim)
-    claims.release(store.storage, time)
+    Traces(store=store, time=time, write_id=claim.write_id).take_back(Moment.FILES, Moment.CLAIM)
 
 
 def _finish_undos(
@@ -259,15 +248,15 @@ def _void_overtaken_commit(store: TimelineStore, clock: Clock) -> None:
     if last is None or last.kind is not Kind.COMMIT:
         return
     _LOG.warning("undoing commit %s in %s, which was decided but never completed", last.instant_time, last.path)
-    take_back(store, last.instant_time)
-    take_back_rings(store, last.instant_time)
+    traces = Traces(store=store, time=last.instant_time)
+    traces.take_back(Moment.RECORDS)
     try:
         put_once(store.storage, last.path, encode_void_commit(store, last.path, last.data))
     except FileExistsError:
         drop_metadata_table(store, clock)  # It may lack the commit, which a late request has completed.
         return
-    delete_files(store, list_files_of(store, last.instant_time, logs=True))
-    remove_markers(store.storage, last.instant_time)
+    files = [file.path for file in list_files_of(store, {last.instant_time})]
+    replace(traces, files=files).take_back(Moment.FILES)
 
 
 def _settle_dead_write(

@@ -8,7 +8,7 @@ instant to undo, called the victim, has not completed. Only then does it delete 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -21,11 +21,10 @@ from lakeformat.codec.timeline_files.recovery import (
     encode_rollback_plan,
 )
 from lakeformat.errors import CorruptTableError, WriteConflictError
-from lakeformat.file_system_view.file_groups import list_files
-from lakeformat.model.files import LogFileName, join_path
+from lakeformat.model.files import LogFileName
 from lakeformat.model.instant import REPLACE_ACTIONS, Action, Instant, State
 from lakeformat.model.table_config import TableConfig
-from lakeformat.storage.port import Clock, check_path
+from lakeformat.storage.port import Clock
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.transaction import claims
@@ -36,18 +35,13 @@ from lakeformat.transaction.decisions import (
     decide,
     prepare_removal,
 )
-from lakeformat.transaction.hashing_undo import take_back_rings
 from lakeformat.transaction.log_rollback import cancel_blocks, log_rollback_requests, logs_that_stay
-from lakeformat.transaction.markers import remove_markers
-from lakeformat.transaction.metadata_commits import add_files, take_back
-from lakeformat.transaction.written_file import stage_folder
+from lakeformat.transaction.metadata_commits import add_files
+from lakeformat.transaction.traces import Moment, Traces, list_files_of, planned_files
 
 __all__ = [
-    "delete_files",
-    "delete_files_of",
-    "delete_stage",
     "finish_rollback",
-    "list_files_of",
+    "join_by_partition",
     "revert_run",
     "roll_back",
     "was_rolled_back",
@@ -73,15 +67,16 @@ def roll_back(
             readers may have listed them already.
     """
     timeline, claim = store.load(), claims.read_claim(store.storage, victim.time)
-    claim_of_stage = None if keeps_stage else claim
     current = timeline.find(victim.time)
     if current is None:
-        delete_stage(store, claim_of_stage)
+        traces = Traces(store=store, time=victim.time, write_id=None if keeps_stage else claim and claim.write_id)
         prepare_removal(store, victim.time)
         # On storage without locks the table may have moved to another version without a rollback of the write.
         if not store.storage.has_lock or was_rolled_back(store, timeline, victim.time):
-            _delete_late_files(store, victim)
-        claims.release(store.storage, victim.time)
+            # The plan of the rollback does not name files that the writer wrote after it was rolled back. If they
+            # stayed, they would become visible once the instant is archived.
+            _take_back_files(traces, _make_requests(store, victim), victim.time)
+        traces.take_back(Moment.CLAIM)
         return True
     if current.state is State.COMPLETED or _is_being_rolled_back(store, timeline, victim.time):
         return False
@@ -92,8 +87,7 @@ def roll_back(
         if not _decide_rollback(store, rollback, victim, claim):
             claims.release(store.storage, rollback.time)
             return False
-        delete_stage(store, claim_of_stage)
-        completed, has_logs = finish_rollback(store, rollback, clock)
+        completed, has_logs = finish_rollback(store, rollback, clock, deletes_stage=not keeps_stage)
         if not keeps_rollback and not has_logs:
             prepare_removal(store, rollback.time)
             store.remove(completed)
@@ -122,9 +116,7 @@ def _decide_rollback(store: TimelineStore, rollback: Instant, victim: Instant, c
 
 
 def _is_being_rolled_back(store: TimelineStore, timeline: Timeline, instant_time: str) -> bool:
-    pending = [instant for instant in timeline.of_action(Action.ROLLBACK) if instant.state is not State.COMPLETED]
-    plans = (store.read_rollback_plan(rollback) for rollback in pending)
-    return any(plan is not None and plan.instant_time == instant_time for plan in plans)
+    return any(rollback.state is not State.COMPLETED for rollback in _rollbacks_of(store, timeline, instant_time))
 
 
 def _make_requests(store: TimelineStore, victim: Instant) -> tuple[RollbackRequest, ...]:
@@ -132,12 +124,10 @@ def _make_requests(store: TimelineStore, victim: Instant) -> tuple[RollbackReque
     # Log files whose names contain a compaction's time were written by other commits, so they stay. Those with the time
     # of a plan that resizes buckets were, too, but only to new buckets, which will not be.
     is_delta = victim.action is Action.DELTA_COMMIT
-    deletes = (
-        RollbackRequest(partition, files_to_delete=tuple(f"{store.storage.location}/{path}" for path in paths))
-        for partition, paths in list_files_of(
-            store, victim.time, logs=is_delta or victim.action in REPLACE_ACTIONS
-        ).items()
-    )
+    paths: dict[str, list[str]] = {}
+    for file in list_files_of(store, {victim.time}, logs=is_delta or victim.action in REPLACE_ACTIONS):
+        paths.setdefault(file.partition_path, []).append(f"{store.storage.location}/{file.path}")
+    deletes = (RollbackRequest(partition, files_to_delete=tuple(found)) for partition, found in paths.items())
     if not is_delta or store.layout.has_completion_times:
         return tuple(deletes)
     is_ours = claims.read_claim(store.storage, victim.time) is not None
@@ -164,17 +154,15 @@ def revert_run(store: TimelineStore, instant: Instant) -> None:
     if runs:
         if not _decide_end_of_run(store, time, claim):
             return
-        take_back(store, time)
-        take_back_rings(store, time)
+        Traces(store=store, time=time, action=instant.action).take_back(Moment.RECORDS)
         store.revert(instant)
-    delete_stage(store, claim)  # A dead or completed run needs no staged files.
-    files = list_files_of(store, time) if runs else {}
+    files = list_files_of(store, {time}, logs=False) if runs else ()
     if claims.read_claim(storage, time) != claim:
         return
-    if runs and _is_pending(store, time):
-        delete_files(store, files)
-    remove_markers(storage, time)
-    claims.release(storage, time)
+    gone = [file.path for file in files] if runs and _is_pending(store, time) else ()
+    # A dead or completed run needs no staged files.
+    traces = Traces(store=store, time=time, files=gone, write_id=claim.write_id)
+    traces.take_back(Moment.FILES, Moment.CLAIM)
 
 
 def _decide_end_of_run(store: TimelineStore, instant_time: str, claim: claims.Claim) -> bool:
@@ -196,53 +184,16 @@ def _is_pending(store: TimelineStore, instant_time: str) -> bool:
 
 def was_rolled_back(store: TimelineStore, timeline: Timeline, instant_time: str) -> bool:
     """Tell whether a pending or completed rollback on the timeline undoes this instant."""
+    return any(_rollbacks_of(store, timeline, instant_time))
+
+
+def _rollbacks_of(store: TimelineStore, timeline: Timeline, instant_time: str) -> Iterator[Instant]:
     for rollback in timeline.of_action(Action.ROLLBACK):
         # An older rollback cannot undo this instant, and it may have no plan, so do not read its plan.
         if rollback.time > instant_time:
             plan = store.read_rollback_plan(rollback)
             if plan is not None and plan.instant_time == instant_time:
-                return True
-    return False
-
-
-def _delete_late_files(store: TimelineStore, victim: Instant) -> None:
-    """Delete files that a writer wrote after it was rolled back.
-
-    The plan of the rollback does not name these files. If they stayed, they would become visible later: once an instant
-    is older than the active timeline, readers treat its files as files of an archived commit.
-    """
-    for request in _make_requests(store, victim):
-        _carry_out(store, request, victim.time, victim.time)
-    remove_markers(store.storage, victim.time)
-
-
-def delete_files_of(store: TimelineStore, instant_times: frozenset[str]) -> None:
-    """Delete all base, log and change data files whose names contain one of these instants."""
-    listing = list_files(store.storage)
-    for file in (*listing.bases, *listing.logs, *listing.change_data):
-        if file.name.instant_time in instant_times:
-            store.storage.delete(file.path)
-
-
-def delete_files(store: TimelineStore, files: Mapping[str, Sequence[str]]) -> None:
-    """Delete files, given by their folders. Those that do not exist are passed over."""
-    for paths in files.values():
-        for path in paths:
-            store.storage.delete(path)
-
-
-def list_files_of(store: TimelineStore, instant_time: str, *, logs: bool = False) -> dict[str, list[str]]:
-    """Return a mapping of partition path to the paths of the files whose names contain an instant.
-
-    Args:
-        logs: whether to return log files in addition to base files and change data files.
-    """
-    found: dict[str, list[str]] = {}
-    listing = list_files(store.storage)
-    for file in (*listing.bases, *listing.change_data, *(listing.logs if logs else ())):
-        if file.name.instant_time == instant_time:
-            found.setdefault(file.partition_path, []).append(file.path)
-    return found
+                yield rollback
 
 
 def finish_rollback(
@@ -255,7 +206,6 @@ def finish_rollback(
     Args:
         deletes_stage: whether to delete the staged files of the undone write. If it undoes itself, it needs them again.
     """
-    storage = store.storage
     started = clock.now_ms()
     requested = rollback.at(State.REQUESTED)
     data = store.read(requested)
@@ -264,31 +214,26 @@ def finish_rollback(
     plan = decode_rollback_plan(data, name=store.path(requested))
     if rollback.state is State.REQUESTED:
         rollback = _take_step(store, rollback, partial(store.start, rollback))
+    claim = claims.read_claim(store.storage, plan.instant_time) if deletes_stage else None
+    traces = Traces(store=store, time=plan.instant_time, action=plan.action, write_id=claim and claim.write_id)
     victim = store.load().find(plan.instant_time)
     partitions: tuple[RollbackPartition, ...] = ()
     if victim is None or victim.state is not State.COMPLETED:
-        take_back(store, plan.instant_time)
-        if any(plan.action == action.value for action in REPLACE_ACTIONS):
-            take_back_rings(store, plan.instant_time)
-        done = (_carry_out(store, request, plan.instant_time, rollback.time) for request in plan.requests)
-        partitions = _join_by_partition(done)
+        traces.take_back(Moment.RECORDS)
+        partitions = _take_back_files(traces, plan.requests, rollback.time)
         if logs := [entry for part in partitions for entry in logs_that_stay(part)]:
             add_files(store, clock, rollback.time, logs)
-        remove_markers(storage, plan.instant_time)
-    action = plan.action
     metadata = RollbackMetadata(
         start_time=rollback.time,
         time_taken_ms=clock.now_ms() - started,
-        instants=((plan.instant_time, action),),
+        instants=((plan.instant_time, plan.action),),
         partitions=partitions,
     )
     completed = _take_step(store, rollback, partial(store.complete, rollback, metadata, clock))
     if victim is not None and victim.state is not State.COMPLETED:
         store.erase(victim)
-    if deletes_stage:
-        delete_stage(store, claims.read_claim(storage, plan.instant_time))
-    claims.release(storage, plan.instant_time)
-    claims.release(storage, rollback.time)
+    traces.take_back(Moment.CLAIM)
+    claims.release(store.storage, rollback.time)
     deleted = (name for part in partitions for name in part.deleted_files)
     has_logs = any(part.rollback_log_files for part in partitions) or any(map(LogFileName.match, deleted))
     return completed, has_logs
@@ -303,12 +248,16 @@ def _take_step(store: TimelineStore, rollback: Instant, step: Callable[[], Insta
         ) from None
 
 
-def _carry_out(store: TimelineStore, request: RollbackRequest, victim: str, rollback_time: str) -> RollbackPartition:
-    cancelled = cancel_blocks(store.storage, request, victim, rollback_time)
-    return replace(cancelled, deleted_files=_delete(store, request))
+def _take_back_files(
+    traces: Traces, requests: Sequence[RollbackRequest], rollback_time: str
+) -> tuple[RollbackPartition, ...]:
+    """Cancel blocks of log files that stay, then delete the other files and the markers. Return what was done."""
+    done = [cancel_blocks(traces.store.storage, request, traces.time, rollback_time) for request in requests]
+    replace(traces, files=planned_files(requests)).take_back(Moment.FILES)
+    return join_by_partition(replace(part, deleted_files=of.names) for part, of in zip(done, requests, strict=True))
 
 
-def _join_by_partition(done: Iterable[RollbackPartition]) -> tuple[RollbackPartition, ...]:
+def join_by_partition(done: Iterable[RollbackPartition]) -> tuple[RollbackPartition, ...]:
     """Join the results of rollback requests to one result per partition, for the rollback's completed file."""
     found: dict[str, RollbackPartition] = {}
     for part in done:
@@ -320,20 +269,3 @@ def _join_by_partition(done: Iterable[RollbackPartition]) -> tuple[RollbackParti
             log_files_of_failed_commit={**known.log_files_of_failed_commit, **part.log_files_of_failed_commit},
         )
     return tuple(found.values())
-
-
-def _delete(store: TimelineStore, request: RollbackRequest) -> tuple[str, ...]:
-    """Delete the files that a rollback request names, and return their bare names.
-
-    Only the partition and the bare names in the request are used: it may come from another machine and is not trusted.
-    """
-    names = [name.rpartition("/")[2] for name in request.files_to_delete]
-    for name in names:
-        store.storage.delete(check_path(join_path(request.partition_path, name)))
-    return tuple(names)
-
-
-def delete_stage(store: TimelineStore, claim: claims.Claim | None) -> None:
-    """Remove the stage folder of a dead write. Call it before the claim, which has the folder's name, is removed."""
-    if claim is not None and claim.write_id is not None:
-        store.storage.delete_folder(stage_folder(claim.write_id))

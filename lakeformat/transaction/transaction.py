@@ -58,7 +58,6 @@ from lakeformat.transaction.conflict import (
 from lakeformat.transaction.decisions import DecisionState, warn_of_single_writer
 from lakeformat.transaction.foreign_writes import check_foreign_writes, wait_for_begun_writes
 from lakeformat.transaction.hooks import CommitMessage, Hooks
-from lakeformat.transaction.markers import remove_markers
 from lakeformat.transaction.metadata_creation import make_missing_partitions
 from lakeformat.transaction.pending_plans import check_pending_clusterings, make_plan_check
 from lakeformat.transaction.properties_file import add_properties
@@ -75,6 +74,7 @@ from lakeformat.transaction.recovery import recover
 from lakeformat.transaction.result import WriteResult
 from lakeformat.transaction.rollback import roll_back
 from lakeformat.transaction.settings import TransactionSettings
+from lakeformat.transaction.traces import Moment, Traces
 from lakeformat.transaction.written_file import stage_folder
 
 __all__ = ["BatchWrittenError", "Transaction"]
@@ -544,13 +544,14 @@ class Transaction:
 
     def _tidy(self, commit: OpenCommit, *, has_stage: bool = True, markers: Sequence[str] | None = None) -> None:
         """Remove markers, stage folder and claim after the commit. If storage fails, the next writer removes them."""
+        traces = Traces(
+            store=self.store,
+            time=commit.time,
+            markers=None if self.storage.has_folders else markers,
+            write_id=commit.token if has_stage else None,
+        )
         try:
-            if markers is None or self.storage.has_folders:
-                remove_markers(self.storage, commit.time)
-                markers = ()
-            if has_stage:
-                self.storage.delete_folder(stage_folder(commit.token))
-            claims.release(self.storage, commit.time, markers)
+            traces.take_back(Moment.FILES, Moment.CLAIM)
         except StorageError as error:
             _LOG.warning(
                 "leftovers of commit %s in %s stay until the next write: %s", commit.time, self.storage.location, error

@@ -26,8 +26,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-import pyarrow as pa
-
 from lakeformat.codec.timeline_files.recovery import (
     CompletedRestore,
     RestorePlan,
@@ -38,12 +36,11 @@ from lakeformat.codec.timeline_files.recovery import (
     decode_rollback,
     encode_rollback_plan,
 )
-from lakeformat.concurrency import thread_pool
 from lakeformat.errors import CorruptTableError, UnsupportedTableError, WriteConflictError
 from lakeformat.file_system_view.file_groups import Listing, list_files
 from lakeformat.model.commit import CommitMetadata
 from lakeformat.model.files import LogFileName, join_path, match_data_file
-from lakeformat.model.instant import REPLACE_ACTIONS, WRITE_ACTIONS, Action, Instant, State
+from lakeformat.model.instant import WRITE_ACTIONS, Action, Instant, State
 from lakeformat.model.table_config import TableConfig
 from lakeformat.storage.port import Clock, check_path
 from lakeformat.timeline.damaged_commits import read_commit_if_whole
@@ -62,11 +59,10 @@ from lakeformat.transaction.decisions import (
     encode_void_commit,
     prepare_removal,
 )
-from lakeformat.transaction.hashing_undo import take_back_rings
 from lakeformat.transaction.log_rollback import list_own_logs
-from lakeformat.transaction.markers import remove_markers
-from lakeformat.transaction.metadata_commits import take_back
 from lakeformat.transaction.metadata_undo import record_undo
+from lakeformat.transaction.rollback import join_by_partition
+from lakeformat.transaction.traces import Moment, Traces, planned_files
 
 __all__ = ["CommitUndo", "choose_files", "files_to_undo", "finish_restores", "give_up_or_finish", "list_remaining_logs"]
 
@@ -206,25 +202,26 @@ class CommitUndo:
             rollback = self._start(rollback)
         victims = self._instants_at(plan.instant_time)
         if victims and not is_recorded:
-            files = {each.partition_path: _bare_names(each) for each in plan.requests}
+            files = {each.partition_path: each.names for each in plan.requests}
             record_undo(store, self.config, self.clock, rollback.time, dict.fromkeys(victims, files))
         for victim in victims:
             if self._is_visible(victim):
                 self._hide(victim, rollback)
-        take_back(store, plan.instant_time)
-        if any(victim.action in REPLACE_ACTIONS for victim in victims):
-            take_back_rings(store, plan.instant_time)
-        deleted = self._delete(plan)
-        remove_markers(store.storage, plan.instant_time)
+        paths = planned_files(plan.requests)
+        traces = Traces(store=store, time=plan.instant_time, action=plan.action, files=paths)
+        traces.take_back(Moment.RECORDS, Moment.FILES)
         metadata = RollbackMetadata(
             start_time=rollback.time,
             time_taken_ms=self.clock.now_ms() - started,
             instants=((plan.instant_time, plan.action),),
-            partitions=tuple(RollbackPartition(path, names) for path, names in deleted.items()),
+            partitions=join_by_partition(RollbackPartition(r.partition_path, r.files_to_delete) for r in plan.requests),
         )
         # Before the rollback completes, remove the commit's timeline files and claim: a pending instant without a claim
         # would be treated as another program's write.
-        self._erase_commit(plan)
+        for victim in self._instants_at(plan.instant_time):
+            if victim.state is not State.COMPLETED:  # Else it is a void commit, which keeps the name.
+                store.erase(victim)
+        traces.take_back(Moment.CLAIM)
         with suppress(FileExistsError):
             store.complete(rollback, metadata, self.clock)
         claims.release(store.storage, rollback.time)
@@ -266,16 +263,17 @@ class CommitUndo:
         decide(self.store, check)
         return started
 
-    def give_up(self, rollback: Instant) -> None:
-        """Remove from the timeline a rollback that has not begun, and release its claim.
+    def give_up(self, undo: Instant) -> None:
+        """Remove from the timeline a rollback or restore that has not begun, and release its claim.
 
         Raises:
             WriteConflictError: its process lives and has moved it to inflight.
         """
-        prepare_removal(self.store, rollback.time, partial(_check_requested, self.store, rollback))
-        take_back(self.store, rollback.time)
-        self.store.erase(rollback)
-        claims.release(self.store.storage, rollback.time)
+        prepare_removal(self.store, undo.time, partial(_check_requested, self.store, undo))
+        traces = Traces(store=self.store, time=undo.time, action=undo.action)
+        traces.take_back(Moment.RECORDS)
+        self.store.erase(undo)
+        traces.take_back(Moment.CLAIM)
 
     def has_begun(self, rollback: Instant) -> bool:
         """Tell whether a rollback has deleted the completed file of its commit, or may do so at any time.
@@ -308,28 +306,6 @@ class CommitUndo:
         timeline = self.store.load(as_stored=True)
         found = (*timeline.instants, *timeline.voids, *timeline.plans)
         return tuple(i for i in found if i.time == time and i.action in WRITE_ACTIONS)
-
-    def _delete(self, plan: RollbackPlan) -> dict[str, tuple[str, ...]]:
-        """Delete the planned files in parallel. Return a mapping of partition path to the planned file names.
-
-        Only the partitions and the bare names in the plan are used: the plan may come from another machine.
-        """
-        deleted: dict[str, tuple[str, ...]] = {}
-        paths: list[str] = []
-        for request in plan.requests:
-            deleted[request.partition_path] = request.files_to_delete
-            paths += [check_path(join_path(request.partition_path, name)) for name in _bare_names(request)]
-        with thread_pool(max(1, pa.cpu_count())) as pool:
-            for _ in pool.map(self.store.storage.delete, paths):
-                pass
-        return deleted
-
-    def _erase_commit(self, plan: RollbackPlan) -> None:
-        """Delete the commit's requested and inflight files from the timeline, and release its claim."""
-        for victim in self._instants_at(plan.instant_time):
-            if victim.state is not State.COMPLETED:  # Else a void commit, which keeps the name.
-                self.store.erase(victim)
-        claims.release(self.store.storage, plan.instant_time)
 
     # --- a restore ------------------------------------------------------------------------------------
 
@@ -393,10 +369,6 @@ class CommitUndo:
         return found
 
 
-def _bare_names(request: RollbackRequest) -> tuple[str, ...]:
-    return tuple(name.rpartition("/")[2] for name in request.files_to_delete)
-
-
 def give_up_or_finish(undoing: CommitUndo, rollback: Instant) -> None:
     """Give up or finish the rollback of a completed commit after the process of the rollback died.
 
@@ -453,9 +425,7 @@ def finish_restores(undoing: CommitUndo, restores: Iterable[Instant], *, restore
         if lives:
             raise PendingActionError(f"{store.path(restore)} is running in {storage.location}; wait for it")
         if plan is None or (restore.state is State.REQUESTED and claim is not None):
-            prepare_removal(store, restore.time, partial(_check_requested, store, restore))
-            store.erase(restore)
-            claims.release(storage, restore.time)
+            undoing.give_up(restore)
             continue
         if not _take_over(store, restore, claim, undoing.clock):
             raise PendingActionError(f"{store.path(restore)} is running in {storage.location}; wait for it")

@@ -238,6 +238,20 @@ def test_rollback_of_a_replacecommit_takes_its_rings_back(word: str, stays: list
     assert [path.rpartition("/")[2].partition(".")[0] for path in rings] == stays
 
 
+def test_completed_rollback_lists_all_files_of_a_partition(store: TimelineStore, clock: SetClock) -> None:
+    """The plan is another program's, which has one request for each file group."""
+    second = base_name("b", hour(2))
+    put_files(store, f"p/{second}")
+    undoing = undo_of(store, clock)
+    rollback = undoing.begin(instant("c2"), OF_HUDI)
+    requests = tuple(RollbackRequest("p", files_to_delete=(f"/t/p/{name}",)) for name in (*OF_HUDI["p"], second))
+    store.storage.replace(store.path(rollback), encode_rollback_plan(RollbackPlan(hour(2), "commit", requests)))
+    undoing.roll_back(rollback)
+    assert not {GONE, f"p/{second}"} & set(stored(store))
+    (done,) = decode_rollback(store.read(rollback.at(State.COMPLETED)), name="").partitions
+    assert done.deleted_files == tuple(f"/t/p/{name}" for name in (*OF_HUDI["p"], second))
+
+
 @pytest.mark.parametrize(("age", "is_void"), [(LATEST_REQUEST_MS - 1, True), (LATEST_REQUEST_MS, False)])
 def test_commit_that_no_late_request_can_create_again_needs_no_void_commit(
     age: int, is_void: bool, unlocked: TimelineStore, clock: SetClock

@@ -135,6 +135,11 @@ class RollbackRequest:
     #: Maps the path of each log file to undo by a rollback block to its size in bytes.
     log_blocks_to_delete: Mapping[str, int] = field(default_factory=dict)
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return the bare names of the files to delete. The folders may be those of another machine."""
+        return tuple(path.rpartition("/")[2] for path in self.files_to_delete)
+
 
 @dataclass(frozen=True, slots=True)
 class RollbackPlan:

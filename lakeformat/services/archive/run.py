@@ -47,7 +47,7 @@ from lakeformat.timeline.void_commits import list_logs
 from lakeformat.transaction import claims
 from lakeformat.transaction.decisions import LATEST_REQUEST_MS, Decision, DecisionState, Kind, decide
 from lakeformat.transaction.metadata_commits import find_archive_limit
-from lakeformat.transaction.rollback import delete_files_of
+from lakeformat.transaction.traces import delete_files_of
 from lakeformat.transaction.undo import list_remaining_logs
 
 __all__ = ["ArchiveResult", "ArchiveSession"]

@@ -45,6 +45,7 @@ from lakeformat.transaction.metadata_commits import drop_metadata_table
 from lakeformat.transaction.metadata_creation import MADE_PARTITIONS, make_partitions
 from lakeformat.transaction.properties_file import save_copy
 from lakeformat.transaction.recovery import recover
+from lakeformat.transaction.traces import Moment, Traces
 
 __all__ = ["REMOVED", "DoctorSession"]
 
@@ -222,7 +223,7 @@ class DoctorSession:
             case Kind.ORPHAN:
                 self.storage.delete(finding.path)
             case Kind.STALE_MARKERS:
-                self.storage.delete_folder(finding.path)
+                Traces(store=self.store, time=_instant_of(finding.path)).take_back(Moment.FILES)
             case Kind.FILE_INDEX:
                 self.storage.delete_folder(FOLDER)
             case Kind.NO_PARTITION_FILE:

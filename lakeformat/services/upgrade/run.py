@@ -61,7 +61,7 @@ from lakeformat.transaction.metadata_commits import drop_metadata_table, write_v
 from lakeformat.transaction.metadata_creation import MADE_PARTITIONS, drop_indexes, make_partitions
 from lakeformat.transaction.properties_file import write_properties
 from lakeformat.transaction.recovery import recover
-from lakeformat.transaction.rollback import delete_files_of
+from lakeformat.transaction.traces import delete_files_of
 from lakeformat.write.intake import probe_keys
 from lakeformat.write.plan.table_settings import key_settings
 
