@@ -28,7 +28,7 @@ from lakeformat.predicate import Where
 from lakeformat.public import public, public_as
 from lakeformat.read.scan import ReadArguments, Scan
 from lakeformat.read.verbs import ArrowReadVerbs
-from lakeformat.services.after_write import check_services, run_services_after_write
+from lakeformat.services.after_write import check_services
 from lakeformat.services.bad_rows import make_collector, put_aside_rows
 from lakeformat.services.doctor.findings import Findings
 from lakeformat.services.indexes import Indexing
@@ -281,17 +281,15 @@ class Table(ArrowReadVerbs, WriteVerbs[Rows], Clustering, Compaction, Indexing, 
         return f"Table({self.context.storage.location!r})"
 
     def _delete_where(self, where: Where, options: Options, hooks: HookArguments) -> WriteResult:
-        return self._run_services(delete_where(self.context, options, where, **hooks))
+        return delete_where(self.context, options, where, **hooks)
 
     def _update(
         self, values: Mapping[str, Any], where: Where | None, options: Options, hooks: HookArguments
     ) -> WriteResult:
-        return self._run_services(update(self.context, options, values, where, **hooks))
+        return update(self.context, options, values, where, **hooks)
 
     def _merge(self, rows: Rows, clauses: tuple[Clause, ...], options: Options, hooks: HookArguments) -> WriteResult:
-        return self._run_services(
-            self._plan_again(rows, options, lambda: self._merge_once(rows, clauses, options, hooks))
-        )
+        return self._plan_again(rows, options, lambda: self._merge_once(rows, clauses, options, hooks))
 
     def _plan_again(self, rows: Rows | None, options: Options, run: Callable[[], WriteResult]) -> WriteResult:
         """Plan and run a write; again if the table's columns have changed meanwhile, and the rows can be read again."""
@@ -312,25 +310,12 @@ class Table(ArrowReadVerbs, WriteVerbs[Rows], Clustering, Compaction, Indexing, 
     def _arrow_rows(self, rows: Rows) -> Rows:
         return rows
 
-    def _run_services(self, result: WriteResult) -> WriteResult:
-        """Run the table services that are due after a write. Return the write's result with their results added."""
-        return run_services_after_write(result, self.context, self.options)
-
-    def _write(
-        self,
-        rows: Rows | None,
-        operation: Operation,
-        hooks: HookArguments,
-        options: Mapping[str, Any] | None = None,
-        *,
-        combine: bool = False,
+    def _run_operation(
+        self, rows: Rows | None, operation: Operation, options: Options, hooks: HookArguments, *, combine: bool
     ) -> WriteResult:
-        values: dict[str, Any] = {**(options or {}), _OPERATION: operation.value}
         if combine and self.config.record_fields:
-            values["hoodie.combine.before.insert"] = True
-        resolved = self.options.with_values(**values)
-        result = self._plan_again(rows, resolved, lambda: self._write_once(rows, operation, hooks, resolved))
-        return run_services_after_write(result, self.context, resolved)
+            options = options.with_values(**{"hoodie.combine.before.insert": True})
+        return self._plan_again(rows, options, lambda: self._write_once(rows, operation, hooks, options))
 
     def _write_once(
         self, rows: Rows | None, operation: Operation, hooks: HookArguments, resolved: Options

@@ -14,11 +14,11 @@ import pyarrow.compute as pc
 from lakeformat.config.foreign_names import check_write_arguments
 from lakeformat.config.resolve import Options
 from lakeformat.errors import InvalidInputError
-from lakeformat.file_system_view.context import TableContext
 from lakeformat.merge import MergeFunction
 from lakeformat.model.operation import Operation, operation_of
 from lakeformat.predicate import Where
 from lakeformat.public import public
+from lakeformat.services.after_write import ServiceHost
 from lakeformat.services.alter.alter import Alter, alter_columns
 from lakeformat.services.bad_rows import read_bad_rows
 from lakeformat.transaction.hooks import HookArguments
@@ -40,6 +40,7 @@ _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
 
 _LOG: Final = logging.getLogger("lakeformat.write")
+_OPERATION: Final = "hoodie.datasource.write.operation"
 PARTITIONS_TO_DELETE: Final = "hoodie.datasource.write.partitions.to.delete"
 
 
@@ -59,11 +60,9 @@ def _refuse_unknown_arguments(method: Callable[_Arguments, _Result]) -> Callable
 
 
 @public
-class WriteVerbs(Generic[RowsT]):
+class WriteVerbs(ServiceHost, Generic[RowsT]):
     """The methods that write rows. The subclass for plain Python or Spark sets the type of rows and writes files."""
 
-    context: TableContext
-    options: Options
     #: Last part of the error message about an unknown argument: it says which call accepts options.
     _options_are_given: ClassVar[str]
 
@@ -80,13 +79,21 @@ class WriteVerbs(Generic[RowsT]):
         *,
         combine: bool = False,
     ) -> WriteResult:
-        """Write the rows with this operation.
+        """Write the rows with this operation, then run the services that are due.
 
         Args:
             rows: the rows; None for an operation that needs none, such as ``delete_partition``.
             options: option values for this write alone.
             combine: whether to keep one row per key of an insert or overwrite.
         """
+        values = {**(options or {}), _OPERATION: operation.value}
+        resolved = self.options.with_values(**values)
+        return self._end_write(self._run_operation(rows, operation, resolved, hooks, combine=combine), resolved)
+
+    def _run_operation(
+        self, rows: RowsT | None, operation: Operation, options: Options, hooks: HookArguments, *, combine: bool
+    ) -> WriteResult:
+        """Write the rows. The options have those of the table and of this write, the operation included."""
         raise NotImplementedError
 
     def _delete_where(self, where: Where, options: Options, hooks: HookArguments) -> WriteResult:
@@ -226,7 +233,7 @@ class WriteVerbs(Generic[RowsT]):
         if (keys is None) == (where is None):
             raise InvalidInputError("delete takes keys or a condition: give keys, or where='...'; where='true' is all")
         if where is not None:
-            return self._delete_where(where, self._options_in(time_zone), hooks)
+            return self._end_write(self._delete_where(where, self._options_in(time_zone), hooks))
         return self._write(keys, Operation.DELETE, hooks)
 
     @_refuse_unknown_arguments
@@ -265,7 +272,7 @@ class WriteVerbs(Generic[RowsT]):
                 safe.
         """
         _warn_of_quotes(set)
-        return self._update(set, where, self._options_in(time_zone), hooks)
+        return self._end_write(self._update(set, where, self._options_in(time_zone), hooks))
 
     @_refuse_unknown_arguments
     def merge(self, rows: RowsT, *, time_zone: str | None = None, **hooks: Unpack[HookArguments]) -> Merge:
@@ -287,7 +294,7 @@ class WriteVerbs(Generic[RowsT]):
             a merge without clauses; its ``when_...`` methods add them.
         """
         options = self._options_in(time_zone)
-        return Merge(lambda clauses: self._merge(rows, clauses, options, hooks))
+        return Merge(lambda clauses: self._end_write(self._merge(rows, clauses, options, hooks)))
 
     @_refuse_unknown_arguments
     def alter(self, **hooks: Unpack[HookArguments]) -> Alter:
@@ -303,7 +310,7 @@ class WriteVerbs(Generic[RowsT]):
         """
 
         def set_defaults(values: Mapping[str, Any]) -> WriteResult:
-            return self._update(values, None, self.options, hooks)
+            return self._end_write(self._update(values, None, self.options, hooks))
 
         return Alter(lambda changes: alter_columns(self.context, self.options, changes, set_defaults, hooks))
 

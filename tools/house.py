@@ -124,6 +124,13 @@ RATCHETS: Final = (
         0,
         "go through the rows of TRACES",
     ),
+    Ratchet(
+        "that services run after a write",
+        r"\brun_services_after_write\(",
+        ("lakeformat/services/",),
+        1,
+        "end the write by the verb's class",
+    ),
 )
 
 

@@ -26,6 +26,7 @@ from lakeformat.file_system_view.context import TableContext
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.model.instant import Action, State, format_instant_time
 from lakeformat.model.table_config import TableType
+from lakeformat.public import public
 from lakeformat.services.archive.run import ArchiveSession
 from lakeformat.services.clean.plan import choose_retention
 from lakeformat.services.clean.run import CleanSession, Deleter
@@ -50,6 +51,7 @@ from lakeformat.transaction.result import WriteResult
 
 __all__ = [
     "Executors",
+    "ServiceHost",
     "Trigger",
     "check_services",
     "commits_since_clustering",
@@ -319,6 +321,26 @@ def run_services_after_write(
     if done is not None:
         result = WriteResult(result.instant_time, result.operation, {**result.report, "services": done})
     return register_result(result, context, options)
+
+
+@public
+class ServiceHost:
+    """The base of the classes that offer verbs on one table. Each verb that writes rows ends with `_end_write`."""
+
+    context: TableContext
+    options: Options
+
+    def _executors(self) -> Executors:
+        """Return the functions that do the work of services in other processes; here none, so this process works."""
+        return Executors()
+
+    def _end_write(self, result: WriteResult, options: Options | None = None) -> WriteResult:
+        """Run the table services that are due after a write. Return the write's result with their results added.
+
+        Args:
+            options: the options of the write; None if they are those of the table.
+        """
+        return run_services_after_write(result, self.context, options or self.options, self._executors())
 
 
 def commits_since_clustering(store: TimelineStore) -> int:

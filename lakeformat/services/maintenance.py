@@ -6,16 +6,14 @@ from collections.abc import Sequence
 
 from lakeformat.catalog.verbs import register_after_commit
 from lakeformat.config.compaction_options import STRATEGY, UNBOUNDED
-from lakeformat.config.resolve import Options
 from lakeformat.config.retention_options import make_expiry
-from lakeformat.file_system_view.context import TableContext
 from lakeformat.model.instant import check_instant_time
 from lakeformat.public import public
+from lakeformat.services.after_write import ServiceHost
 from lakeformat.services.archive.run import ArchiveResult, ArchiveSession
 from lakeformat.services.clean.plan import choose_retention
-from lakeformat.services.clean.run import CleanResult, CleanSession, Deleter
-from lakeformat.services.cluster.run import ClusterSession, Rewriter, make_cluster_request
-from lakeformat.services.compact.rewrite import Compactor
+from lakeformat.services.clean.run import CleanResult, CleanSession
+from lakeformat.services.cluster.run import ClusterSession, make_cluster_request
 from lakeformat.services.compact.run import CompactSession, compact
 from lakeformat.services.recovery import Recovery
 from lakeformat.services.ttl import ExpireResult, ExpireSession
@@ -26,18 +24,8 @@ __all__ = ["Clustering", "Compaction", "Maintenance", "Versioning"]
 
 
 @public
-class Maintenance(Recovery):
-    """The methods clean, expire_partitions and archive, and those of `Recovery`.
-
-    Subclasses set the attributes, and may override `_deleter`.
-    """
-
-    context: TableContext
-    options: Options
-
-    def _deleter(self) -> Deleter | None:
-        """Return the function that deletes a clean's files; None to delete them in this process."""
-        return None
+class Maintenance(Recovery, ServiceHost):
+    """The methods clean, expire_partitions and archive, and those of `Recovery`."""
 
     def clean(
         self,
@@ -68,7 +56,7 @@ class Maintenance(Recovery):
             InvalidInputError: more than one of commits, hours and versions is given, or a count is below 1.
             StorageError: files could not be deleted; the next clean continues with them.
         """
-        session = CleanSession(self.context, self.options, self._deleter())
+        session = CleanSession(self.context, self.options, self._executors().deleter)
         retention = choose_retention(self.options, commits, hours, versions)
         return session.dry_run(retention) if dry_run else session.clean(retention)
 
@@ -120,21 +108,11 @@ class Maintenance(Recovery):
 
 
 @public
-class Clustering:
-    """The clustering methods: they rewrite files into larger or sorted files.
-
-    Subclasses set the attributes, and may override `_rewriter`.
-    """
-
-    context: TableContext
-    options: Options
-
-    def _rewriter(self) -> Rewriter | None:
-        """Return the function that rewrites clustering groups; None to rewrite them in this process."""
-        return None
+class Clustering(ServiceHost):
+    """The clustering methods: they rewrite files into larger or sorted files."""
 
     def _session(self) -> ClusterSession:
-        return ClusterSession(self.context, self.options, self._rewriter())
+        return ClusterSession(self.context, self.options, self._executors().rewriter)
 
     def cluster(
         self,
@@ -230,21 +208,11 @@ class Clustering:
 
 
 @public
-class Compaction:
-    """The compaction methods: they merge log files into base files.
-
-    Subclasses set the attributes, and may override `_compactor`.
-    """
-
-    context: TableContext
-    options: Options
-
-    def _compactor(self) -> Compactor | None:
-        """Return the function that compacts file slices; None to compact them in this process."""
-        return None
+class Compaction(ServiceHost):
+    """The compaction methods: they merge log files into base files."""
 
     def _compact_session(self) -> CompactSession:
-        return CompactSession(self.context, self.options, self._compactor())
+        return CompactSession(self.context, self.options, self._executors().compactor)
 
     def compact(self) -> WriteResult:
         """Merge log files into base files: first those of pending plans, then those that the options choose.
@@ -314,22 +282,15 @@ class Compaction:
 
 
 @public
-class Versioning:
+class Versioning(ServiceHost):
     """The methods upgrade and downgrade, which change the table version."""
-
-    context: TableContext
-    options: Options
-
-    def _compactor(self) -> Compactor | None:
-        """Return the function that compacts file slices; None to compact them in this process."""
-        return None
 
     def _version_session(self) -> VersionSession:
         everything = self.options.with_values(**{STRATEGY: UNBOUNDED})
         return VersionSession(
             self.context,
             self.options,
-            lambda: compact(lambda: CompactSession(self.context, everything, self._compactor())),
+            lambda: compact(lambda: CompactSession(self.context, everything, self._executors().compactor)),
         )
 
     def upgrade(self, to: int) -> VersionChange:

@@ -26,9 +26,10 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from lakeformat.file_system_view.context import TableContext
-from lakeformat.services.clean.run import Deleter, delete_in_process
+from lakeformat.services.after_write import Executors
+from lakeformat.services.clean.run import delete_in_process
 from lakeformat.services.cluster.group_source import SliceToCluster, open_group
-from lakeformat.services.cluster.local_rewriter import Group, GroupRewriter, rewrite_in_process
+from lakeformat.services.cluster.local_rewriter import Group, GroupRewriter
 from lakeformat.services.cluster.rewrite import (
     CurveRanges,
     SpillFile,
@@ -36,13 +37,10 @@ from lakeformat.services.cluster.rewrite import (
     merge_range,
     write_spill_file,
 )
-from lakeformat.services.cluster.run import Rewriter
 from lakeformat.services.cluster.settings import RewriteSettings
 from lakeformat.services.compact.rewrite import (
-    Compactor,
     CompactSettings,
     SliceToCompact,
-    compact_in_process,
     compact_slice,
 )
 from lakeformat.spark.host import plain_errors
@@ -69,7 +67,7 @@ from lakeformat.write.workload.shuffle_plan import assign_to_tasks
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["SparkCompactor", "SparkDeleter", "SparkRewriter", "compactor_for", "deleter_for", "rewriter_for"]
+__all__ = ["SparkCompactor", "SparkDeleter", "SparkRewriter", "executors_of"]
 
 
 def _run_tasks(
@@ -129,11 +127,6 @@ class SparkDeleter:
         return {answer["path"]: answer["why"] for answer in answers}
 
 
-def deleter_for(spark: SparkSession) -> Deleter:
-    """Return a deleter that runs on the executors, or in this process if there are no executors."""
-    return SparkDeleter(spark) if has_executors(spark) else delete_in_process
-
-
 #: Target bytes of files that one task reads. A clustering group with more bytes is divided among several tasks.
 _TASK_BYTES: Final = 64 << 20
 
@@ -157,11 +150,6 @@ class SparkCompactor:
 
         answers = _run_tasks(self._spark, storage, "compact: merge log files", tasks, merge)
         return [parse_written_file(answer) for answer in answers]
-
-
-def compactor_for(spark: SparkSession) -> Compactor:
-    """Return a compactor that runs on the executors, or in this process if there are no executors."""
-    return SparkCompactor(spark) if has_executors(spark) else compact_in_process
 
 
 #: The size of the sort buffer in the settings is divided by this number. The size is meant for a whole process, but
@@ -271,9 +259,11 @@ class SparkRewriter:
         return bundle_work(self._spark, sizes, task_bytes=self._task_bytes)
 
 
-def rewriter_for(spark: SparkSession) -> Rewriter:
-    """Return a rewriter that runs on the executors, or in this process if there are no executors."""
-    return SparkRewriter(spark) if has_executors(spark) else rewrite_in_process
+def executors_of(spark: SparkSession) -> Executors:
+    """Return functions that do the work of services on the executors, or in this process if there are no executors."""
+    if not has_executors(spark):
+        return Executors()
+    return Executors(SparkRewriter(spark), SparkCompactor(spark), SparkDeleter(spark))
 
 
 def _rows(spilled: Sequence[SpillFile], number: int) -> int:

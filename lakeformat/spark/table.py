@@ -30,18 +30,15 @@ from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.model.operation import Operation
 from lakeformat.predicate import Where, where_type_error
 from lakeformat.public import spark_public
-from lakeformat.services.after_write import Executors, check_services, run_services_after_write
+from lakeformat.services.after_write import Executors, check_services
 from lakeformat.services.bad_rows import put_aside
-from lakeformat.services.clean.run import Deleter
-from lakeformat.services.cluster.run import Rewriter
-from lakeformat.services.compact.rewrite import Compactor
 from lakeformat.services.indexes import Indexing
 from lakeformat.services.job_check import check_job
 from lakeformat.services.maintenance import Clustering, Compaction, Maintenance, Versioning
 from lakeformat.spark.host import storage_secrets
 from lakeformat.spark.metastore import metastore_uris, with_metastore
 from lakeformat.spark.register import use_this_python
-from lakeformat.spark.services import compactor_for, deleter_for, rewriter_for
+from lakeformat.spark.services import executors_of
 from lakeformat.spark.table_info import SparkReading
 from lakeformat.spark.types import arrow_schema
 from lakeformat.spark.writes.merge_place import choose_merge_place
@@ -67,7 +64,7 @@ from lakeformat.write.statements.assign import find_settable
 from lakeformat.write.statements.clauses import Clause, Kind
 from lakeformat.write.statements.merge_into import check_distinct, merge_into, plan_merge, take_out_repeats
 from lakeformat.write.statements.rewrite import BucketWriter
-from lakeformat.write_verbs import PARTITIONS_TO_DELETE, WriteVerbs
+from lakeformat.write_verbs import WriteVerbs
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -180,7 +177,7 @@ class LakehouseTable(
         return f"LakehouseTable({self.context.storage.location!r})"
 
     def _delete_where(self, where: Where, options: Options, hooks: HookArguments) -> WriteResult:
-        return self._run_services(delete_where(self.context, options, where, self._runner, **hooks))
+        return delete_where(self.context, options, where, self._runner, **hooks)
 
     def _update(
         self, values: Mapping[str, Any], where: Where | None, options: Options, hooks: HookArguments
@@ -188,18 +185,16 @@ class LakehouseTable(
         from pyspark.sql import Column
 
         if not (isinstance(values, Mapping) and any(isinstance(value, Column) for value in values.values())):
-            return self._run_services(update(self.context, options, values, where, self._runner, **hooks))
-        return self._run_services(self._update_computed(values, where, options, hooks))
+            return update(self.context, options, values, where, self._runner, **hooks)
+        return self._update_computed(values, where, options, hooks)
 
     def _merge(
         self, rows: DataFrame, clauses: tuple[Clause, ...], options: Options, hooks: HookArguments
     ) -> WriteResult:
-        return self._run_services(
-            repeat_after(
-                StalePlanError,
-                lambda: self._merge_staged(rows, clauses, options, hooks),
-                Attempts(options.patience, self.context.ids.token),
-            )
+        return repeat_after(
+            StalePlanError,
+            lambda: self._merge_staged(rows, clauses, options, hooks),
+            Attempts(options.patience, self.context.ids.token),
         )
 
     def _merge_computed(
@@ -216,25 +211,14 @@ class LakehouseTable(
         """
         options = self._options_in(None)
         options = options if has_source else options.with_values(**{BAD_ROWS: "fail"})
-        return self._run_services(self._merge_staged(rows, clauses, options, {}, seen, exact=True))
+        return self._end_write(self._merge_staged(rows, clauses, options, {}, seen, exact=True))
 
     def _arrow_rows(self, rows: DataFrame) -> pa.Table:
         schema = arrow_schema(_frame(rows).schema)
         return pa.Table.from_batches([conform(batch, schema) for batch in rows.toArrow().to_batches()], schema)
 
-    def _rewriter(self) -> Rewriter:
-        return rewriter_for(self._spark)
-
-    def _compactor(self) -> Compactor:
-        return compactor_for(self._spark)
-
-    def _deleter(self) -> Deleter:
-        return deleter_for(self._spark)
-
-    def _run_services(self, result: WriteResult) -> WriteResult:
-        """Run the table services that are due after a write. Return the write's result with their results added."""
-        executors = Executors(self._rewriter(), self._compactor(), self._deleter())
-        return run_services_after_write(result, self.context, self.options, executors)
+    def _executors(self) -> Executors:
+        return executors_of(self._spark)
 
     def _runner(self, job: WriteJob) -> BucketWriter:
         return SparkShuffle(self._spark, self.context, job).rewrite
@@ -314,25 +298,15 @@ class LakehouseTable(
                 check_distinct(partitions, is_global=plan.is_global, context=context, source_snapshot=seen)
                 return merge_into(session, plan, partitions, count, seen)
 
-    def _write(
-        self,
-        rows: DataFrame | None,
-        operation: Operation,
-        hooks: HookArguments,
-        options: Mapping[str, Any] | None = None,
-        *,
-        combine: bool = False,
+    def _run_operation(
+        self, rows: DataFrame | None, operation: Operation, options: Options, hooks: HookArguments, *, combine: bool
     ) -> WriteResult:
         if rows is None and operation is Operation.DELETE_PARTITION:
-            partitions = (options or {})[PARTITIONS_TO_DELETE]
-            return Table(self.context.storage, self.options).delete_partitions(partitions, **hooks)
-        resolved = self.options.with_values(**{_OPERATION: operation.value, **(options or {})})
-        return self._run_services(
-            repeat_after(
-                StalePlanError,
-                lambda: self._write_once(_frame(rows), resolved, hooks, combine=combine),
-                Attempts(resolved.patience, self.context.ids.token),
-            )
+            return Table(self.context.storage, options)._run_operation(None, operation, options, hooks, combine=combine)
+        return repeat_after(
+            StalePlanError,
+            lambda: self._write_once(_frame(rows), options, hooks, combine=combine),
+            Attempts(options.patience, self.context.ids.token),
         )
 
     def _write_once(self, rows: DataFrame, resolved: Options, hooks: HookArguments, *, combine: bool) -> WriteResult:

@@ -20,7 +20,6 @@ from lakeformat.config.write_options import BAD_ROWS
 from lakeformat.errors import InvalidInputError, TableNotFoundError, WriteConflictError
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.public import public
-from lakeformat.services.after_write import run_services_after_write
 from lakeformat.services.bad_rows import make_collector
 from lakeformat.sql_statements.ddl import CreateTable, DropTable
 from lakeformat.sql_statements.duckdb_changes import find_changes, fit_rows, make_copy, run_change
@@ -333,7 +332,7 @@ class _Runner:
             requires_one_match=True,
             bad_rows=make_collector(table.context, options),
         )
-        return run_services_after_write(result, table.context, table.options)
+        return table._end_write(result)
 
 
 def _open_table(rows: Any) -> Table | None:

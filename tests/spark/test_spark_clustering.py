@@ -165,3 +165,6 @@ def test_inline_clustering_runs_after_staged_and_shuffled_writes(spark: SparkSes
     assert [entry.operation for entry in table.history()][:2] == ["cluster", "upsert"]
     assert len(table.snapshot().files) == 2  # One file in each partition.
     assert read_rows(path).count("_hoodie_record_key") == 80
+    options = {"hoodie.clustering.inline": True, "hoodie.clustering.inline.max.commits": 1}  # For one write alone.
+    result = table_at(spark, path).write(flights(spark, STORED[:1]), "upsert", options=options)
+    assert "clustering" in result.report["services"]

@@ -25,13 +25,12 @@ from lakeformat.config.stream_options import BATCH_ID
 from lakeformat.errors import CommitStateUnknownError, InvalidOptionError, UnsupportedTableError
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.public import spark_public
-from lakeformat.services.after_write import Executors, run_services_after_write
 from lakeformat.services.bad_rows import put_aside
 from lakeformat.spark.host import QUERY_ID, plain_errors
 from lakeformat.spark.jobs import Batches, context_of, describe_jobs, has_executors, task_errors
 from lakeformat.spark.metastore import with_metastore_option
 from lakeformat.spark.register import use_this_python
-from lakeformat.spark.services import compactor_for, deleter_for, rewriter_for
+from lakeformat.spark.services import executors_of
 from lakeformat.spark.settings import Use, check_settings, given_settings, is_dynamic
 from lakeformat.spark.types import arrow_schema
 from lakeformat.spark.verbs import FORMAT, Call, options_in, original_verb
@@ -266,8 +265,7 @@ def _run(frame: DataFrame, writer: TableWriter, snapshot: Snapshot) -> WriteResu
     except BaseException:
         writer.abort([])
         raise
-    executors = Executors(rewriter_for(spark), compactor_for(spark), deleter_for(spark)) if by_executors else None
-    return run_services_after_write(result, context, writer.job.options, executors)
+    return writer.end(result, executors_of(spark) if by_executors else None)
 
 
 def _run_tasks(frame: DataFrame, writer: TableWriter) -> list[Any]:

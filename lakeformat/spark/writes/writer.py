@@ -25,7 +25,7 @@ from lakeformat.file_system_view.context import TableContext
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.keys.partition_paths import distinct_partitions
 from lakeformat.model.operation import Operation
-from lakeformat.services.after_write import check_services, run_services_after_write
+from lakeformat.services.after_write import Executors, check_services, run_services_after_write
 from lakeformat.services.bad_rows import put_aside
 from lakeformat.services.job_check import check_job
 from lakeformat.spark.host import plain_errors, requested_context
@@ -193,7 +193,11 @@ class TableWriter(DataSourceArrowWriter):
         """Publish the commit, then run the table services that are due. Spark calls this after the last task."""
         _name_faster_save()
         with plain_errors():
-            run_services_after_write(self.finish(messages), self.context, self.job.options)
+            self.end(self.finish(messages))
+
+    def end(self, result: WriteResult, executors: Executors | None = None) -> WriteResult:
+        """Run the table services that are due after the write. Return its result with their results added."""
+        return run_services_after_write(result, self.context, self.job.options, executors)
 
 
 @cache
