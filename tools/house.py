@@ -74,8 +74,9 @@ RATCHETS: Final = (
             "lakeformat/locks/",
             "lakeformat/transaction/decisions",
             "lakeformat/transaction/claims",
+            "lakeformat/transaction/commit_order",
         ),
-        58,
+        40,
         "ask the room that orders commits",
     ),
     Ratchet(

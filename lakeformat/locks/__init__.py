@@ -9,10 +9,15 @@ from lakeformat.config.lock_options import LockSettings
 from lakeformat.locks.file_lock import FileLock
 from lakeformat.storage.port import Clock, Lease, Storage
 
-__all__ = ["LockSettings", "lock_table"]
+__all__ = ["LockSettings", "excludes_writers", "lock_table"]
 
 #: Validity of the lock file in seconds if only lakeformat writes to the table, and the time between two renewals.
 _OWN_VALIDITY, _OWN_RENEWAL = 60.0, 6.0
+
+
+def excludes_writers(storage: Storage, settings: LockSettings) -> bool:
+    """Tell whether all writers hold the table's lock to begin and to publish: ours, and Hudi's if it writes, too."""
+    return storage.has_lock or settings.is_shared
 
 
 @contextmanager

@@ -39,6 +39,7 @@ from lakeformat.model.table_config import (
 from lakeformat.storage.port import Clock
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
+from lakeformat.transaction.commit_order import order_of
 from lakeformat.transaction.decisions import read_state
 from lakeformat.transaction.properties_file import write_properties
 
@@ -67,7 +68,7 @@ _MADE_BY_OPTIONS: Final = frozenset(each.value for each in MetadataPartition)
 def drop_metadata_table(store: TimelineStore, clock: Clock) -> bool:
     """Remove the metadata table from the properties, then delete its folder. Return whether there was one."""
     storage = store.storage
-    config = store.config() if storage.has_lock else store.known_config
+    config = order_of(store).config()
     if not storage.has_lock and not config.has_metadata_table:
         return False  # A folder without the property is one that readers ignore; repair() removes it.
     if config.has_metadata_table:
@@ -95,7 +96,7 @@ def add_changes(
         make_changes: called with the metadata table. It returns the changes, and the partitions that cannot follow.
         compact_commits: the table is compacted first if a file group has more log files.
     """
-    config = _config(store)
+    config = order_of(store).config()
     _remove_stray_definitions(store, config)
     if not config.has_metadata_table:
         if store.storage.has_lock and store.storage.info(FOLDER) is not None:
@@ -153,7 +154,7 @@ def add_undo(
         make_changes: called with the metadata table and the table's timeline as they are without the commits. It
             returns the changes, and the partitions that cannot follow.
     """
-    config = _config(store)
+    config = order_of(store).config()
     if not config.has_metadata_table:
         return
     stored = store.load(as_stored=True)
@@ -243,17 +244,13 @@ def _compact(table: MetadataTable, config: TableConfig, timeline: Timeline, inst
     return after
 
 
-def _config(store: TimelineStore) -> TableConfig:
-    return store.config() if store.storage.has_lock else store.known_config
-
-
 def forget_partitions(store: TimelineStore, clock: Clock, lost: Collection[str] | None = None) -> None:
     """Remove partitions of the metadata table from the definitions and properties: these, or by default all.
 
     The definition of an index that Hudi's SQL has made goes first: Hudi's readers look at nothing else. Call this
     before the folders are deleted.
     """
-    version = None if store.storage.has_lock else store.storage.read_versioned(PROPERTIES_PATH)[1]
+    version = order_of(store).version_of(PROPERTIES_PATH)
     config = store.config()
     values = {key: text for key, text in config.values.items() if key not in {METADATA_PARTITIONS, METADATA_INFLIGHT}}
     all_kept: set[str] = set()
@@ -309,7 +306,7 @@ def take_back_late(store: TimelineStore, undone: Collection[str]) -> None:
 def write_version(store: TimelineStore, version: int) -> None:
     """Give the metadata table the version of its table, if it has one. The layouts of both versions must be equal."""
     storage = store.storage
-    if not _config(store).has_metadata_table or storage.info(PROPERTIES) is None:
+    if not order_of(store).config().has_metadata_table or storage.info(PROPERTIES) is None:
         return
     values = dict(properties.decode(storage.read(PROPERTIES), name=f"{storage.location}/{PROPERTIES}"))
     values[VERSION] = str(version)
@@ -329,5 +326,5 @@ def find_archive_limit(store: TimelineStore) -> str:
 
 
 def _open(store: TimelineStore) -> MetadataTable | None:
-    config = _config(store)
+    config = order_of(store).config()
     return open_metadata_table(store.storage, config, store.load()) if config.has_metadata_table else None

@@ -20,7 +20,7 @@ from lakeformat.config.lock_options import LockSettings
 from lakeformat.config.metadata_options import MetadataOptions
 from lakeformat.errors import CorruptTableError, LakeformatError, UnsupportedTableError, WriteConflictError
 from lakeformat.file_system_view.schema_history import has_column_ids
-from lakeformat.locks import lock_table
+from lakeformat.locks import excludes_writers, lock_table
 from lakeformat.metadata_table.creation import begin_metadata_table, make_partition
 from lakeformat.metadata_table.index_definitions import (
     INDEX_DEFINITIONS,
@@ -33,6 +33,7 @@ from lakeformat.model.table_config import INDEX_DEFS, METADATA_PARTITIONS, PROPE
 from lakeformat.storage.port import Clock, Lease
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
+from lakeformat.transaction.commit_order import order_of
 from lakeformat.transaction.metadata_commits import drop_metadata_table, forget_partitions
 from lakeformat.transaction.metadata_contents import FirstContents
 from lakeformat.transaction.partition_statistics import can_have_partition_stats
@@ -81,7 +82,7 @@ def make_missing_partitions(
         return
     try:
         with ExitStack() as stack:
-            if not (storage.has_lock or lock.is_shared):
+            if not excludes_writers(storage, lock):
                 lease = stack.enter_context(lock_table(storage, lock, service=True, clock=clock))
             try:
                 make_partitions(store, clock, settings.metadata, wanted, lock, lease)
@@ -115,14 +116,14 @@ def make_partitions(
         UnsupportedTableError: a partition cannot be made.
     """
     storage = store.storage
-    version = None if storage.has_lock else storage.read_versioned(PROPERTIES_PATH)[1]
+    version = order_of(store).version_of(PROPERTIES_PATH)
     config = store.config()
     timeline = store.load()
     _check(store, config, timeline, lock)
     table = _open(store, config, timeline)
     if table is None and config.has_metadata_table:
         drop_metadata_table(store, clock)
-        version = None if storage.has_lock else storage.read_versioned(PROPERTIES_PATH)[1]
+        version = order_of(store).version_of(PROPERTIES_PATH)
         config = store.config()
     known = () if table is None else table.names
     missing = [each for each in MADE_PARTITIONS if each.value in _with_needed(names) and each.value not in known]
@@ -170,7 +171,7 @@ def _check(store: TimelineStore, config: TableConfig, timeline: Timeline, lock: 
             f"{store.path(timeline.pending[0])} is pending in {location}: its metadata table can be extended only if "
             "nothing is pending; wait for it, or run or cancel the plan"
         )
-    if not config.traits.has_completion_times and not (store.storage.has_lock or lock.is_shared):
+    if not config.traits.has_completion_times and not excludes_writers(store.storage, lock):
         raise UnsupportedTableError(
             f"{location} is of table version {config.version} on storage without locks: its metadata table cannot be "
             "made safely; upgrade the table, or name a lock provider (hoodie.write.lock.provider)"

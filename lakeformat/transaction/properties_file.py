@@ -13,6 +13,7 @@ from lakeformat.errors import StorageError, WriteConflictError
 from lakeformat.model.table_config import PROPERTIES_PATH
 from lakeformat.storage.port import Clock, Storage, Version, VersionChangedError, own_path
 from lakeformat.timeline.store import TimelineStore
+from lakeformat.transaction.commit_order import order_of
 
 __all__ = ["COPY_PATH", "add_properties", "save_copy", "write_properties"]
 
@@ -29,7 +30,7 @@ def add_properties(store: TimelineStore, clock: Clock, lacking: Mapping[str, str
     """
     if all(key in store.known_config.values for key in lacking):
         return
-    version = None if store.storage.has_lock else store.storage.read_versioned(PROPERTIES_PATH)[1]
+    version = order_of(store).version_of(PROPERTIES_PATH)
     with suppress(WriteConflictError):
         write_properties(store, {**lacking, **store.config().values}, clock, version)
         _LOG.info("%s/%s lacked %s, and has it now", store.storage.location, PROPERTIES_PATH, ", ".join(lacking))

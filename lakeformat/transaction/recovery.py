@@ -21,14 +21,13 @@ from lakeformat.storage.port import Clock, FileInfo, own_path
 from lakeformat.timeline.store import TimelineStore, put_once
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.transaction import claims
+from lakeformat.transaction.commit_order import order_of
 from lakeformat.transaction.conflict import PendingActionError, conflict_of
 from lakeformat.transaction.decisions import (
-    Decision,
     DecisionState,
     Kind,
     OvertakenError,
     aside_path,
-    decide,
     encode_void_commit,
     make_moving_error,
     read_state,
@@ -143,19 +142,9 @@ def _recover(
 def _remove_stale_claim(
     store: TimelineStore, state: DecisionState, timeline: Timeline, time: str, claim: claims.Claim
 ) -> None:
-    """Remove a claim whose instant is not pending, with its markers and its stage folder.
-
-    On storage without locks the writer of an instant that is not on the timeline may only be slow. Therefore it is
-    decided that the instant cannot begin any more.
-    """
-    if not store.storage.has_lock and time not in timeline.taken_times and time not in state.undone:
-
-        def check(_: DecisionState, now: Timeline) -> Decision | None:
-            return None if time in now.taken_times else Decision(kind=Kind.REMOVE, instant_time=time, undoes=time)
-
-        if decide(store, check) is None:  # The writer lives.
-            return
-    Traces(store=store, time=time, write_id=claim.write_id).take_back(Moment.FILES, Moment.CLAIM)
+    """Remove a claim whose instant is not pending, with its markers and its stage folder, unless its writer is slow."""
+    if order_of(store).forbid(time, state, timeline):
+        Traces(store=store, time=time, write_id=claim.write_id).take_back(Moment.FILES, Moment.CLAIM)
 
 
 def _finish_undos(
@@ -190,7 +179,7 @@ def _finish_rollbacks(store: TimelineStore, config: TableConfig, clock: Clock, t
         if is_left_alone(store, timeline, instant, clock):
             continue
         claim = claims.read_claim(store.storage, instant.time)
-        if claim is not None and not _may_finish(store, instant, clock):
+        if claim is not None and not order_of(store).take_over(instant, clock):
             if claim.undoes:
                 raise PendingActionError(f"{store.path(instant)} is running in {store.storage.location}; wait for it")
             continue
@@ -226,16 +215,6 @@ def _erase_late_files(store: TimelineStore, state: DecisionState, timeline: Time
 
 def _has_requested_plan(store: TimelineStore, instant: Instant) -> bool:
     return instant.action in _PLAN_ACTIONS and store.info(instant.at(State.REQUESTED)) is not None
-
-
-def _may_finish(store: TimelineStore, rollback: Instant, clock: Clock) -> bool:
-    """Tell whether this process may finish a pending rollback: its process has died, and no other writer finishes it.
-
-    On storage with locks the caller holds the lock, so no other process can be carrying it out.
-    """
-    if store.storage.has_lock:
-        return True
-    return claims.take_over_claim(store, rollback, clock, token=f"{rollback.time}-{clock.now_ms()}")
 
 
 def _void_overtaken_commit(store: TimelineStore, clock: Clock) -> None:

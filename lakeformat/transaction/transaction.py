@@ -26,7 +26,7 @@ from lakeformat.file_system_view.context import TableContext
 from lakeformat.file_system_view.file_index.load import undone_times
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.files.missing_files import CleanedFileError
-from lakeformat.locks import lock_table
+from lakeformat.locks import excludes_writers, lock_table
 from lakeformat.model.commit import CommitMetadata
 from lakeformat.model.files import FileGroupId
 from lakeformat.model.instant import WRITE_ACTIONS, Action, Instant, State
@@ -134,7 +134,7 @@ class Transaction:
         warn_of_single_writer(self.storage)
         clock, find = self.context.clock, partial(claims.list_claims, self.storage)
         with lock_table(self.storage, self.settings.lock, clock=clock) as lease:
-            self._lease = lease if self.settings.lock.is_shared or self.storage.has_lock else None
+            self._lease = lease if excludes_writers(self.storage, self.settings.lock) else None
             if not self._has_begun:
                 _, claimed = run_both(self._check_version, find, at_once=not self.storage.has_lock)
                 self._seen = recover(self.store, self.settings.config, clock, kept_plan=kept_plan, claimed=claimed)
@@ -487,7 +487,7 @@ class Transaction:
                     f"commit {commit.time} of {self.storage.location} has read commit {newest}, which began later and "
                     "would hide it; run the write again"
                 )
-            if (is_shared or self.storage.has_lock) and wait_for_begun_writes(
+            if excludes_writers(self.storage, self.settings.lock) and wait_for_begun_writes(
                 self.store, timeline, commit.time, touched, self.context.clock
             ):
                 timeline = self.store.load()

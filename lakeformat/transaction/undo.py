@@ -36,7 +36,7 @@ from lakeformat.codec.timeline_files.recovery import (
     decode_rollback,
     encode_rollback_plan,
 )
-from lakeformat.errors import CorruptTableError, UnsupportedTableError, WriteConflictError
+from lakeformat.errors import CorruptTableError, UnsupportedTableError
 from lakeformat.file_system_view.file_groups import Listing, list_files
 from lakeformat.model.commit import CommitMetadata
 from lakeformat.model.files import LogFileName, join_path, match_data_file
@@ -49,14 +49,12 @@ from lakeformat.timeline.timeline import Timeline
 from lakeformat.timeline.void_commits import is_void
 from lakeformat.transaction import claims
 from lakeformat.transaction.claims import keep_alive
+from lakeformat.transaction.commit_order import check_requested, order_of
 from lakeformat.transaction.conflict import PendingActionError
 from lakeformat.transaction.decisions import (
-    LATEST_REQUEST_MS,
     Decision,
     DecisionState,
     Kind,
-    decide,
-    encode_void_commit,
     prepare_removal,
 )
 from lakeformat.transaction.log_rollback import list_own_logs
@@ -199,14 +197,14 @@ class CommitUndo:
         store = self.store
         plan = self._plan(rollback)
         if rollback.state is State.REQUESTED:
-            rollback = self._start(rollback)
+            rollback = order_of(store).start(rollback)
         victims = self._instants_at(plan.instant_time)
         if victims and not is_recorded:
             files = {each.partition_path: each.names for each in plan.requests}
             record_undo(store, self.config, self.clock, rollback.time, dict.fromkeys(victims, files))
         for victim in victims:
             if self._is_visible(victim):
-                self._hide(victim, rollback)
+                order_of(store).hide(victim, rollback)
         paths = planned_files(plan.requests)
         traces = Traces(store=store, time=plan.instant_time, action=plan.action, files=paths)
         traces.take_back(Moment.RECORDS, Moment.FILES)
@@ -227,49 +225,13 @@ class CommitUndo:
         claims.release(store.storage, rollback.time)
         return metadata
 
-    def _hide(self, victim: Instant, rollback: Instant) -> None:
-        """Make a completed commit invisible, so that its files may be deleted.
-
-        On storage without locks, a late request may create the completed file again. Therefore a void commit takes
-        its name, unless the file is older than any request can be late.
-        """
-        storage, path = self.store.storage, self.store.path(victim)
-        done, begun = storage.info(path), storage.info(claims.claim_path(rollback.time))
-        is_old = done is not None and begun is not None and begun.modified_ms - done.modified_ms >= LATEST_REQUEST_MS
-        if storage.has_lock or is_old:
-            self.store.undo(victim)
-        else:
-            storage.replace(path, encode_void_commit(self.store, path, storage.read(path)))
-
-    def _start(self, undo: Instant) -> Instant:
-        """Decide that a rollback or a restore begins: create its inflight file. From then on it is not given up.
-
-        Raises:
-            WriteConflictError: another process took this one for dead and has given the undo up. Nothing was changed.
-        """
-        if self.store.storage.has_lock:
-            return self.store.start(undo)
-        started = undo.at(State.INFLIGHT)
-
-        def check(state: DecisionState, timeline: Timeline) -> Decision:
-            _check_requested(self.store, undo, timeline)
-            if undo.time in state.undone_times:
-                raise WriteConflictError(
-                    f"another process took {self.store.path(undo)} of {self.store.storage.location} for dead; run it "
-                    "again"
-                )
-            return Decision(kind=Kind.UNDO, instant_time=undo.time, path=self.store.path(started))
-
-        decide(self.store, check)
-        return started
-
     def give_up(self, undo: Instant) -> None:
         """Remove from the timeline a rollback or restore that has not begun, and release its claim.
 
         Raises:
             WriteConflictError: its process lives and has moved it to inflight.
         """
-        prepare_removal(self.store, undo.time, partial(_check_requested, self.store, undo))
+        prepare_removal(self.store, undo.time, partial(check_requested, self.store, undo))
         traces = Traces(store=self.store, time=undo.time, action=undo.action)
         traces.take_back(Moment.RECORDS)
         self.store.erase(undo)
@@ -280,7 +242,7 @@ class CommitUndo:
 
         On storage without locks its process may still be alive. Therefore a rollback that is inflight has begun.
         """
-        if rollback.state is not State.REQUESTED and not self.store.storage.has_lock:
+        if order_of(self.store).may_act(rollback):
             return True
         plan = self.store.read_rollback_plan(rollback)
         instants = self._instants_at(plan.instant_time) if plan else ()
@@ -318,7 +280,7 @@ class CommitUndo:
         """
         started, store = self.clock.now_ms(), self.store
         if restore.state is State.REQUESTED:
-            restore = self._start(restore)
+            restore = order_of(store).start(restore)
         done: dict[str, RollbackMetadata] = {}
         known = self._list_rollbacks(restore, plan)
         victims = [each for time, _ in plan.instants if time not in known for each in self._instants_at(time)[:1]]
@@ -381,13 +343,6 @@ def give_up_or_finish(undoing: CommitUndo, rollback: Instant) -> None:
         undoing.give_up(rollback)
 
 
-def _check_requested(store: TimelineStore, undo: Instant, timeline: Timeline) -> None:
-    """Raise `WriteConflictError` if a rollback or restore is not requested any more."""
-    current = next((instant for instant in timeline.of_action(undo.action) if instant.time == undo.time), undo)
-    if current.state is not State.REQUESTED:
-        raise PendingActionError(f"{store.path(undo)} is running in {store.storage.location}; wait for it")
-
-
 def _take_over(store: TimelineStore, restore: Instant, claim: claims.Claim | None, clock: Clock) -> bool:
     """Claim a restore whose process died. Return False if another process finishes it."""
     if claim is None:
@@ -396,7 +351,7 @@ def _take_over(store: TimelineStore, restore: Instant, claim: claims.Claim | Non
         except FileExistsError:
             return False
         return True
-    return store.storage.has_lock or claims.take_over_claim(store, restore, clock, token=f"{clock.now_ms()}")
+    return order_of(store).take_over(restore, clock)
 
 
 def finish_restores(undoing: CommitUndo, restores: Iterable[Instant], *, restore_target: str | None = None) -> None:

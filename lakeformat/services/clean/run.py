@@ -54,6 +54,7 @@ from lakeformat.storage.port import Lease, Storage, check_path
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.transaction import claims
 from lakeformat.transaction.claims import keep_alive
+from lakeformat.transaction.commit_order import order_of
 from lakeformat.transaction.conflict import conflict_of, is_stuck
 from lakeformat.transaction.decisions import Decision, DecisionState, Kind, decide, settle
 from lakeformat.transaction.metadata_commits import add_changes
@@ -354,9 +355,8 @@ class CleanSession:
 
     def _take_over(self, clean: Instant) -> bool:
         """Take over the claim of a dead clean, if it has one. Return False if another process was first."""
-        if self.storage.has_lock or claims.read_claim(self.storage, clean.time) is None:
-            return True
-        return claims.take_over_claim(self.store, clean, self.context.clock, token=self.context.ids.token())
+        is_claimed = claims.read_claim(self.storage, clean.time) is not None
+        return not is_claimed or order_of(self.store).take_over(clean, self.context.clock)
 
     def _is_alive(self, clean: Instant) -> bool:
         claim = claims.read_claim(self.storage, clean.time)

@@ -56,6 +56,7 @@ from lakeformat.timeline.timeline import Timeline
 from lakeformat.timeline.timeline_layout import LAYOUT_1, LAYOUT_2, TimelineLayout, layout_of
 from lakeformat.timeline.void_commits import encode_void, is_void
 from lakeformat.transaction import claims
+from lakeformat.transaction.commit_order import order_of
 from lakeformat.transaction.decisions import Decision, DecisionState, Kind, decide, prepare_removal, read_state
 from lakeformat.transaction.metadata_commits import drop_metadata_table, write_version
 from lakeformat.transaction.metadata_creation import MADE_PARTITIONS, drop_indexes, make_partitions
@@ -223,7 +224,7 @@ class VersionSession:
             return Decision(kind=Kind.UPGRADE, instant_time=str(before), is_barrier=True, moving=token)
 
         decide(self.store, check)
-        version = None if self.storage.has_lock else self.storage.read_versioned(PROPERTIES_PATH)[1]
+        version = order_of(self.store).version_of(PROPERTIES_PATH)
         if self.store.config().version != before:
             self._decide_end()
             raise WriteConflictError(
