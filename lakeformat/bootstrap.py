@@ -18,6 +18,7 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
+from lakeformat.arrow.kinds import Kind, kind_of
 from lakeformat.codec.json_text import parse_json
 from lakeformat.config.resolve import resolve, storage_options_of
 from lakeformat.errors import CorruptTableError, DuplicateKeyError, InvalidInputError, SchemaMismatchError
@@ -140,7 +141,7 @@ def _is_number(text: str) -> bool:
 
 def parse_value(text: str | None, kind: pa.DataType) -> pa.Scalar:
     """Convert a folder's text to a value of its column's type."""
-    return pa.scalar(text if text is None or pa.types.is_string(kind) else int(text), kind)
+    return pa.scalar(text if text is None or kind_of(kind) is Kind.TEXT else int(text), kind)
 
 
 def join_schemas(

@@ -81,10 +81,10 @@ RATCHETS: Final = (
     ),
     Ratchet(
         "the kind of an Arrow type",
-        r"\bpa\.types\.is_",
+        r"\btypes\.is_\w",
         ("lakeformat/arrow/",),
-        485,
-        "name the kind of type in lakeformat.arrow",
+        6,
+        "ask `kind_of` in lakeformat.arrow.kinds",
     ),
     Ratchet(
         "what a table version means",

@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeformat.arrow.float_texts import float_texts
+from lakeformat.arrow.kinds import VIEWS, Kind, kind_of
 from lakeformat.errors import SchemaMismatchError
 
 __all__ = [
-    "VIEWS",
     "conform",
     "conform_array",
     "conform_exactly",
@@ -24,10 +24,9 @@ __all__ = [
     "reader_schema",
     "rebase",
     "replace_children",
+    "with_element",
 ]
 
-#: Maps each view type to the plain type with the same values. Arrow cannot decode dictionaries of view types.
-VIEWS: Final = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
 _FLOATS: Final = (pa.float32(), pa.float64())
 #: Holds each 64-bit integer, signed or not.
 _WHOLE: Final = pa.decimal128(20, 0)
@@ -41,11 +40,11 @@ def reader_schema(schema: pa.Schema) -> pa.Schema:
 
 
 def _reader_type(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_timestamp(kind):
+    if kind_of(kind) is Kind.TIMESTAMP:
         return pa.timestamp("us", "UTC" if kind.tz else None)
-    if pa.types.is_struct(kind):
+    if kind_of(kind) is Kind.STRUCT:
         return pa.struct([pa.field(f.name, _reader_type(f.type)) for f in kind])
-    if pa.types.is_map(kind):
+    if kind_of(kind) is Kind.MAP:
         return pa.map_(_reader_type(kind.key_type), _reader_type(kind.item_type))
     if pa.types.is_list(kind):
         return pa.list_(pa.field("element", _reader_type(kind.value_type)))
@@ -94,9 +93,9 @@ def _column(values: Any, field: pa.Field, convert: Callable[[pa.Array, pa.DataTy
 
 def conform_exactly(values: pa.Array, kind: pa.DataType) -> pa.Array:
     """Convert as `conform_array` does. Raise ``pa.ArrowInvalid``, too, if a float would round an integer."""
-    if pa.types.is_dictionary(values.type):
+    if kind_of(values.type) is Kind.DICTIONARY:
         return conform_exactly(_decode_dictionary(values), kind)
-    may_round = pa.types.is_integer(values.type) and pa.types.is_floating(kind)
+    may_round = kind_of(values.type) is Kind.INTEGER and kind_of(kind) is Kind.FLOAT
     return values.cast(kind) if may_round else conform_array(values, kind)
 
 
@@ -104,13 +103,13 @@ def conform_array(values: pa.Array, kind: pa.DataType) -> pa.Array:
     """Convert an array to another type. Raise ``pa.ArrowInvalid`` if a value does not fit."""
     if values.type.equals(kind):
         return values
-    if pa.types.is_null(values.type):
+    if kind_of(values.type) is Kind.NULL:
         return pa.nulls(len(values), kind)
-    if pa.types.is_dictionary(values.type):
+    if kind_of(values.type) is Kind.DICTIONARY:
         return conform_array(_decode_dictionary(values), kind)
-    if pa.types.is_struct(kind) and pa.types.is_struct(values.type):
+    if kind_of(kind) is kind_of(values.type) is Kind.STRUCT:
         return _struct(values, kind)
-    if pa.types.is_map(kind) and pa.types.is_map(values.type):
+    if kind_of(kind) is kind_of(values.type) is Kind.MAP:
         values = rebase(values)
         parts = [conform_array(values.keys, kind.key_type), conform_array(values.items, kind.item_type)]
         entries = pa.StructArray.from_arrays(parts, fields=[kind.key_field, kind.item_field])
@@ -118,22 +117,22 @@ def conform_array(values: pa.Array, kind: pa.DataType) -> pa.Array:
     if pa.types.is_list(kind) and is_any_list(values.type):
         values = rebase(values)
         elements = conform_array(values.values, kind.value_type)
-        return replace_children(values, elements, _with_layout(kind, values.type)).cast(kind)
+        return replace_children(values, elements, with_element(values.type, kind.value_field)).cast(kind)
     return _plain(values, kind)
 
 
 def _plain(values: pa.Array, kind: pa.DataType) -> pa.Array:
     """Convert values that are not nested."""
-    if pa.types.is_integer(values.type):
-        if pa.types.is_decimal(kind):
+    if kind_of(values.type) is Kind.INTEGER:
+        if kind_of(kind) is Kind.DECIMAL:
             return values.cast(_WHOLE).cast(kind)
-        return values.cast(kind, safe=not pa.types.is_floating(kind))
+        return values.cast(kind, safe=kind_of(kind) is not Kind.FLOAT)
     if values.type in _FLOATS:
         if pa.types.is_string(kind):
             return float_texts(values)
-        if pa.types.is_decimal(kind):
+        if kind_of(kind) is Kind.DECIMAL:
             return _round_to_decimal(values, kind)
-        if pa.types.is_float32(values.type) and pa.types.is_float64(kind):
+        if values.type == pa.float32() and kind == pa.float64():
             return values.cast(pa.string()).cast(kind)  # 0.1 becomes 0.1, and not 0.10000000149011612.
     return values.cast(kind, safe=True)
 
@@ -160,11 +159,11 @@ def is_any_list(kind: pa.DataType) -> bool:
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
-def _with_layout(kind: pa.ListType, layout: pa.DataType) -> pa.DataType:
-    """Return a list type with the elements of ``kind`` and the layout (list, large, fixed-size) of ``layout``."""
+def with_element(layout: pa.DataType, element: pa.Field) -> pa.DataType:
+    """Return a list type with these elements and the layout (list, large, fixed-size) of another list type."""
     if pa.types.is_large_list(layout):
-        return pa.large_list(kind.value_field)
-    return pa.list_(kind.value_field, layout.list_size) if pa.types.is_fixed_size_list(layout) else kind
+        return pa.large_list(element)
+    return pa.list_(element, layout.list_size if pa.types.is_fixed_size_list(layout) else -1)
 
 
 def _struct(values: pa.StructArray, kind: pa.StructType) -> pa.StructArray:

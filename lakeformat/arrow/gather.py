@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakeformat.arrow.kinds import Kind, kind_of
 from lakeformat.arrow.same_values import identify_memory
 
 __all__ = [
@@ -163,7 +164,7 @@ def _gather_parts(column: pa.ChunkedArray, at: Ints, spots: dict[tuple[int, ...]
 
 
 def _unify_dictionaries(parts: list[pa.Array]) -> list[pa.Array]:
-    if not pa.types.is_dictionary(parts[0].type):
+    if kind_of(parts[0].type) is not Kind.DICTIONARY:
         return parts
     unified: list[pa.Array] = pa.chunked_array(parts).unify_dictionaries().chunks
     return unified
@@ -243,7 +244,7 @@ def _raw(values: pa.Array, width: int) -> npt.NDArray[np.void]:
 
 def _memory_identity(values: pa.Array) -> Any:
     """Return a value that is equal for arrays that share memory, but always unique for nested and dictionary arrays."""
-    if pa.types.is_nested(values.type) or pa.types.is_dictionary(values.type):
+    if kind_of(values.type).is_nested or kind_of(values.type) is Kind.DICTIONARY:
         return object()
     return identify_memory(values)
 

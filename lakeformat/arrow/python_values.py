@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from lakeformat.arrow.conform import is_any_list
+from lakeformat.arrow.kinds import Kind, kind_of
 
 __all__ = ["PYTHON_ERRORS", "to_array", "to_list"]
 
@@ -62,14 +63,14 @@ def _convert_column(values: Any, kind: pa.DataType | None) -> pa.Array | pa.Chun
         column = pa.array(values)
         return column if is_plain or not _may_lose(column.type) else None
     letter = dtype.kind if isinstance(dtype, np.dtype) else ""
-    is_safe = letter in set("iub") or (letter == "M" and not pa.types.is_date(kind)) or not _may_lose(kind)
+    is_safe = letter in set("iub") or (letter == "M" and kind_of(kind) is not Kind.DATE) or not _may_lose(kind)
     return pa.array(values, kind) if is_safe else None
 
 
 def _may_lose(kind: pa.DataType) -> bool:
-    if pa.types.is_nested(kind):
-        return pa.types.is_struct(kind) or any(_may_lose(kind.field(at).type) for at in range(kind.num_fields))
-    return bool(pa.types.is_integer(kind) or pa.types.is_temporal(kind) or pa.types.is_float32(kind))
+    if kind_of(kind).is_nested:
+        return kind_of(kind) is Kind.STRUCT or any(_may_lose(kind.field(at).type) for at in range(kind.num_fields))
+    return bool(kind_of(kind) is Kind.INTEGER or kind_of(kind).is_temporal or kind == pa.float32())
 
 
 def to_list(values: Any) -> list[Any]:
@@ -93,10 +94,10 @@ def _widen(values: Sequence[Any], kind: pa.DataType, path: str) -> pa.DataType:
     """
     if not _may_lose(kind):
         return kind
-    if pa.types.is_struct(kind):
+    if kind_of(kind) is Kind.STRUCT:
         names = [field.name for field in kind]
         return _widen_struct([row for value in values if (row := _fields(value, names)) is not None], kind, path)
-    if pa.types.is_map(kind):
+    if kind_of(kind) is Kind.MAP:
         entries = list(chain.from_iterable(_entries(value, path) for value in values))
         _widen([key for key, _ in entries], kind.key_type, path)
         inner = _widen([item for _, item in entries], kind.item_type, path)
@@ -184,19 +185,20 @@ def _refuse_cut(values: Sequence[Any], kind: pa.DataType, path: str) -> None:
     suspects = tuple(each for each in set(map(type, values)) if issubclass(each, (*_FRACTIONS, datetime)))
     if not suspects:
         return
+    is_date, is_float32, unit = kind_of(kind) is Kind.DATE, kind == pa.float32(), getattr(kind, "unit", "ns")
     for value in values:
-        if type(value) in suspects and (lost := _lost_part(value, kind)):
+        if type(value) in suspects and (lost := _lost_part(value, is_date, is_float32, unit)):
             raise pa.ArrowInvalid(f"{value!r}{_inside(path)} would lose its {lost}")
 
 
-def _lost_part(value: Any, kind: pa.DataType) -> str:
-    """Return what the value would lose in a column of the type; an empty text if it fits, or is not a number."""
+def _lost_part(value: Any, is_date: bool, is_float32: bool, unit: str) -> str:
+    """Return what the value would lose in a column of such a type; an empty text if it fits, or is not a number."""
     if value != value:  # noqa: PLR0124  # Not a number, or not a time.
         return ""
     if isinstance(value, datetime):
-        if pa.types.is_date(kind) and value.time() != _MIDNIGHT:
+        if is_date and value.time() != _MIDNIGHT:
             return "time of day"
-        return "nanoseconds" if getattr(value, "nanosecond", 0) and getattr(kind, "unit", "ns") != "ns" else ""
-    if pa.types.is_float32(kind):
+        return "nanoseconds" if getattr(value, "nanosecond", 0) and unit != "ns" else ""
+    if is_float32:
         return "size" if _MAX_FLOAT < abs(value) < math.inf else ""
     return "fraction" if value % 1 != 0 else ""

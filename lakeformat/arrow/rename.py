@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from lakeformat.arrow.conform import is_any_list, rebase, replace_children
+from lakeformat.arrow.kinds import Kind, kind_of
 
 __all__ = ["FieldNames", "rename_fields"]
 
@@ -24,9 +25,9 @@ def rename_fields(values: Any, names: FieldNames) -> Any:
     if isinstance(values, pa.ChunkedArray):
         chunks = values.chunks or [pa.array([], values.type)]
         return pa.chunked_array([rename_fields(chunk, names) for chunk in chunks])
-    if pa.types.is_struct(values.type):
+    if kind_of(values.type) is Kind.STRUCT:
         return _rename_struct(values, names)
-    if pa.types.is_map(values.type):
+    if kind_of(values.type) is Kind.MAP:
         values = rebase(values)
         items = rename_fields(values.items, names["value"][1])
         kind = pa.map_(values.type.key_type, items.type)

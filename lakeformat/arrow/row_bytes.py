@@ -9,6 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from lakeformat.arrow.kinds import OFFSETS, Kind, kind_of
+
 __all__ = ["decoded_bytes", "row_sizes", "split_positions", "split_rows", "value_ends"]
 
 Ints = npt.NDArray[np.int64]
@@ -28,7 +30,7 @@ def decoded_bytes(rows: pa.Table | pa.RecordBatch) -> int:
 
 
 def _bytes(values: pa.Array) -> int:
-    if not pa.types.is_dictionary(values.type):
+    if kind_of(values.type) is not Kind.DICTIONARY:
         return int(values.nbytes)
     lengths = np.diff(value_ends(values.dictionary))
     most = int(lengths.max(initial=0)) * len(values)
@@ -44,24 +46,26 @@ def _indices(values: pa.DictionaryArray) -> npt.NDArray[Any]:
 def value_ends(values: pa.Array) -> Ints:
     """Return the byte offset at which each value starts, and as last entry the total size. The first entry is 0."""
     kind, count = values.type, len(values)
-    if not count or pa.types.is_null(kind):
-        return np.zeros(count + 1, np.int64)
-    if pa.types.is_dictionary(kind):
-        lengths = np.diff(value_ends(values.dictionary))
-        return _to_ends(lengths[_indices(values)] if len(lengths) else np.zeros(count, np.int64))
-    if pa.types.is_struct(kind):
-        ends: Ints = np.zeros(count + 1, np.int64)
-        for at in range(kind.num_fields):
-            ends += value_ends(values.field(at))
-        return ends
-    if pa.types.is_map(kind):
-        return _within(values, value_ends(values.keys) + value_ends(values.items))
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return _within(values, value_ends(values.values))
-    if pa.types.is_string(kind) or pa.types.is_binary(kind):
-        return _from_zero(np.frombuffer(values.buffers()[1], np.int32, count + 1, 4 * values.offset))
-    if pa.types.is_large_string(kind) or pa.types.is_large_binary(kind):
-        return _from_zero(np.frombuffer(values.buffers()[1], np.int64, count + 1, 8 * values.offset))
+    if not count:
+        return np.zeros(1, np.int64)
+    match kind_of(kind):
+        case Kind.NULL:
+            return np.zeros(count + 1, np.int64)
+        case Kind.DICTIONARY:
+            lengths = np.diff(value_ends(values.dictionary))
+            return _to_ends(lengths[_indices(values)] if len(lengths) else np.zeros(count, np.int64))
+        case Kind.STRUCT:
+            ends: Ints = np.zeros(count + 1, np.int64)
+            for at in range(kind.num_fields):
+                ends += value_ends(values.field(at))
+            return ends
+        case Kind.MAP:
+            return _within(values, value_ends(values.keys) + value_ends(values.items))
+        case Kind.LIST if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+            return _within(values, value_ends(values.values))
+        case Kind.TEXT | Kind.BYTES if kind in OFFSETS:
+            width = np.dtype(OFFSETS[kind])
+            return _from_zero(np.frombuffer(values.buffers()[1], width, count + 1, width.itemsize * values.offset))
     return _to_ends(np.full(count, max(int(values.nbytes) // count, 1), np.int64))
 
 
@@ -137,6 +141,6 @@ def _lengths(values: pa.Array, at: Ints) -> Any:
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
         ends = np.frombuffer(values.buffers()[1], np.int32, len(values) + 1, 4 * values.offset)
         return ends[at + 1] - ends[at]
-    if pa.types.is_nested(kind) or pa.types.is_dictionary(kind):
+    if kind_of(kind).is_nested or kind_of(kind) is Kind.DICTIONARY:
         return np.diff(value_ends(values))[at]
     return max(values.nbytes // len(values), 1)

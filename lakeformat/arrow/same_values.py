@@ -6,6 +6,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from lakeformat.arrow.kinds import Kind, kind_of
+
 __all__ = ["has_same_values", "identify_memory", "is_same_memory"]
 
 
@@ -17,20 +19,20 @@ def has_same_values(one: pa.Array, other: pa.Array) -> bool:
     one, other = _decode(one), _decode(other)
     if not one.type.equals(other.type) or len(one) != len(other):
         return False
-    if pa.types.is_floating(one.type):
+    if kind_of(one.type) is Kind.FLOAT:
         bits = pa.type_for_alias(f"int{one.type.bit_width}")
         return bool(one.view(bits).equals(other.view(bits)))
     return not _holds_floats(one.type) and bool(one.equals(other))
 
 
 def _decode(values: pa.Array) -> pa.Array:
-    return values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
+    return values.dictionary_decode() if kind_of(values.type) is Kind.DICTIONARY else values
 
 
 def _holds_floats(kind: pa.DataType) -> bool:
-    if pa.types.is_nested(kind):
+    if kind_of(kind).is_nested:
         return any(_holds_floats(kind.field(at).type) for at in range(kind.num_fields))
-    return bool(pa.types.is_floating(kind))
+    return kind_of(kind) is Kind.FLOAT
 
 
 def is_same_memory(one: pa.Array, other: pa.Array) -> bool:
@@ -41,5 +43,5 @@ def is_same_memory(one: pa.Array, other: pa.Array) -> bool:
 def identify_memory(values: pa.Array) -> Any:
     """Return a value that is equal for arrays of one type that are the same part of the same memory."""
     addresses = [0 if buffer is None else buffer.address for buffer in values.buffers()]
-    inner = identify_memory(values.dictionary) if pa.types.is_dictionary(values.type) else ()
+    inner = identify_memory(values.dictionary) if kind_of(values.type) is Kind.DICTIONARY else ()
     return str(values.type), values.offset, len(values), *addresses, inner

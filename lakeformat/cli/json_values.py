@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from lakeformat.arrow.kinds import Kind, kind_of
 from lakeformat.cli.text_casts import is_castable, values_of_texts
 
 __all__ = ["from_json", "parse_json"]
@@ -51,7 +52,7 @@ def from_json(values: list[Any], kind: pa.DataType | None) -> list[Any]:
     """
     if kind is not None and is_castable(kind) and any(isinstance(value, str) for value in values):
         values = values_of_texts(values, kind)
-    if kind is not None and pa.types.is_temporal(kind) and all(isinstance(text, str | None) for text in values):
+    if kind is not None and kind_of(kind).is_temporal and all(isinstance(text, str | None) for text in values):
         return list(pa.array(values, pa.string()).cast(kind).to_pylist())
     convert = None if kind is None else _conversion(kind)
     return values if convert is None else [None if value is None else convert(value) for value in values]
@@ -59,18 +60,17 @@ def from_json(values: list[Any], kind: pa.DataType | None) -> list[Any]:
 
 def _conversion(kind: pa.DataType) -> Callable[[Any], Any] | None:
     """Return a function that converts values of JSON, other than null, for a type; None if none needs a conversion."""
-    types = pa.types
-    if types.is_decimal(kind):
+    if kind_of(kind) is Kind.DECIMAL:
         return _decimal
-    if types.is_temporal(kind):
+    if kind_of(kind).is_temporal:
         return lambda value: pa.scalar(value, pa.string()).cast(kind).as_py() if isinstance(value, str) else value
-    if types.is_struct(kind):
+    if kind_of(kind) is Kind.STRUCT:
         fields = {field.name: convert for field in kind if (convert := _conversion(field.type))}
         return (lambda value: _convert_fields(value, fields)) if fields else None
-    if types.is_map(kind):
+    if kind_of(kind) is Kind.MAP:
         item = _conversion(kind.item_type)
         return item and (lambda value: _convert_items(value, item))
-    element = _conversion(kind.value_type) if types.is_list(kind) else None
+    element = _conversion(kind.value_type) if kind_of(kind) is Kind.LIST else None
     return element and (lambda value: _convert_elements(value, element))
 
 

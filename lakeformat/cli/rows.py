@@ -283,9 +283,9 @@ def _read_csv(file: Any, said: _File, bad_rows: BadRows | None, first: int) -> _
 
 
 def _flat_types(like: pa.Schema | None) -> dict[str, pa.DataType]:
-    import pyarrow as pa
+    from lakeformat.arrow.kinds import kind_of
 
-    return {} if like is None else {field.name: field.type for field in like if not pa.types.is_nested(field.type)}
+    return {} if like is None else {field.name: field.type for field in like if not kind_of(field.type).is_nested}
 
 
 def _plain_csv(file: Any) -> Any:
@@ -437,12 +437,10 @@ _BLOCK_ROWS: Final = 500
 
 def show_table(rows: pa.RecordBatchReader, *, vertical: bool = False) -> None:
     """Print all rows as a table for people, as they come; ``vertical`` prints each value on a line of its own."""
-    import pyarrow as pa
+    from lakeformat.arrow.kinds import kind_of
 
     names, kinds = rows.schema.names, [field.type for field in rows.schema]
-    printer = ValuePrinter(
-        names, [pa.types.is_integer(of) or pa.types.is_floating(of) or pa.types.is_decimal(of) for of in kinds]
-    )
+    printer = ValuePrinter(names, [kind_of(of).is_number for of in kinds])
     shown = 0
     for batch in rows:
         for start in range(0, batch.num_rows, _BLOCK_ROWS):
@@ -488,7 +486,9 @@ def _write_csv(reader: pa.RecordBatchReader, sink: Any) -> int:
     import pyarrow as pa
     from pyarrow import csv
 
-    nested = {field.name for field in reader.schema if pa.types.is_nested(field.type)}
+    from lakeformat.arrow.kinds import kind_of
+
+    nested = {field.name for field in reader.schema if kind_of(field.type).is_nested}
     flat = pa.schema([f.with_type(pa.string()) if f.name in nested else f for f in reader.schema])
     rows = 0
     with csv.CSVWriter(sink, flat) as writer:

@@ -13,6 +13,7 @@ from typing import Any, Final, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakeformat.arrow.kinds import Kind, kind_of
 from lakeformat.cli.checked_csv import convert_texts, parse_texts
 from lakeformat.cli.sources import HINT
 from lakeformat.errors import InvalidInputError, SchemaMismatchError
@@ -44,19 +45,13 @@ def _castable_types(like: pa.Schema | None) -> dict[str, pa.DataType]:
 
 def is_castable(kind: pa.DataType) -> bool:
     """Tell whether texts become values of a type: a number, a boolean, a date or a time."""
-    types = pa.types
-    tests: tuple[Callable[[pa.DataType], bool], ...] = (
-        *(types.is_integer, types.is_floating, types.is_decimal, types.is_boolean),
-        *(types.is_date, types.is_timestamp),
-    )
-    return any(test(kind) for test in tests)
+    return kind_of(kind).is_number or kind_of(kind) in (Kind.BOOLEAN, Kind.DATE, Kind.TIMESTAMP)
 
 
 def _is_text(kind: pa.DataType) -> bool:
-    types = pa.types
-    if types.is_dictionary(kind):
+    if kind_of(kind) is Kind.DICTIONARY:
         return _is_text(kind.value_type)
-    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
+    return kind_of(kind) is Kind.TEXT
 
 
 def cast_texts(

@@ -28,6 +28,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from lakeformat.arrow.kinds import OFFSETS
 from lakeformat.errors import CorruptTableError, InvalidInputError
 
 __all__ = ["DYNAMIC_V0", "SIMPLE", "BloomFilter", "hash_chain", "hash_chain_blocks"]
@@ -94,17 +95,14 @@ def hash_chain_blocks(
 
 def _buffers(keys: pa.Array) -> tuple[npt.NDArray[np.signedinteger], UInt8s]:
     """Return the offsets of the keys (one more than there are keys) and the bytes of all keys, without a copy."""
-    if pa.types.is_string(keys.type):
-        width: type[np.signedinteger] = np.int32
-    elif pa.types.is_large_string(keys.type):
-        width = np.int64
-    else:
+    if keys.type not in (pa.string(), pa.large_string()):
         raise InvalidInputError(f"record keys must be strings, not {keys.type}; convert them first")
     if keys.null_count:
         raise InvalidInputError("null record key; every row needs a key")
     _, offsets, data = keys.buffers()
     if not len(keys):
-        return np.zeros(1, width), np.empty(0, np.uint8)
+        return np.zeros(1, np.int32), np.empty(0, np.uint8)
+    width = OFFSETS[keys.type]
     starts = np.frombuffer(offsets, width, len(keys) + 1, keys.offset * np.dtype(width).itemsize)
     content = np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
     content.flags.writeable = False  # Arrow's buffers may be writable; hashing must not change the keys.

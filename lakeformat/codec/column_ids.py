@@ -13,6 +13,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from lakeformat.arrow.kinds import Kind, kind_of
 from lakeformat.errors import SchemaMismatchError
 from lakeformat.model.internal_schema import ARRAY, MAP, RECORD, InternalSchema, SchemaField, SchemaType
 from lakeformat.model.record import META_COLUMNS
@@ -42,9 +43,9 @@ def type_name(kind: pa.DataType, column: str) -> str:
     Raises:
         SchemaMismatchError: if it has no name that every release of Hudi reads; the message names the column.
     """
-    if pa.types.is_decimal(kind):
+    if kind_of(kind) is Kind.DECIMAL:
         return f"decimal({kind.precision}, {kind.scale})"
-    if pa.types.is_timestamp(kind) and kind.tz and kind.unit == "us":
+    if kind_of(kind) is Kind.TIMESTAMP and kind.tz and kind.unit == "us":
         return "timestamp"
     name = _NAMES.get(kind)
     if name is None:
@@ -70,7 +71,7 @@ def is_widening(old: str, now: str) -> bool:
 
 def widens(old: pa.DataType, now: pa.DataType) -> bool:
     """Tell whether values of a type become values of another one, as `is_widening` does by their names."""
-    names = [_NAMES.get(kind) or (type_name(kind, "") if pa.types.is_decimal(kind) else "") for kind in (old, now)]
+    names = [_NAMES.get(kind) or (type_name(kind, "") if kind_of(kind) is Kind.DECIMAL else "") for kind in (old, now)]
     return all(names) and is_widening(*names)
 
 
@@ -96,14 +97,14 @@ class ColumnIds:
 
     def type_of(self, kind: pa.DataType, path: str) -> SchemaType:
         """Return a type whose inner fields have new ids. Raise the errors of `type_name`."""
-        if pa.types.is_struct(kind):
+        if kind_of(kind) is Kind.STRUCT:
             return SchemaType(RECORD, self.number([*kind], f"{path}."))
-        if pa.types.is_map(kind):
+        if kind_of(kind) is Kind.MAP:
             key, value = self.last + 1, self.last + 2
             self.last += 2
             keys = SchemaField(key, "key", self.type_of(kind.key_type, f"{path}.key"), optional=False)
             return SchemaType(MAP, (keys, SchemaField(value, "value", self.type_of(kind.item_type, f"{path}.value"))))
-        if pa.types.is_list(kind):
+        if kind_of(kind) is Kind.LIST:
             self.last += 1
             element = self.last
             return SchemaType(
@@ -171,14 +172,14 @@ def _match_field(known: SchemaField, before: pa.DataType, after: pa.Field, ids: 
 
 
 def _match_type(known: SchemaType, before: pa.DataType, after: pa.DataType, ids: ColumnIds, path: str) -> SchemaType:
-    if pa.types.is_struct(after) and pa.types.is_struct(before):
+    if kind_of(after) is kind_of(before) is Kind.STRUCT:
         fields = {field.name: field for field in known.fields}
         inner = _match_fields(fields, {field.name: field for field in before}, [*after], ids, f"{path}.")
         return replace(known, fields=inner)
-    if pa.types.is_list(after) and pa.types.is_list(before):
+    if kind_of(after) is kind_of(before) is Kind.LIST:
         element = _match_field(known.fields[0], before.value_type, after.value_field, ids, f"{path}.element")
         return replace(known, fields=(element,))
-    if pa.types.is_map(after) and pa.types.is_map(before):
+    if kind_of(after) is kind_of(before) is Kind.MAP:
         value = _match_field(known.fields[1], before.item_type, after.item_field, ids, f"{path}.value")
         return replace(known, fields=(known.fields[0], value))
     return ids.type_of(after, path)

@@ -19,7 +19,7 @@ import re
 import zoneinfo
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, assert_never
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeformat.arrow.float_texts import float_texts
+from lakeformat.arrow.kinds import Kind, kind_of
 from lakeformat.codec.key_fields import BLOCK_KEYS, FieldRule, bounds_and_data, find_field_values, hash_blocks
 from lakeformat.errors import InvalidInputError, InvalidOptionError
 
@@ -69,28 +70,29 @@ def java_text(array: pa.Array) -> pa.StringArray:
             the years 1 to 9999, or a timestamp has nanoseconds that would be lost.
     """
     kind = array.type
-    if pa.types.is_dictionary(kind):
-        return java_text(array.cast(kind.value_type))
-    if pa.types.is_string(kind):
-        return array
-    if pa.types.is_floating(kind) and not pa.types.is_float16(kind):
-        return float_texts(array)
-    if pa.types.is_date(kind):
-        return _format_dates(array.cast(pa.date32()))
-    if pa.types.is_timestamp(kind):
-        try:
-            return array.cast(pa.timestamp("us", kind.tz)).cast(pa.int64()).cast(pa.string())
-        except pa.ArrowInvalid as error:
-            raise InvalidInputError(f"a {kind} column cannot be a key: {error}; round it to microseconds") from None
-    if (
-        pa.types.is_integer(kind)
-        or pa.types.is_boolean(kind)
-        or pa.types.is_decimal(kind)
-        or pa.types.is_large_string(kind)
-        or pa.types.is_string_view(kind)
-        or pa.types.is_null(kind)
-    ):
-        return array.cast(pa.string())
+    match kind_of(kind):
+        case Kind.DICTIONARY:
+            return java_text(array.cast(kind.value_type))
+        case Kind.FLOAT if kind != pa.float16():
+            return float_texts(array)
+        case Kind.DATE:
+            return _format_dates(array.cast(pa.date32()))
+        case Kind.TIMESTAMP:
+            try:
+                return array.cast(pa.timestamp("us", kind.tz)).cast(pa.int64()).cast(pa.string())
+            except pa.ArrowInvalid as error:
+                advice = f"{error}; round it to microseconds"
+                raise InvalidInputError(f"a {kind} column cannot be a key: {advice}") from None
+        case Kind.TEXT if kind == pa.string():
+            return array
+        case Kind.TEXT | Kind.INTEGER | Kind.BOOLEAN | Kind.DECIMAL | Kind.NULL:
+            return array.cast(pa.string())
+        case Kind.FLOAT | Kind.BYTES | Kind.TIME | Kind.DURATION | Kind.INTERVAL | Kind.OTHER:
+            pass
+        case Kind.LIST | Kind.STRUCT | Kind.MAP | Kind.UNION:
+            pass
+        case never:
+            assert_never(never)
     raise InvalidInputError(f"a {kind} column cannot be a record key or partition; convert it to string")
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, assert_never
 
 import pyarrow as pa
 
+from lakeformat.arrow.conform import is_any_list
+from lakeformat.arrow.kinds import Kind, kind_of
 from lakeformat.errors import SchemaMismatchError
 from lakeformat.model.record import META_COLUMNS
 
@@ -27,32 +29,6 @@ __all__ = [
 
 MAX_NESTING: Final = 64
 MAX_PRECISION: Final = 38
-
-_STORED: Final = frozenset(
-    [
-        pa.bool_(),
-        pa.int32(),
-        pa.int64(),
-        pa.float32(),
-        pa.float64(),
-        pa.binary(),
-        pa.string(),
-        pa.date32(),
-        pa.timestamp("us"),
-    ]
-)
-_WIDENED: Final[Mapping[pa.DataType, pa.DataType]] = {
-    narrow: stored
-    for stored, group in (
-        (pa.int32(), (pa.int8(), pa.int16(), pa.uint8(), pa.uint16())),
-        (pa.int64(), (pa.uint32(),)),
-        (pa.float32(), (pa.float16(),)),
-        (pa.date32(), (pa.date64(),)),
-        (pa.string(), (pa.large_string(), pa.string_view())),
-        (pa.binary(), (pa.large_binary(), pa.binary_view())),
-    )
-    for narrow in group
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,28 +92,41 @@ def _stored_field(field: pa.Field, name: str, place: Place) -> pa.Field:
 
 def _stored_type(data_type: pa.DataType, place: Place) -> pa.DataType:
     refuse_deep(place)
-    types = pa.types
-    if isinstance(data_type, pa.BaseExtensionType):  # One that is written in Python may have no hash.
-        raise unstorable_type_error(data_type, place)
-    if data_type in _STORED:
-        return data_type
-    if data_type in _WIDENED:
-        return _WIDENED[data_type]
-    if types.is_timestamp(data_type):
-        return pa.timestamp("us", data_type.tz and "UTC")
-    if types.is_fixed_size_binary(data_type):
-        return pa.binary()
-    if types.is_dictionary(data_type):
-        return _stored_type(data_type.value_type, place.element())
-    if types.is_decimal(data_type):
-        if data_type.precision <= MAX_PRECISION and 0 <= data_type.scale <= data_type.precision:
+    match kind_of(data_type):
+        case Kind.BOOLEAN:
+            return data_type
+        case Kind.INTEGER if data_type != pa.uint64():
+            return pa.int64() if data_type in (pa.int64(), pa.uint32()) else pa.int32()
+        case Kind.FLOAT:
+            return pa.float64() if data_type.bit_width == 64 else pa.float32()
+        case Kind.DECIMAL if 0 <= data_type.scale <= data_type.precision <= MAX_PRECISION:
             return pa.decimal128(data_type.precision, data_type.scale)
-    elif types.is_struct(data_type) and data_type.num_fields and not _is_variant(data_type):
-        return pa.struct(_stored_fields(list(data_type), place))
-    elif types.is_list(data_type) or types.is_large_list(data_type) or types.is_fixed_size_list(data_type):
-        return pa.list_(_stored_field(data_type.value_field, "element", place.element()))
-    elif types.is_map(data_type) and _stored_type(data_type.key_type, place.element()) == pa.string():
-        return pa.map_(pa.string(), _stored_field(data_type.item_field, "value", place.element()))
+        case Kind.TEXT:
+            return pa.string()
+        case Kind.BYTES:
+            return pa.binary()
+        case Kind.DATE:
+            return pa.date32()
+        case Kind.TIMESTAMP:
+            return pa.timestamp("us", data_type.tz and "UTC")
+        case Kind.DICTIONARY:
+            return _stored_type(data_type.value_type, place.element())
+        case Kind.LIST | Kind.STRUCT | Kind.MAP | Kind.UNION:
+            return _stored_nested(data_type, place)
+        case Kind.INTEGER | Kind.DECIMAL | Kind.NULL | Kind.TIME | Kind.DURATION | Kind.INTERVAL | Kind.OTHER:
+            raise unstorable_type_error(data_type, place)
+        case never:
+            assert_never(never)
+
+
+def _stored_nested(data_type: pa.DataType, place: Place) -> pa.DataType:
+    match kind_of(data_type):
+        case Kind.STRUCT if data_type.num_fields and not _is_variant(data_type):
+            return pa.struct(_stored_fields(list(data_type), place))
+        case Kind.LIST if is_any_list(data_type):
+            return pa.list_(_stored_field(data_type.value_field, "element", place.element()))
+        case Kind.MAP if _stored_type(data_type.key_type, place.element()) == pa.string():
+            return pa.map_(pa.string(), _stored_field(data_type.item_field, "value", place.element()))
     raise unstorable_type_error(data_type, place)
 
 
@@ -157,7 +146,7 @@ def refuse_deep(place: Place) -> None:
 
 def _is_variant(data_type: pa.DataType) -> bool:
     """Tell whether the type is Spark's VARIANT, which is refused: it would be read back as a struct of bytes."""
-    return pa.types.is_struct(data_type) and any((child.metadata or {}).get(b"variant") for child in data_type)
+    return kind_of(data_type) is Kind.STRUCT and any((child.metadata or {}).get(b"variant") for child in data_type)
 
 
 def unstorable_type_error(data_type: pa.DataType | str, place: Place) -> SchemaMismatchError:

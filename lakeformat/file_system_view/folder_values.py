@@ -22,6 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakeformat.arrow.kinds import Kind, kind_of
 from lakeformat.codec.json_text import parse_json
 from lakeformat.errors import InvalidOptionError, UnsupportedTableError
 from lakeformat.keys.partition_paths import DEFAULT_PARTITION, partition_values
@@ -116,7 +117,7 @@ def dropped_column_values(path: str, config: TableConfig, schema: pa.Schema) -> 
             found[name] = is_measured[name].cast(of)
         elif bare == DEFAULT_PARTITION:
             found[name] = pa.scalar(None, of)
-        elif bare is not None and pa.types.is_string(of):
+        elif bare is not None and kind_of(of) is Kind.TEXT:
             found[name] = pa.scalar(bare, of)
         else:
             raise UnsupportedTableError(

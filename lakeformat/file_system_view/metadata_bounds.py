@@ -27,6 +27,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakeformat.arrow.kinds import Kind, kind_of
 from lakeformat.errors import LakeformatError
 from lakeformat.files.footer_bounds import fold_files
 from lakeformat.metadata_table.bounds import typed_bounds
@@ -102,8 +103,7 @@ class MetadataBounds:
 def _is_usable(path: str, data_type: pa.DataType) -> bool:
     """Tell whether statistics of the column are used. A name with a dot could be that of a field of a struct."""
     is_plain = path == ".".join(path_parts(path))
-    types = pa.types
-    return is_plain and not any(no(data_type) for no in (types.is_binary, types.is_floating, types.is_nested))
+    return is_plain and not (kind_of(data_type).is_nested or kind_of(data_type) in (Kind.BYTES, Kind.FLOAT))
 
 
 def _file_keys(files: pa.Table) -> pa.Array:
@@ -129,11 +129,11 @@ def bounds_of_files(files: pa.Table, rows: pa.Table, data_type: pa.DataType) -> 
     low, high = typed_bounds(rows, data_type)
     nulls = rows["nulls"].combine_chunks().cast(pa.int64())
     is_known = np.asarray(low.is_valid()) & np.asarray(high.is_valid()) & _is_true(pc.greater_equal(nulls, 0))
-    if pa.types.is_string(data_type):
+    if kind_of(data_type) is Kind.TEXT:
         is_known &= _is_true(pc.equal(nulls, 0))
         for bound in (low, high):
             is_known &= ~_is_true(pc.match_substring_regex(bound, _DISPUTED))
-    if pa.types.is_timestamp(data_type):
+    if kind_of(data_type) is Kind.TIMESTAMP:
         ends = (pc.abs(bound.cast(pa.int64())) for bound in (low, high))
         is_known &= np.logical_or(*(_is_true(pc.greater_equal(end, _SURELY_MICROSECONDS)) for end in ends))
     counts = rows["values"].combine_chunks().cast(pa.int64())

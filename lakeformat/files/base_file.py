@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakeformat.arrow.conform import conform
+from lakeformat.arrow.kinds import Kind, kind_of
 from lakeformat.arrow.row_bytes import decoded_bytes, split_rows
 from lakeformat.codec.bloom import BloomFilter
 from lakeformat.errors import CorruptTableError
@@ -74,7 +75,7 @@ def dictionary_columns(fields: Iterable[pa.Field], sample: pa.Table | None, join
     """
     chosen: list[str] = []
     for field in fields:
-        if pa.types.is_nested(field.type):
+        if kind_of(field.type).is_nested:
             chosen += leaf_columns(field, field.name)
         elif sample is not None and field.name not in META_COLUMNS:
             column = sample.column(field.name)
@@ -128,12 +129,11 @@ def _has_repeats(values: pa.ChunkedArray) -> bool:
 def leaf_columns(field: pa.Field, path: str) -> Iterator[str]:
     """Yield the paths of the leaf columns that Parquet makes of a field at the given path."""
     kind = field.type
-    children: Sequence[tuple[str, pa.Field]]
-    if pa.types.is_struct(kind):
+    if kind_of(kind) is Kind.STRUCT:
         children = [(f"{path}.{child.name}", child) for child in kind]
-    elif pa.types.is_map(kind):
+    elif kind_of(kind) is Kind.MAP:
         children = [(f"{path}.key_value.key", kind.key_field), (f"{path}.key_value.value", kind.item_field)]
-    elif pa.types.is_list(kind):
+    elif kind_of(kind) is Kind.LIST:
         children = [(f"{path}.list.element", kind.value_field)]
     else:
         yield path
@@ -389,7 +389,7 @@ def parquet_writer(
         page_index: whether the file gets a page index.
     """
     checked = sample if sample is None or joins else sample.slice(0, checked_rows)
-    plain = [field for field in schema if not pa.types.is_dictionary(field.type)]
+    plain = [field for field in schema if kind_of(field.type) is not Kind.DICTIONARY]
     codecs = _choose_codecs(_leaf_paths(schema), plain, checked, settings)
     return _open_writer(sink, schema, codecs, dictionary_columns(plain, checked, joins), sample, page_index)
 
@@ -423,7 +423,7 @@ def _open_writer(
     sample: pa.Table | None,
     page_index: bool,
 ) -> pq.ParquetWriter:
-    encoded = [field.name for field in schema if pa.types.is_dictionary(field.type)]
+    encoded = [field.name for field in schema if kind_of(field.type) is Kind.DICTIONARY]
     return pq.ParquetWriter(
         sink,
         schema,

@@ -20,7 +20,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakeformat.arrow.conform import conform_array
+from lakeformat.arrow.conform import conform_array, is_any_list, with_element
+from lakeformat.arrow.kinds import Kind, kind_of
 from lakeformat.arrow.listing_file import SAFE_OPTIONS
 from lakeformat.arrow.row_bytes import decoded_bytes, value_ends
 
@@ -89,16 +90,12 @@ def _zoned(kind: pa.DataType, leaves: Iterator[bool]) -> pa.DataType:
     Args:
         leaves: tells for each leaf of the type, in order, whether it is stored as INT96.
     """
-    if pa.types.is_struct(kind):
+    if kind_of(kind) is Kind.STRUCT:
         return pa.struct([field.with_type(_zoned(field.type, leaves)) for field in kind])
-    if pa.types.is_map(kind):
+    if kind_of(kind) is Kind.MAP:
         return pa.map_(_zoned(kind.key_type, leaves), kind.item_field.with_type(_zoned(kind.item_type, leaves)))
-    if pa.types.is_list(kind):
-        return pa.list_(kind.value_field.with_type(_zoned(kind.value_type, leaves)))
-    if pa.types.is_large_list(kind):
-        return pa.large_list(kind.value_field.with_type(_zoned(kind.value_type, leaves)))
-    if pa.types.is_fixed_size_list(kind):
-        return pa.list_(kind.value_field.with_type(_zoned(kind.value_type, leaves)), kind.list_size)
+    if is_any_list(kind):
+        return with_element(kind, kind.value_field.with_type(_zoned(kind.value_type, leaves)))
     if isinstance(kind, pa.BaseExtensionType):
         _zoned(kind.storage_type, leaves)
         return kind
@@ -120,9 +117,9 @@ def _with_moments(rows: Any, zoned: pa.Schema) -> Any:
 
 def _like(kind: pa.DataType, zoned: pa.DataType) -> pa.DataType:
     """Return the type of a column as `zoned` has it, without the fields of structs that were not read."""
-    if kind.equals(zoned) or pa.types.is_dictionary(kind):
+    if kind.equals(zoned) or kind_of(kind) is Kind.DICTIONARY:
         return kind
-    if pa.types.is_struct(kind):
+    if kind_of(kind) is Kind.STRUCT:
         return pa.struct([field.with_type(_like(field.type, zoned.field(field.name).type)) for field in kind])
     return zoned
 
@@ -173,7 +170,7 @@ def choose_batch_rows(parquet: OpenParquet, group: int, leaves: Sequence[int], r
 def _measure_longest(parquet: OpenParquet, group: int, path: str) -> int | None:
     """Return the bytes of the longest value in the column's dictionary, or None if there is no dictionary to read."""
     values = _read_first(parquet.with_dictionary(path), group, path, 1)
-    if values is None or not pa.types.is_dictionary(values.type):
+    if values is None or kind_of(values.type) is not Kind.DICTIONARY:
         return None
     return int(np.diff(value_ends(values.dictionary)).max(initial=0))
 

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from lakeformat.arrow.kinds import Kind, kind_of
 from lakeformat.files.footer_bounds import BoundsCollector, Raw, fold_files, stored_type
 from lakeformat.model.record import COMMIT_TIME, RECORD_KEY
 from lakeformat.predicate import ColumnBounds, column_path, resolve_column
@@ -113,13 +114,13 @@ def _leaves(schema: pa.Schema) -> tuple[tuple[str, int], ...]:
 
     def walk(of: pa.DataType, parts: tuple[str, ...], reachable: bool) -> None:
         nonlocal count
-        if pa.types.is_struct(of):
+        if kind_of(of) is Kind.STRUCT:
             for field in of:
                 walk(field.type, (*parts, field.name), reachable)
-        elif pa.types.is_map(of):
+        elif kind_of(of) is Kind.MAP:
             walk(of.key_type, parts, False)
             walk(of.item_type, parts, False)
-        elif pa.types.is_nested(of):
+        elif kind_of(of).is_nested:
             walk(of.value_type, parts, False)
         else:
             if reachable:
@@ -172,10 +173,10 @@ def _float_leaves(schema: pa.Schema) -> tuple[tuple[str, ...], ...]:
     found: list[tuple[str, ...]] = []
 
     def walk(of: pa.DataType, parts: tuple[str, ...]) -> None:
-        if pa.types.is_struct(of):
+        if kind_of(of) is Kind.STRUCT:
             for field in of:
                 walk(field.type, (*parts, field.name))
-        elif pa.types.is_floating(of):
+        elif kind_of(of) is Kind.FLOAT:
             found.append(parts)
 
     for field in schema:

@@ -24,6 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from lakeformat.arrow.kinds import Kind, kind_of
 from lakeformat.predicate import ColumnBounds, path_parts, resolve_column
 
 __all__ = ["BoundsCollector", "Raw", "fold_files", "is_exact_conversion", "row_group_bounds", "stored_type"]
@@ -91,7 +92,7 @@ class BoundsCollector:
         """
         unit = len(self._null_counts)
         self._null_counts.append(null_count)
-        self._nan_counts.append(nan_count if stored is None or pa.types.is_floating(stored) else 0)
+        self._nan_counts.append(nan_count if stored is None or kind_of(stored) is Kind.FLOAT else 0)
         if stored is not None and raw is not None:
             units, lows, highs = self._stored.setdefault(stored, ([], [], []))
             units.append(unit)
@@ -117,7 +118,7 @@ class BoundsCollector:
             lows[0] if is_known else _scatter(lows, order, self._wanted),
             highs[0] if is_known else _scatter(highs, order, self._wanted),
             pa.array(self._null_counts, pa.int64()),
-            pa.array(self._nan_counts, pa.int64()) if pa.types.is_floating(self._wanted) else None,
+            pa.array(self._nan_counts, pa.int64()) if kind_of(self._wanted) is Kind.FLOAT else None,
         )
 
 
@@ -230,17 +231,17 @@ def _leaf_indexes(schema: pq.ParquetSchema) -> _Tree | None:
     def walk(of: pa.DataType) -> _Tree | int | None:
         if isinstance(of, pa.BaseExtensionType):
             of = of.storage_type
-        if pa.types.is_nested(of):
+        if kind_of(of).is_nested:
             # A map has no child fields in Arrow, but its key and its value are leaves of the file and must be counted.
             children = (
                 [("key", of.key_type), ("value", of.item_type)]
-                if pa.types.is_map(of)
+                if kind_of(of) is Kind.MAP
                 else [(of.field(i).name, of.field(i).type) for i in range(of.num_fields)]
             )
             tree: _Tree = {}
             for name, child in children:
                 tree[name] = None if name in tree else walk(child)
-            return tree if pa.types.is_struct(of) else None
+            return tree if kind_of(of) is Kind.STRUCT else None
         counter[0] += 1
         return counter[0] - 1
 
@@ -302,25 +303,19 @@ def is_exact_conversion(stored: pa.DataType, wanted: pa.DataType) -> bool:
     """
     if stored == wanted:
         return True
-    if pa.types.is_integer(stored):
-        if pa.types.is_floating(wanted):
+    if kind_of(stored) is Kind.INTEGER:
+        if kind_of(wanted) is Kind.FLOAT:
             return bool(stored.bit_width <= {32: 16, 64: 32}.get(wanted.bit_width, 0))
-        return bool(pa.types.is_signed_integer(wanted) or pa.types.is_decimal128(wanted))
-    if pa.types.is_timestamp(stored) and pa.types.is_timestamp(wanted):
+        return kind_of(wanted) in (Kind.INTEGER, Kind.DECIMAL)
+    if kind_of(stored) is kind_of(wanted) is Kind.TIMESTAMP:
         return (stored.tz is None) == (wanted.tz is None)
-    if pa.types.is_decimal128(stored):
-        return bool(pa.types.is_decimal128(wanted))
+    if kind_of(stored) is Kind.DECIMAL:
+        return kind_of(wanted) is Kind.DECIMAL
     return _is_bytewise(stored) and _is_bytewise(wanted)
 
 
 def _is_bytewise(of: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_string(of)
-        or pa.types.is_large_string(of)
-        or pa.types.is_binary(of)
-        or pa.types.is_large_binary(of)
-        or pa.types.is_fixed_size_binary(of)
-    )
+    return kind_of(of) in (Kind.TEXT, Kind.BYTES)
 
 
 def _convert(raw: list[Raw], stored: pa.DataType, wanted: pa.DataType) -> pa.Array | None:
@@ -331,7 +326,7 @@ def _convert(raw: list[Raw], stored: pa.DataType, wanted: pa.DataType) -> pa.Arr
     if not is_exact_conversion(stored, wanted):
         return None
     try:
-        if pa.types.is_decimal(stored):
+        if kind_of(stored) is Kind.DECIMAL:
             values = pa.array([_decimal(value, stored.scale) for value in raw], stored)
         elif _is_bytewise(stored):
             values = pa.array(raw, pa.binary())
@@ -348,7 +343,7 @@ def _convert(raw: list[Raw], stored: pa.DataType, wanted: pa.DataType) -> pa.Arr
         middle = len(raw) // 2
         first, second = _convert(raw[:middle], stored, wanted), _convert(raw[middle:], stored, wanted)
         return None if first is None or second is None else pa.concat_arrays([first, second])
-    if pa.types.is_floating(wanted):
+    if kind_of(wanted) is Kind.FLOAT:
         return pc.if_else(pc.is_nan(values), pa.scalar(None, wanted), values)
     return values
 
@@ -379,7 +374,7 @@ def _per_file(values: pa.Array, files: pa.Array, how: str, file_count: int) -> p
 
 
 def _fold_bound(bound: pa.Array, all_null: pa.Array, files: pa.Array, how: str, file_count: int) -> pa.Array:
-    if pa.types.is_nested(bound.type):
+    if kind_of(bound.type).is_nested:
         return pa.nulls(file_count, bound.type)
     unknown = pc.and_not(pc.is_null(bound), all_null)
     any_unknown = pc.fill_null(_per_file(unknown, files, "any", file_count), True)

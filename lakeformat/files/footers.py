@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from lakeformat.arrow.kinds import OFFSETS, Kind, kind_of
 from lakeformat.codec.bloom import BloomFilter
 from lakeformat.errors import CorruptTableError, StorageError
 from lakeformat.files.batch_rows import MOST_BYTES, OpenParquet, choose_batch_rows, leaf_positions
@@ -160,7 +161,7 @@ def row_batches(
             for batch in parquet.iter_batches(step, row_groups=[group], columns=read, use_threads=many):
                 missing -= batch.num_rows
                 for column in batch.columns:
-                    if pa.types.is_dictionary(column.type):
+                    if kind_of(column.type) is Kind.DICTIONARY:
                         column.validate(full=True)  # If a header is damaged, indices may point outside the dictionary.
                 yield batch if columns else batch.select([])
         except StorageError:
@@ -308,8 +309,7 @@ def _java_order(text: str) -> bytes:
 
 def _has_high_bytes(keys: pa.Array) -> bool:
     offsets, data = keys.buffers()[1:3]
-    width = np.int64 if pa.types.is_large_string(keys.type) else np.int32
-    ends = np.frombuffer(offsets, width)[[keys.offset, keys.offset + len(keys)]]
+    ends = np.frombuffer(offsets, OFFSETS[keys.type])[[keys.offset, keys.offset + len(keys)]]
     if data is None or ends[0] == ends[1]:
         return False
     return bool((np.frombuffer(data, np.uint8)[ends[0] : ends[1]] >= 0xEE).any())

@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakeformat.arrow.kinds import Kind, kind_of
 from lakeformat.codec.avro.encode import (
     AvroEncoder,
     encode_integers,
@@ -183,10 +184,9 @@ def _encode_orderings(columns: Sequence[pa.Array], rows: int) -> pa.Array:
 
 def fits_delete_blocks(kind: pa.DataType) -> bool:
     """Tell whether delete blocks can store every ordering value of a type."""
-    if pa.types.is_decimal(kind):
+    if kind_of(kind) is Kind.DECIMAL:
         return bool(kind.scale <= _DIGITS and kind.precision - kind.scale <= _DIGITS)
-    whole = pa.types.is_int32(kind) or pa.types.is_int64(kind) or pa.types.is_date32(kind)
-    return bool(whole or pa.types.is_timestamp(kind) or pa.types.is_string(kind) or kind in _FIXED)
+    return kind_of(kind) in (Kind.DATE, Kind.TIMESTAMP, Kind.TEXT) or kind in (pa.int32(), pa.int64(), *_FIXED)
 
 
 def _encode_values(column: pa.Array) -> pa.Array:
@@ -195,16 +195,16 @@ def _encode_values(column: pa.Array) -> pa.Array:
     Timestamps and dates are stored as the integers that Hudi's records hold: Hudi 1.x cannot read a ``DateWrapper``.
     """
     kind = column.type
-    if kind == pa.int32() or pa.types.is_date32(kind):
+    if kind == pa.int32() or kind_of(kind) is Kind.DATE:
         return join_bytes(_INT, encode_integers(column))
-    if kind == pa.int64() or pa.types.is_timestamp(kind):
+    if kind == pa.int64() or kind_of(kind) is Kind.TIMESTAMP:
         return join_bytes(_LONG, encode_integers(column))
     if kind == pa.string():
         return join_bytes(_STRING, prefix_length(column))
     if kind in _FIXED:
         branch, form = _FIXED[kind]
         return join_bytes(branch, encode_plain(column, form))
-    if pa.types.is_decimal(kind):
+    if kind_of(kind) is Kind.DECIMAL:
         return join_bytes(_DECIMAL, prefix_length(_encode_decimals(column)))
     raise SchemaMismatchError(
         f"an ordering field of type {kind} has no known form in delete blocks; order by a number, a date, a text or a "

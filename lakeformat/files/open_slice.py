@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakeformat.arrow.conform import conform
+from lakeformat.arrow.kinds import Kind, kind_of
 from lakeformat.arrow.row_bytes import split_rows
 from lakeformat.codec.log_blocks import LogBlock
 from lakeformat.files.batch_rows import OpenParquet
@@ -89,7 +90,7 @@ def _is_exact(table: pa.Schema, name: str) -> bool:
     if name not in table.names:
         return False
     kind = table.field(name).type
-    return bool(pa.types.is_integer(kind) or pa.types.is_timestamp(kind) or pa.types.is_date(kind))
+    return kind_of(kind) in (Kind.INTEGER, Kind.TIMESTAMP, Kind.DATE)
 
 
 #: Default maximum number of rows of a batch.

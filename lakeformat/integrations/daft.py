@@ -19,6 +19,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakeformat.arrow.kinds import Kind, kind_of
 from lakeformat.extras import install_line
 
 try:
@@ -301,22 +302,22 @@ class _Translation(PredicateVisitor["pc.Expression | None"]):
             return None
         field = pc.field(left.column_name())
         compared = compare(field, pa.scalar(value, kind))
-        takes_nan = pa.types.is_floating(kind) and compare in (operator.gt, operator.ge)
+        takes_nan = kind_of(kind) is Kind.FLOAT and compare in (operator.gt, operator.ge)
         return compared | pc.is_nan(field) if takes_nan else compared
 
 
 def _is_exact(value: Any, kind: pa.DataType) -> bool:
     """Tell whether a literal is compared with a column of a type as a value of this type."""
     if isinstance(value, bool):
-        return bool(pa.types.is_boolean(kind))
+        return kind_of(kind) is Kind.BOOLEAN
     if isinstance(value, int):
-        if pa.types.is_signed_integer(kind):
+        if kind_of(kind) is Kind.INTEGER:
             return bool(-(1 << (kind.bit_width - 1)) <= value < 1 << (kind.bit_width - 1))
-        return bool(pa.types.is_float64(kind)) and abs(value) <= LARGEST_EXACT
+        return bool(kind == pa.float64()) and abs(value) <= LARGEST_EXACT
     if isinstance(value, float):
-        return bool(pa.types.is_float64(kind)) and not math.isnan(value)
+        return bool(kind == pa.float64()) and not math.isnan(value)
     if isinstance(value, str):
-        return bool(pa.types.is_string(kind))
+        return kind_of(kind) is Kind.TEXT
     if isinstance(value, dt.datetime):
-        return bool(pa.types.is_timestamp(kind)) and (value.tzinfo is None) == (kind.tz is None)
-    return isinstance(value, dt.date) and bool(pa.types.is_date32(kind))
+        return kind_of(kind) is Kind.TIMESTAMP and (value.tzinfo is None) == (kind.tz is None)
+    return isinstance(value, dt.date) and kind_of(kind) is Kind.DATE

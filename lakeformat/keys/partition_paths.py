@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakeformat.arrow.kinds import Kind, kind_of
 from lakeformat.codec.java import (
     END_MILLI,
     FIRST_MILLI,
@@ -97,7 +98,7 @@ def _format_field(
         segments.
     """
     column = field_column(rows, field.name, "partition")
-    if pa.types.is_dictionary(column.type):
+    if kind_of(column.type) is Kind.DICTIONARY:
         column = column.cast(column.type.value_type)
     try:
         match settings.kind_of(field):
@@ -141,7 +142,7 @@ def _format_timestamps(
         )
     pattern = JavaPattern.parse(settings.output_format)
     zone = arrow_zone(settings.output_timezone)
-    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+    if kind_of(column.type) is Kind.TEXT:
         encoded = _encode_dictionary(column)
         codes, texts = format_millis(_millis_of_texts(encoded.dictionary, settings), pattern, zone)
         return codes[encoded.indices.to_numpy()], texts
@@ -169,20 +170,20 @@ def _millis_of_texts(texts: pa.Array, settings: TimestampSettings) -> Int64s:
 def _millis_of_numbers(column: pa.Array | pa.ChunkedArray, settings: TimestampSettings) -> Int64s:
     """Return the moment of each row in milliseconds since the epoch. A null counts as the number 1, as in Hudi."""
     kind, unit = column.type, settings.unit
-    stored = TimeUnit.MICROSECONDS if pa.types.is_timestamp(kind) else TimeUnit.DAYS if pa.types.is_date(kind) else unit
+    stored = {Kind.TIMESTAMP: TimeUnit.MICROSECONDS, Kind.DATE: TimeUnit.DAYS}.get(kind_of(kind), unit)
     if unit is None or stored is not unit:
         advice = f"set SCALAR with unit {stored.name}" if stored else "set UNIX_TIMESTAMP, EPOCHMILLISECONDS ..."
         raise InvalidInputError(
             f"it holds {kind}, but hoodie.keygen.timebased.timestamp.type is {settings.type.value}; {advice}"
         )
     try:
-        if pa.types.is_timestamp(kind):
+        if kind_of(kind) is Kind.TIMESTAMP:
             column = column.cast(pa.timestamp("us", kind.tz))
-        elif pa.types.is_date(kind):
+        elif kind_of(kind) is Kind.DATE:
             column = column.cast(pa.date32()).cast(pa.int32())
-        elif pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        elif kind_of(kind) in (Kind.FLOAT, Kind.DECIMAL):
             column = pc.trunc(column)
-        elif not pa.types.is_integer(kind):
+        elif kind_of(kind) is not Kind.INTEGER:
             raise InvalidInputError(f"a {kind} column is not a timestamp; convert it to long or string")
         values = pc.fill_null(column.cast(pa.int64()), 1).to_numpy()
     except pa.ArrowInvalid as error:
@@ -359,7 +360,7 @@ def _field_type(schema: pa.Schema, name: str) -> pa.DataType | None:
         return None
     type_ = schema.field(top).type
     for part in inner:
-        if not pa.types.is_struct(type_) or type_.get_field_index(part) < 0:
+        if kind_of(type_) is not Kind.STRUCT or type_.get_field_index(part) < 0:
             return None
         type_ = type_.field(part).type
     return type_
@@ -377,14 +378,7 @@ def _parse_value(text: str, name: str, settings: KeySettings, type_: pa.DataType
         if raw.translate(_ESCAPED) != text:
             return None
         text = raw
-    is_known = (
-        pa.types.is_string(type_)
-        or pa.types.is_large_string(type_)
-        or pa.types.is_integer(type_)
-        or pa.types.is_boolean(type_)
-        or pa.types.is_date32(type_)
-    )
-    if not is_known:
+    if kind_of(type_) not in (Kind.TEXT, Kind.INTEGER, Kind.BOOLEAN, Kind.DATE):
         return None
     try:
         value = pa.array([text], pa.string()).cast(type_)

@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakeformat.arrow.kinds import Kind, kind_of
 from lakeformat.codec.java import java_text
 from lakeformat.errors import InvalidInputError, InvalidOptionError, SchemaMismatchError, nearest
 from lakeformat.model.keys import KeyGeneratorKind, KeySettings
@@ -29,6 +30,7 @@ __all__ = [
     "record_keys",
 ]
 
+_TEXTS: Final = (pa.string(), pa.large_string())
 #: Row ``n`` has the four ASCII digits of the number ``n``, for 0 to 9999.
 _LAST_DIGITS: Final = (np.arange(10_000)[:, None] // [1000, 100, 10, 1] % 10 + ord("0")).astype(np.uint8)
 
@@ -126,16 +128,16 @@ def mask_missing_keys(rows: pa.Table, settings: KeySettings) -> npt.NDArray[np.b
     """Return a mask of the rows without a key: a single key field is null or empty, or each of several fields is."""
     columns = [field_column(rows, name, "record key") for name in settings.record_fields]
     # A value that is neither null nor text has a text, even if Java has none for it.
-    texts = [c if pa.types.is_string(c.type) or pa.types.is_large_string(c.type) else _mark_values(c) for c in columns]
+    texts = [c if c.type in _TEXTS else _mark_values(c) for c in columns]
     mask: npt.NDArray[np.bool_] = _all_missing(texts).to_numpy()
     return mask
 
 
 def _mark_values(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return a text for each value, and null for null. Values of dictionaries keep their own text."""
-    if pa.types.is_dictionary(column.type):
+    if kind_of(column.type) is Kind.DICTIONARY:
         return column.cast(column.type.value_type).cast(pa.string())
-    if pa.types.is_string_view(column.type):
+    if kind_of(column.type) is Kind.TEXT:
         return column.cast(pa.string())
     return pc.if_else(column.is_valid(), "value", pa.scalar(None, pa.string()))
 
@@ -169,7 +171,7 @@ def field_column(rows: pa.Table | pa.RecordBatch, name: str, role: str) -> pa.Ar
     column = rows.column(top)
     path = top
     for part in inner:
-        children = [field.name for field in column.type] if pa.types.is_struct(column.type) else []
+        children = [field.name for field in column.type] if kind_of(column.type) is Kind.STRUCT else []
         if part not in children:
             raise _missing_column_error(name, role, [f"{path}.{child}" for child in children] or rows.schema.names)
         column = pc.struct_field(column, part)
@@ -183,7 +185,7 @@ def _missing_column_error(name: str, role: str, known: list[str]) -> SchemaMisma
 
 
 def _format_texts(column: pa.Array | pa.ChunkedArray, name: str) -> pa.StringArray | pa.ChunkedArray:
-    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+    if column.type in _TEXTS:
         return column
     try:
         if isinstance(column, pa.ChunkedArray):

@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakeformat.arrow.kinds import Kind, kind_of
 from lakeformat.layout.ranks import Words
 from lakeformat.public import public
 
@@ -94,7 +95,7 @@ class Axis:
     def of(cls, sample: pa.Array, files: FileRanges) -> Axis:
         """Return the axis of a column. Sampled values and bounds are ranked together, so their ranks are comparable."""
         size, count = len(sample), len(files.low)
-        if pa.types.is_floating(sample.type):
+        if kind_of(sample.type) is Kind.FLOAT:
             sample = pc.if_else(pc.is_nan(sample), pa.scalar(None, sample.type), sample)
         ranks = _rank_values(pa.concat_arrays([sample, files.low, files.high]))
         low, high = ranks[size : size + count], ranks[size + count :]

@@ -22,6 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakeformat.arrow.kinds import OFFSETS, VIEWS, Kind, kind_of
 from lakeformat.errors import SchemaMismatchError, nearest
 
 __all__ = [
@@ -119,7 +120,7 @@ def leaf_column(rows: pa.Table | pa.RecordBatch, name: str) -> pa.Array | pa.Chu
         raise _missing_column(name, rows.schema.names)
     column = rows.column(top)
     for part in inner:
-        children = [field.name for field in column.type] if pa.types.is_struct(column.type) else []
+        children = [field.name for field in column.type] if kind_of(column.type) is Kind.STRUCT else []
         if part not in children:
             raise _missing_column(name, children)
         column = pc.struct_field(column, part)
@@ -136,32 +137,30 @@ def _decode_column(column: pa.Array) -> pa.Array:
     of = column.type
     if isinstance(of, pa.BaseExtensionType):
         column, of = column.storage, of.storage_type
-    if pa.types.is_dictionary(of):
+    if kind_of(of) is Kind.DICTIONARY:
         return _decode_column(column.dictionary_decode())
-    if pa.types.is_string_view(of):
-        return column.cast(pa.large_string())
-    return column.cast(pa.large_binary()) if pa.types.is_binary_view(of) else column
+    if of in VIEWS:
+        return column.cast(pa.large_string() if kind_of(of) is Kind.TEXT else pa.large_binary())
+    return column
 
 
 def _make_words(column: pa.Array) -> tuple[int, Callable[[int, Rows | None], Word]]:
     """Return the number of sortable integers (words) per value, and a function that computes one word of some rows."""
     of = column.type
-    if pa.types.is_null(of):
+    if kind_of(of) is Kind.NULL:
         return 1, _one_word(np.zeros(len(column), np.uint64))
-    if pa.types.is_boolean(of):
+    if kind_of(of) is Kind.BOOLEAN:
         return 1, _one_word(np.asarray(pc.fill_null(column, False)).astype(np.uint64))
-    if pa.types.is_floating(of):
+    if kind_of(of) is Kind.FLOAT:
         return 1, _one_word(_floats_to_words(_read_values(column, f"f{of.bit_width // 8}").astype(np.float64)))
     if pa.types.is_unsigned_integer(of):
         return 1, _one_word(_read_values(column, f"u{of.bit_width // 8}").astype(np.uint64))
-    if pa.types.is_decimal(of):
+    if kind_of(of) is Kind.DECIMAL:
         return _decimals_to_words(column)
-    if pa.types.is_fixed_size_binary(of):
+    if isinstance(of, pa.FixedSizeBinaryType):
         return _texts_to_words(column, np.arange(len(column) + 1, dtype=np.int64) + column.offset, of.byte_width)
-    if any(test(of) for test in (pa.types.is_string, pa.types.is_binary)):
-        return _texts_to_words(column, _read_offsets(column, np.int32), 1)
-    if any(test(of) for test in (pa.types.is_large_string, pa.types.is_large_binary)):
-        return _texts_to_words(column, _read_offsets(column, np.int64), 1)
+    if of in OFFSETS:
+        return _texts_to_words(column, _read_offsets(column, OFFSETS[of]), 1)
     if pa.types.is_primitive(of) and of.bit_width in _SAME_BITS:
         return 1, _one_word(_ints_to_words(_read_values(column, _SAME_BITS[of.bit_width])))
     raise SchemaMismatchError(f"a column of type {of} has no order to lay rows out by; name another column")

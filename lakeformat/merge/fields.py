@@ -39,8 +39,7 @@ def known_values(
     if partial is PartialUpdate.IGNORE_DEFAULTS:
         return np.asarray(pc.is_valid(column)) if column.null_count else None
     kind = column.type
-    text = pa.types.is_string(kind) or pa.types.is_binary(kind)
-    if text and partial is PartialUpdate.FILL_UNAVAILABLE and unavailable:
+    if kind in (pa.string(), pa.binary()) and partial is PartialUpdate.FILL_UNAVAILABLE and unavailable:
         found = pc.fill_null(pc.equal(column, pa.scalar(unavailable).cast(kind)), False)
         if pc.any(found).as_py():
             return ~np.asarray(found).astype(bool)

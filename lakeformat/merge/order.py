@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakeformat.arrow.kinds import Kind, kind_of
 from lakeformat.codec.bloom import hash_chain
 from lakeformat.errors import InvalidInputError
 
@@ -196,7 +197,7 @@ def stored_wins(stored: pa.Array | Sequence[pa.Array], incoming: pa.Array | Sequ
 
 def _greater(left: pa.Array, right: pa.Array) -> Mask:
     greater = pc.greater(left, right)
-    if pa.types.is_floating(left.type):
+    if kind_of(left.type) is Kind.FLOAT:
         greater = pc.or_(greater, pc.and_(pc.is_nan(left), pc.invert(pc.is_nan(right))))
     known = pc.fill_null(greater, False)
     return np.asarray(pc.or_(known, pc.and_(pc.is_valid(left), pc.is_null(right))))

@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakeformat.arrow.kinds import Kind, kind_of
 from lakeformat.config.option import import_callable
 from lakeformat.errors import InvalidInputError, InvalidOptionError, UnsupportedTableError
 from lakeformat.merge.fields import fill_unset, known_values
@@ -191,7 +192,7 @@ class Merger:
         if IS_DELETED not in answer.schema.names:
             return np.zeros(answer.num_rows, bool)
         flags = answer.column(IS_DELETED)
-        if not pa.types.is_boolean(flags.type):
+        if kind_of(flags.type) is not Kind.BOOLEAN:
             raise InvalidInputError(f"the merger {self} returned {IS_DELETED} as {flags.type}; make it boolean")
         return flag_deleted_rows(flags, answer.num_rows)
 

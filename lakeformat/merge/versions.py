@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 
 from lakeformat.arrow.conform import conform
 from lakeformat.arrow.gather import combine_column, gather, gather_column
+from lakeformat.arrow.kinds import Kind, kind_of
 from lakeformat.codec.java import java_text
 from lakeformat.merge.fields import known_values
 from lakeformat.merge.order import field_values, flag_deleted_rows, ordering_columns, sequence_texts
@@ -285,7 +286,7 @@ def _known_masks(part: LogRows, rows: pa.Table, rule: ReadRule) -> Mapping[str, 
 
 
 def _restore_unit(values: pa.Array, stored: pa.DataType) -> pa.Array:
-    counted = pa.types.is_timestamp(stored) and pa.types.is_integer(values.type)
+    counted = kind_of(stored) is Kind.TIMESTAMP and kind_of(values.type) is Kind.INTEGER
     return values.cast(pa.int64()).cast(stored) if counted else values
 
 

@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakeformat.arrow.kinds import Kind, kind_of
 from lakeformat.codec.avro.encode import decimal_bytes
 
 __all__ = ["typed_bounds", "wrapped_bounds"]
@@ -49,29 +50,30 @@ def _bounds(statistics: pa.Table, which: str, data_type: pa.DataType) -> pa.Arra
 
 def _values(statistics: pa.Table, stored: pa.Array, wrapper: str, data_type: pa.DataType) -> Iterator[pa.Array]:
     """Yield the values of one wrapper as the column's type; nothing if the wrapper does not fit the type."""
-    types = pa.types
     match wrapper:
-        case "BooleanWrapper" if types.is_boolean(data_type):
+        case "BooleanWrapper" if kind_of(data_type) is Kind.BOOLEAN:
             yield stored
-        case "IntWrapper" | "LongWrapper" if types.is_integer(data_type):
+        case "IntWrapper" | "LongWrapper" if kind_of(data_type) is Kind.INTEGER:
             narrow = stored.cast(data_type, safe=False)
             is_same = pc.equal(narrow.cast(pa.int64(), safe=False), stored.cast(pa.int64()))
             yield pc.if_else(is_same, narrow, pa.scalar(None, data_type))
-        case "IntWrapper" | "DateWrapper" | "LocalDateWrapper" if types.is_date32(data_type):
+        case "IntWrapper" | "DateWrapper" | "LocalDateWrapper" if kind_of(data_type) is Kind.DATE:
             yield stored.view(data_type)
-        case "LongWrapper" | "TimestampMicrosWrapper" if types.is_timestamp(data_type) and data_type.unit == "us":
+        case "LongWrapper" | "TimestampMicrosWrapper" if (
+            kind_of(data_type) is Kind.TIMESTAMP and data_type.unit == "us"
+        ):
             yield stored.view(data_type)
-        case "FloatWrapper" if types.is_float32(data_type):
+        case "FloatWrapper" if data_type == pa.float32():
             yield stored
-        case "DoubleWrapper" if types.is_floating(data_type):
+        case "DoubleWrapper" if kind_of(data_type) is Kind.FLOAT:
             yield stored.cast(data_type)
-        case "StringWrapper" if types.is_string(data_type):
+        case "StringWrapper" if kind_of(data_type) is Kind.TEXT:
             yield stored
-        case "BytesWrapper" if types.is_binary(data_type):
+        case "BytesWrapper" if data_type == pa.binary():
             yield stored
-        case "DecimalWrapper" if types.is_decimal(data_type):
+        case "DecimalWrapper" if kind_of(data_type) is Kind.DECIMAL:
             yield _to_decimal(stored, data_type)
-        case "BytesWrapper" if types.is_decimal(data_type):
+        case "BytesWrapper" if kind_of(data_type) is Kind.DECIMAL:
             yield from _decimals_of_bytes(statistics, stored, data_type)
 
 
@@ -157,15 +159,14 @@ def wrapped_bounds(low: pa.Array, high: pa.Array, *, stores_types: bool) -> dict
 
 def _form_of(data_type: pa.DataType, *, stores_types: bool) -> tuple[str, int, str | None] | None:
     """Return the wrapper, ``typeOrdinal`` and ``additionalInfo`` of a type; None if it is not indexed."""
-    types = pa.types
-    if types.is_decimal(data_type):
+    if kind_of(data_type) is Kind.DECIMAL:
         digits, scale = data_type.precision, data_type.scale
         if stores_types:
             return "BytesWrapper", _DECIMAL, f"{digits},{scale}"
         return ("DecimalWrapper", 0, None) if scale <= _WIDE_SCALE and digits - scale <= _WIDE_SCALE else None
-    if types.is_date32(data_type):
+    if kind_of(data_type) is Kind.DATE:
         return "IntWrapper" if stores_types else "DateWrapper", _DATE, None
-    if types.is_timestamp(data_type):
+    if kind_of(data_type) is Kind.TIMESTAMP:
         ordinal = _LOCAL if data_type.tz is None else _INSTANT
         return ("LongWrapper", ordinal, None) if data_type.unit == "us" else None
     found = _WRAPPERS.get(data_type)
@@ -173,8 +174,8 @@ def _form_of(data_type: pa.DataType, *, stores_types: bool) -> tuple[str, int, s
 
 
 def _wrap(values: pa.Array, wrapper: str) -> pa.Array:
-    if pa.types.is_decimal(values.type):
+    if kind_of(values.type) is Kind.DECIMAL:
         return decimal_bytes(values) if wrapper == "BytesWrapper" else values.cast(pa.decimal128(30, _WIDE_SCALE))
-    if pa.types.is_date32(values.type):
+    if kind_of(values.type) is Kind.DATE:
         return values.view(pa.int32())
-    return values.view(pa.int64()) if pa.types.is_timestamp(values.type) else values
+    return values.view(pa.int64()) if kind_of(values.type) is Kind.TIMESTAMP else values

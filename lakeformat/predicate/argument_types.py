@@ -12,6 +12,7 @@ from typing import Final, TypeAlias
 
 import pyarrow as pa
 
+from lakeformat.arrow.kinds import Kind, kind_of
 from lakeformat.errors import InvalidInputError
 from lakeformat.predicate.casts import (
     MOMENT,
@@ -19,7 +20,6 @@ from lakeformat.predicate.casts import (
     cast_may_fail,
     common_type,
     decimal_of,
-    is_number,
     scalar_text,
     type_name,
 )
@@ -89,9 +89,9 @@ def cast_value(value: Value, to: pa.DataType, zone: str, function: str = "cast")
     one = type_of(value)
     if one.equals(to) and function == "cast":
         return value
-    if isinstance(value, Constant) and pa.types.is_null(one):
+    if isinstance(value, Constant) and kind_of(one) is Kind.NULL:
         return Constant(pa.scalar(None, to), to)
-    if _is_text_literal(value) and isinstance(value, Constant) and pa.types.is_timestamp(to):
+    if _is_text_literal(value) and isinstance(value, Constant) and kind_of(to) is Kind.TIMESTAMP:
         return _literal_time(value, to, zone)
     if not can_cast(one, to):
         raise InvalidInputError(f"{type_name(one)} cannot become {type_name(to)} exactly as in Spark")
@@ -100,7 +100,7 @@ def cast_value(value: Value, to: pa.DataType, zone: str, function: str = "cast")
 
 def _literal_time(value: Constant, to: pa.DataType, zone: str) -> Value:
     text = scalar_of(value).as_py()
-    if pa.types.is_date32(to):
+    if kind_of(to) is Kind.DATE:
         parsed: object = parse_date(text)
         form = "yyyy-MM-dd"
     else:
@@ -110,7 +110,7 @@ def _literal_time(value: Constant, to: pa.DataType, zone: str) -> Value:
             parsed = None
     if parsed is None:
         raise InvalidInputError(f"{text!r} is not a time; write '{form}'")
-    if pa.types.is_date32(to):
+    if kind_of(to) is Kind.DATE:
         return Constant(pa.scalar(parsed, to), to)
     has_zone = parsed.tzinfo is not None  # type: ignore[attr-defined]
     of = MOMENT if has_zone else _WALL
@@ -118,13 +118,13 @@ def _literal_time(value: Constant, to: pa.DataType, zone: str) -> Value:
 
 
 def _is_text_literal(value: Value) -> bool:
-    return isinstance(value, Constant) and pa.types.is_string(type_of(value)) and scalar_of(value).is_valid
+    return isinstance(value, Constant) and kind_of(type_of(value)) is Kind.TEXT and scalar_of(value).is_valid
 
 
 def align(values: _Given, zone: str) -> tuple[Value, ...]:
     """Cast values to the type in which Spark compares them."""
     others = [type_of(value) for value in values if not _is_text_literal(value)]
-    times = [of for of in others if pa.types.is_date32(of) or pa.types.is_timestamp(of)]
+    times = [of for of in others if kind_of(of) in (Kind.DATE, Kind.TIMESTAMP)]
     if times and len(others) < len(values):
         # A text beside a date that may have a time of day is compared as a timestamp.
         to = times[0]
@@ -142,48 +142,49 @@ def align(values: _Given, zone: str) -> tuple[Value, ...]:
 
 
 def _is_decimal(value: Value) -> bool:
-    return bool(pa.types.is_decimal(type_of(value)))
+    return kind_of(type_of(value)) is Kind.DECIMAL
 
 
 def _small_decimal(value: Value) -> Value:
     """Return an integer literal as a decimal of its own digits, as Spark types it beside decimals."""
-    if not (isinstance(value, Constant) and pa.types.is_integer(type_of(value)) and scalar_of(value).is_valid):
+    if not (isinstance(value, Constant) and kind_of(type_of(value)) is Kind.INTEGER and scalar_of(value).is_valid):
         return value
     number = scalar_of(value).as_py()
     of = pa.decimal128(len(str(abs(number))), 0)
     return Constant(pa.scalar(Decimal(number), of), of)
 
 
-def _take(kind: str, value: Value, zone: str) -> Value:
+def _take(wanted: str, value: Value, zone: str) -> Value:
     """Cast an argument to what a function takes; raise an error that names the kind."""
     of = type_of(value)
-    null = pa.types.is_null(of)
-    match kind:
-        case "text" if null or pa.types.is_string(of):
+    kind = kind_of(of)
+    null = kind is Kind.NULL
+    match wanted:
+        case "text" if null or kind is Kind.TEXT:
             return cast_value(value, pa.string(), zone)
-        case "text or bytes" if null or pa.types.is_string(of) or pa.types.is_binary(of):
+        case "text or bytes" if null or kind in (Kind.TEXT, Kind.BYTES):
             return cast_value(value, pa.string(), zone) if null else value
-        case "integer" if null or (pa.types.is_integer(of) and of.bit_width <= 32):
+        case "integer" if null or (kind is Kind.INTEGER and of.bit_width <= 32):
             return cast_value(value, pa.int32(), zone)
-        case "number" if is_number(of):
+        case "number" if kind.is_number:
             return value
         case "number" if null:
             return cast_value(value, pa.float64(), zone)
         case "local time" | "timestamp" if _is_text_literal(value) and isinstance(value, Constant):
-            return _literal_time(value, _WALL if kind == "local time" else MOMENT, zone)
-        case "date" if null or pa.types.is_temporal(of) or pa.types.is_string(of):
+            return _literal_time(value, _WALL if wanted == "local time" else MOMENT, zone)
+        case "date" if null or kind.is_temporal or kind is Kind.TEXT:
             return cast_value(value, pa.date32(), zone)
-        case "local time" if null or pa.types.is_temporal(of):
+        case "local time" if null or kind.is_temporal:
             return cast_value(value, _WALL, zone)
-        case "timestamp" if null or pa.types.is_temporal(of):
+        case "timestamp" if null or kind.is_temporal:
             return cast_value(value, MOMENT, zone)
-        case "array" if pa.types.is_list(of) or pa.types.is_large_list(of):
+        case "array" if kind is Kind.LIST:
             return value
-        case "array or map" if pa.types.is_list(of) or pa.types.is_large_list(of) or pa.types.is_map(of):
+        case "array or map" if kind in (Kind.LIST, Kind.MAP):
             return value
         case "any":
             return value
-    raise InvalidInputError(f"{value_text(value)} is of type {type_name(of)}, not {kind}; cast it")
+    raise InvalidInputError(f"{value_text(value)} is of type {type_name(of)}, not {wanted}; cast it")
 
 
 def takes(*kinds: str, gives: _Gives, optional: int = 0, repeats: bool = False) -> Typing:
@@ -208,10 +209,10 @@ def alike(gives: _Gives | None = None, least: int = 2, most: int | None = None) 
             raise InvalidInputError(f"{len(given)} arguments")
         values = align(given, zone)
         of = type_of(values[0])
-        if pa.types.is_null(of) and gives is not None:
+        if kind_of(of) is Kind.NULL and gives is not None:
             of = pa.bool_()
             values = tuple(cast_value(value, of, zone) for value in values)
-        if pa.types.is_nested(of):
+        if kind_of(of).is_nested:
             raise InvalidInputError(f"{type_name(of)} cannot be compared")
         return values, of if gives is None else gives if isinstance(gives, pa.DataType) else gives([of])
 
@@ -221,9 +222,9 @@ def alike(gives: _Gives | None = None, least: int = 2, most: int | None = None) 
 def _operands(given: _Given, zone: str) -> tuple[Value, Value]:
     left, right = given
     for value in given:
-        if not (is_number(type_of(value)) or pa.types.is_null(type_of(value))):
+        if not (kind_of(type_of(value)).is_number or kind_of(type_of(value)) is Kind.NULL):
             raise InvalidInputError(f"{value_text(value)} is of type {type_name(type_of(value))}, not a number")
-    if (_is_decimal(left) or _is_decimal(right)) and not any(pa.types.is_floating(type_of(v)) for v in given):
+    if (_is_decimal(left) or _is_decimal(right)) and not any(kind_of(type_of(v)) is Kind.FLOAT for v in given):
         left, right = (_small_decimal(value) for value in given)
         left, right = (
             cast_value(value, left_or_right, zone)
@@ -235,7 +236,7 @@ def _operands(given: _Given, zone: str) -> tuple[Value, Value]:
 
 
 def _decimal_type(value: Value, other: Value) -> pa.DataType:
-    return decimal_of(type_of(other if pa.types.is_null(type_of(value)) else value))
+    return decimal_of(type_of(other if kind_of(type_of(value)) is Kind.NULL else value))
 
 
 def arithmetic_types(decimals: Callable[[pa.DataType, pa.DataType], tuple[int, int]] | None) -> Typing:
@@ -257,7 +258,7 @@ def arithmetic_types(decimals: Callable[[pa.DataType, pa.DataType], tuple[int, i
 
 def _not_null(left: Value, right: Value, zone: str) -> tuple[tuple[Value, ...], pa.DataType]:
     of = type_of(left)
-    if pa.types.is_null(of):
+    if kind_of(of) is Kind.NULL:
         of = pa.float64()
     return (cast_value(left, of, zone), cast_value(right, of, zone)), of
 
@@ -273,7 +274,7 @@ def division_types(given: _Given, zone: str) -> tuple[tuple[Value, ...], pa.Data
 def whole_division_types(given: _Given, zone: str) -> tuple[tuple[Value, ...], pa.DataType]:
     """Check the operands of ``div``, which Spark casts to longs."""
     left, right = _operands(given, zone)
-    if not (pa.types.is_integer(type_of(left)) or pa.types.is_null(type_of(left))):
+    if kind_of(type_of(left)) not in (Kind.INTEGER, Kind.NULL):
         raise InvalidInputError("div takes integers")
     return (cast_value(left, pa.int64(), zone), cast_value(right, pa.int64(), zone)), pa.int64()
 
@@ -286,9 +287,9 @@ def round_types(given: _Given, zone: str) -> tuple[tuple[Value, ...], pa.DataTyp
         return values, of
     if not isinstance(digits, int) or digits < 0:
         raise InvalidInputError("the number of digits must be a literal from 0 on")
-    if pa.types.is_floating(of) and digits:
+    if kind_of(of) is Kind.FLOAT and digits:
         raise InvalidInputError("Spark rounds the decimal form of a double; cast it to a decimal")
-    if pa.types.is_decimal(of):
+    if kind_of(of) is Kind.DECIMAL:
         scale = min(digits, of.scale)
         of = pa.decimal128(min(of.precision - of.scale + 1 + scale, 38), scale)
     return values, of
@@ -296,7 +297,7 @@ def round_types(given: _Given, zone: str) -> tuple[tuple[Value, ...], pa.DataTyp
 
 def _whole_type(types: Sequence[pa.DataType]) -> pa.DataType:
     (of,) = types
-    if not pa.types.is_decimal(of):
+    if kind_of(of) is not Kind.DECIMAL:
         return pa.int64()
     return of if of.scale == 0 else pa.decimal128(of.precision - of.scale + 1, 0)
 
@@ -304,7 +305,7 @@ def _whole_type(types: Sequence[pa.DataType]) -> pa.DataType:
 def floor_types(given: _Given, zone: str) -> tuple[tuple[Value, ...], pa.DataType]:
     """Check the argument of floor or ceil."""
     values, of = takes("number", gives=_whole_type)(given, zone)
-    if pa.types.is_floating(type_of(values[0])):
+    if kind_of(type_of(values[0])) is Kind.FLOAT:
         values = (cast_value(values[0], pa.float64(), zone),)
     return values, of
 
@@ -328,7 +329,7 @@ def contains_types(given: _Given, zone: str) -> tuple[tuple[Value, ...], pa.Data
     (array, wanted), of = takes("array", "any", gives=pa.bool_())(given, zone)
     inner = type_of(array).value_type
     to = common_type(inner, type_of(wanted))
-    if to is None or pa.types.is_nested(to):
+    if to is None or kind_of(to).is_nested:
         raise InvalidInputError(f"the array has values of type {type_name(inner)}, not {type_name(type_of(wanted))}")
     return (array, cast_value(wanted, to, zone)), of
 
@@ -368,4 +369,4 @@ def value_text(value: Value) -> str:
 def _is_widening(value: Value, to: pa.DataType) -> bool:
     """Tell whether a cast is one that Spark adds for operators on numbers of two types."""
     one = None if isinstance(value, Truth) else value.of
-    return one is not None and is_number(one) and is_number(to) and not cast_may_fail(one, to)
+    return one is not None and kind_of(one).is_number and kind_of(to).is_number and not cast_may_fail(one, to)

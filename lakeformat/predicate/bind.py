@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from lakeformat.arrow.kinds import VIEWS, Kind, kind_of
 from lakeformat.errors import InvalidInputError, nearest
 from lakeformat.predicate.argument_types import is_null, literal_of, type_of, value_text
 from lakeformat.predicate.casts import MOMENT, plain_type, type_name
@@ -126,7 +127,7 @@ def resolve_column(column: str, schema: pa.Schema) -> tuple[str, pa.DataType]:
     for part in path_parts(column):
         if found:
             within = found[-1].type
-            if not pa.types.is_struct(within):
+            if kind_of(within) is not Kind.STRUCT:
                 raise InvalidInputError(f"column {column!r} is not in the table: {found[-1].name!r} is not a struct")
         if (at := within.get_field_index(part)) >= 0:
             found.append(within.field(at))
@@ -147,11 +148,9 @@ def resolve_column(column: str, schema: pa.Schema) -> tuple[str, pa.DataType]:
 
 def _plain_type(of: pa.DataType) -> pa.DataType:
     """Return the type without its encoding in memory: no dictionary and no view type."""
-    if pa.types.is_dictionary(of):
+    if kind_of(of) is Kind.DICTIONARY:
         of = of.value_type
-    if pa.types.is_string_view(of):
-        return pa.string()
-    return pa.binary() if pa.types.is_binary_view(of) else of
+    return VIEWS.get(of, of)
 
 
 def _bind_leaf(leaf: Leaf, schema: pa.Schema, zone: str) -> Predicate:
@@ -182,7 +181,7 @@ def _bind_columns(comparison: ColumnComparison, schema: pa.Schema, zone: str) ->
         right, other = resolve_column(comparison.right, schema)
     except InvalidInputError as error:
         raise InvalidInputError(f"{error}; a text needs quotes") from None
-    alike = one.equals(other) and not pa.types.is_nested(one)
+    alike = one.equals(other) and not kind_of(one).is_nested
     if alike or {one, other} in _WIDENING:
         return ColumnComparison(left, comparison.op, right)
     call = Call(comparison.op, (ColumnValue(comparison.left), ColumnValue(comparison.right)))
@@ -222,7 +221,7 @@ def _compare_simply(one: Value, op: Operator, other: Value, schema: pa.Schema, z
             # The place of a time without a zone is not known here.
             is_local = type_of(other).equals(pa.timestamp("us"))
             return None if is_local else bind(Comparison(one.path, op, literal_of(other)), schema, zone=zone)
-        if isinstance(one, Call) and pa.types.is_string(type_of(other)) and pa.types.is_temporal(one.of):
+        if isinstance(one, Call) and kind_of(type_of(other)) is Kind.TEXT and kind_of(one.of).is_temporal:
             made = fold(make_call(Call("=", ()), (one, other), zone))
             one, other = made.arguments if isinstance(made, Call) else (one, other)
         ranged = as_range(one, op, literal_of(other), zone)
@@ -236,18 +235,18 @@ def _as_predicate(value: Value, schema: pa.Schema, zone: str) -> Predicate:
     match value:
         case Truth(predicate):
             return predicate
-        case ColumnValue(path, of) if of is not None and pa.types.is_boolean(of):
+        case ColumnValue(path, of) if of is not None and kind_of(of) is Kind.BOOLEAN:
             return bind(Comparison(path, "=", True), schema, zone=zone)
-        case Constant() if pa.types.is_boolean(type_of(value)) and not is_null(value):
+        case Constant() if kind_of(type_of(value)) is Kind.BOOLEAN and not is_null(value):
             return Always(bool(literal_of(value)))
         case Call("startswith" | "endswith" | "contains" as name, (ColumnValue(path), Constant() as text)):
             kind: Any = {"startswith": StartsWith, "endswith": EndsWith, "contains": Contains}[name]
             return bind(kind(path, literal_of(text)), schema, zone=zone)
         case Call("isnull" | "isnotnull" as name, (ColumnValue(path),)):
             return IsNull(path) if name == "isnull" else Not(IsNull(path))
-        case Call("isnan", (ColumnValue(path, of),)) if of is not None and pa.types.is_floating(of):
+        case Call("isnan", (ColumnValue(path, of),)) if of is not None and kind_of(of) is Kind.FLOAT:
             return bind(Comparison(path, "<=>", math.nan), schema, zone=zone)
-    if not (pa.types.is_boolean(type_of(value)) or pa.types.is_null(type_of(value))):
+    if kind_of(type_of(value)) not in (Kind.BOOLEAN, Kind.NULL):
         raise InvalidInputError(
             f"cannot filter by {value_text(value)}: it is of type {type_name(type_of(value))}, not a condition"
         )
@@ -298,7 +297,7 @@ def _bind_constant(constant: Constant, zone: str) -> Value:
                     None,
                 )
                 of = of or pa.decimal128(len(str(abs(value))), 0)
-                value = Decimal(value) if pa.types.is_decimal(of) else value
+                value = Decimal(value) if kind_of(of) is Kind.DECIMAL else value
             case Decimal():
                 _, digits, exponent = value.as_tuple()
                 scale = max(-int(exponent), 0)
@@ -340,7 +339,7 @@ def depends_on_zone(predicate: Predicate) -> bool:
 
 
 def _text_column(column: str, of: pa.DataType) -> str:
-    if not (pa.types.is_string(of) or pa.types.is_large_string(of)):
+    if kind_of(of) is not Kind.TEXT:
         raise InvalidInputError(f"column {column!r} of type {of} is not a text; LIKE needs a text column")
     return column
 

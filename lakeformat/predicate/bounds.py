@@ -29,6 +29,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakeformat.arrow.kinds import Kind, kind_of
 from lakeformat.errors import InvalidInputError
 from lakeformat.predicate.casts import plain_type
 from lakeformat.predicate.nodes import (
@@ -97,7 +98,7 @@ class ColumnBounds:
     @property
     def nan_free(self) -> Flags:
         """Return a flag per file or row group: whether it is known to contain no NaN; True for all other types."""
-        if not pa.types.is_floating(self.minimum.type):
+        if kind_of(self.minimum.type) is not Kind.FLOAT:
             return np.full(len(self.null_count), True)
         return np.full(len(self.null_count), False) if self.nan_count is None else _is_true(pc.equal(self.nan_count, 0))
 
@@ -237,12 +238,12 @@ def _rules_out_nan(leaf: Predicate, wanted: bool) -> bool:
         case Comparison(op=op, value=literal):
             value = bound_literal(literal)
             effective_op = ("=" if op == "<=>" else op) if wanted else _NEGATED.get(op)
-            if not pa.types.is_floating(value.type) or not value.is_valid:
+            if kind_of(value.type) is not Kind.FLOAT or not value.is_valid:
                 return False
             return effective_op == "<" or (effective_op in ("<=", "=") and not math.isnan(value.as_py()))
         case In(values=literals) if wanted:
             values = bound_literal(literals)
-            return bool(pa.types.is_floating(values.type)) and not _is_true(pc.is_nan(values)).any()
+            return kind_of(values.type) is Kind.FLOAT and not _is_true(pc.is_nan(values)).any()
         case _:
             return False
 
@@ -274,7 +275,7 @@ def _test_comparison(op: str, value: pa.Scalar, column: ColumnBounds, no_nan: Fl
     if not _has_usable_bounds(column, value.type):
         return _unknown(column)
     low, high = column.minimum, column.maximum
-    if pa.types.is_floating(value.type) and math.isnan(value.as_py()):
+    if kind_of(value.type) is Kind.FLOAT and math.isnan(value.as_py()):
         return ~_unknown(column) if op == ">" else ~no_nan if op in ("=", ">=") else _unknown(column)
     match op:
         case "=":
@@ -299,7 +300,7 @@ def _test_in(values: pa.Array, column: ColumnBounds, no_nan: Flags) -> Flags:
     if not _has_usable_bounds(column, values.type):
         return _unknown(column)
     flags = ~_unknown(column)
-    if pa.types.is_floating(values.type):
+    if kind_of(values.type) is Kind.FLOAT:
         is_nan = pc.is_nan(values)
         if _is_true(is_nan).any():
             flags |= ~no_nan
@@ -331,13 +332,13 @@ def _without_nan(bound: pa.Array) -> pa.Array:
 def _to_sortable(values: pa.Array) -> npt.NDArray[np.generic]:
     """Return the values as an array that numpy sorts in Spark's order. The values must not include nulls."""
     of = values.type
-    if pa.types.is_date32(of):
+    if kind_of(of) is Kind.DATE:
         values = values.cast(pa.int32())
-    elif pa.types.is_timestamp(of):
+    elif kind_of(of) is Kind.TIMESTAMP:
         values = values.cast(pa.int64())
-    elif pa.types.is_string(of) or pa.types.is_large_string(of):
+    elif kind_of(of) is Kind.TEXT:
         values = values.cast(pa.large_binary())
-    if pa.types.is_primitive(values.type) and not pa.types.is_boolean(of):
+    if pa.types.is_primitive(values.type) and kind_of(of) is not Kind.BOOLEAN:
         return values.to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
     objects = np.empty(len(values), dtype=object)
     objects[:] = values.to_pylist()
@@ -368,4 +369,4 @@ def _test_not_prefix(prefix: str, column: ColumnBounds) -> Flags:
 
 def _has_usable_text_bounds(column: ColumnBounds) -> bool:
     of = column.minimum.type
-    return _has_usable_bounds(column, of) and bool(pa.types.is_string(of) or pa.types.is_large_string(of))
+    return _has_usable_bounds(column, of) and kind_of(of) is Kind.TEXT

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakeformat.arrow.kinds import Kind, kind_of
 from lakeformat.predicate.local_time import DAY, Ints, to_local, to_moment
 
 __all__ = [
@@ -26,7 +27,6 @@ __all__ = [
     "decimal_of",
     "from_days",
     "from_micros",
-    "is_number",
     "plain_type",
     "scalar_text",
     "to_days",
@@ -75,22 +75,22 @@ _Cast: TypeAlias = Callable[[pa.Array, pa.DataType, str], pa.Array]
 
 def plain_type(of: pa.DataType) -> pa.DataType | None:
     """Return the type in which a column of this type is computed; None if functions cannot take it."""
-    if pa.types.is_large_string(of):
+    if kind_of(of) is Kind.TEXT:
         return pa.string()
-    if pa.types.is_large_binary(of) or pa.types.is_fixed_size_binary(of):
+    if kind_of(of) is Kind.BYTES:
         return pa.binary()
-    if pa.types.is_timestamp(of):
+    if kind_of(of) is Kind.TIMESTAMP:
         return None if of.unit == "ns" else MOMENT if of.tz is not None else _WALL
-    if of in _NAMES or pa.types.is_decimal128(of) or pa.types.is_nested(of):
+    if of in _NAMES or kind_of(of) is Kind.DECIMAL or kind_of(of).is_nested:
         return of
     return None
 
 
 def type_name(of: pa.DataType) -> str:
     """Return Spark's name of a type."""
-    if pa.types.is_decimal(of):
+    if kind_of(of) is Kind.DECIMAL:
         return f"decimal({of.precision},{of.scale})"
-    return "null" if pa.types.is_null(of) else _NAMES.get(of) or str(of)
+    return "null" if kind_of(of) is Kind.NULL else _NAMES.get(of) or str(of)
 
 
 def scalar_text(value: pa.Scalar) -> str:
@@ -101,14 +101,9 @@ def scalar_text(value: pa.Scalar) -> str:
         return f"the {type_name(value.type)} {value.value}"
 
 
-def is_number(of: pa.DataType) -> bool:
-    """Tell whether the type is one of Spark's numbers."""
-    return bool(pa.types.is_signed_integer(of) or pa.types.is_floating(of) or pa.types.is_decimal(of))
-
-
 def decimal_of(of: pa.DataType) -> pa.DataType:
     """Return the decimal type that Spark takes for an integer or decimal type."""
-    return of if pa.types.is_decimal(of) else pa.decimal128(_DIGITS[of.bit_width], 0)
+    return of if kind_of(of) is Kind.DECIMAL else pa.decimal128(_DIGITS[of.bit_width], 0)
 
 
 def common_type(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
@@ -116,21 +111,21 @@ def common_type(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
 
     Return None if there is none, or if its values would be rounded.
     """
-    if one.equals(other) or pa.types.is_null(other):
+    if one.equals(other) or kind_of(other) is Kind.NULL:
         return one
-    if pa.types.is_null(one):
+    if kind_of(one) is Kind.NULL:
         return other
-    if is_number(one) and is_number(other):
-        if pa.types.is_floating(one) or pa.types.is_floating(other):
+    if kind_of(one).is_number and kind_of(other).is_number:
+        if kind_of(one) is Kind.FLOAT or kind_of(other) is Kind.FLOAT:
             return pa.float64()
-        if pa.types.is_integer(one) and pa.types.is_integer(other):
+        if kind_of(one) is kind_of(other) is Kind.INTEGER:
             return max(one, other, key=lambda of: int(of.bit_width))
         left, right = decimal_of(one), decimal_of(other)
         scale = max(left.scale, right.scale)
         precision = max(left.precision - left.scale, right.precision - right.scale) + scale
         return pa.decimal128(precision, scale) if precision <= _MAX_DIGITS else None
     if {one, other} in ({pa.date32(), MOMENT}, {pa.date32(), _WALL}):
-        return other if pa.types.is_date32(one) else one
+        return other if kind_of(one) is Kind.DATE else one
     return None
 
 
@@ -212,7 +207,7 @@ def _rescale(values: pa.Array, to: pa.DataType, zone: str) -> pa.Array:
 
 
 def _number_to_float(values: pa.Array, to: pa.DataType, zone: str) -> pa.Array:
-    if pa.types.is_decimal(values.type):
+    if kind_of(values.type) is Kind.DECIMAL:
         return values.cast(pa.string()).cast(to)  # Arrow's own cast of decimals does not round to the nearest number.
     return values.cast(to, safe=False)
 
@@ -299,25 +294,27 @@ def _plain(values: pa.Array, to: pa.DataType, zone: str) -> pa.Array:
 
 
 def _find_cast(one: pa.DataType, to: pa.DataType) -> _Cast | None:
-    is_text, integer = pa.types.is_string(one), pa.types.is_signed_integer(to)
-    if one.equals(to) or pa.types.is_null(one):
+    if one.equals(to) or kind_of(one) is Kind.NULL:
         return _plain
-    if pa.types.is_signed_integer(one):
-        if integer:
+    match kind_of(one), kind_of(to):
+        case Kind.INTEGER, Kind.INTEGER:
             return _narrow
-        if pa.types.is_decimal(to):
+        case Kind.INTEGER, Kind.DECIMAL:
             return _integer_to_decimal
-        return _number_to_float if pa.types.is_floating(to) else _plain if to in (pa.string(), pa.bool_()) else None
-    if pa.types.is_floating(one):
-        return _float_to_integer if integer else _number_to_float if pa.types.is_floating(to) else None
-    if pa.types.is_decimal(one):
-        if integer:
-            return _decimal_to_integer if one.precision <= _LONG_DIGITS else None
-        return _rescale if pa.types.is_decimal(to) else _number_to_float if pa.types.is_floating(to) else None
-    if pa.types.is_boolean(one):
-        return _plain if integer or pa.types.is_string(to) else None
-    if is_text and (integer or pa.types.is_floating(to)):
-        return _text_to_integer if integer else _text_to_float
+        case ((Kind.INTEGER | Kind.FLOAT | Kind.DECIMAL), Kind.FLOAT):
+            return _number_to_float
+        case Kind.FLOAT, Kind.INTEGER:
+            return _float_to_integer
+        case Kind.DECIMAL, Kind.INTEGER if one.precision <= _LONG_DIGITS:
+            return _decimal_to_integer
+        case Kind.DECIMAL, Kind.DECIMAL:
+            return _rescale
+        case (Kind.INTEGER, Kind.TEXT | Kind.BOOLEAN) | (Kind.BOOLEAN, Kind.TEXT | Kind.INTEGER):
+            return _plain
+        case Kind.TEXT, Kind.INTEGER:
+            return _text_to_integer
+        case Kind.TEXT, Kind.FLOAT:
+            return _text_to_float
     return {
         (pa.string(), pa.bool_()): _text_to_boolean,
         (pa.string(), pa.date32()): _text_to_date,

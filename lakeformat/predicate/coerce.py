@@ -21,10 +21,11 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from lakeformat.arrow.kinds import Kind, kind_of
 from lakeformat.errors import InvalidInputError
 from lakeformat.model.zones import time_zone
 
-__all__ = ["Span", "check_text", "is_bytes", "parse_date", "parse_timestamp", "place_literals"]
+__all__ = ["Span", "check_text", "parse_date", "parse_timestamp", "place_literals"]
 
 _Number: TypeAlias = int | float | Decimal
 
@@ -78,28 +79,24 @@ def place_literals(values: Sequence[object], to: pa.DataType, zone: str, *, list
             settings of Spark.
         InvalidOptionError: The zone is not known.
     """
-    if pa.types.is_boolean(to):
-        return [Span.of_value(pa.scalar(_check_type(value, bool, to), to)) for value in values]
-    if pa.types.is_string(to) or pa.types.is_large_string(to):
-        return [Span.of_value(pa.scalar(check_text(_check_type(value, str, to)), to)) for value in values]
-    if is_bytes(to):
-        return [_bytes_span(_check_type(value, (bytes, bytearray), to), to) for value in values]
-    if pa.types.is_float32(to) or pa.types.is_float64(to):
-        place = _float32_span if pa.types.is_float32(to) else _float64_span
-        return [place(_double(_number(value, to))) for value in values]
-    if pa.types.is_signed_integer(to) or pa.types.is_decimal128(to):
-        return _exact_number_spans([_number(value, to) for value in values], to, listed=listed)
-    if pa.types.is_date32(to):
-        return [_date_span(value, to, zone) for value in values]
-    if pa.types.is_timestamp(to) and to.unit in _UNIT_MICROS:
-        unit = _UNIT_MICROS[to.unit]
-        return [_integer_span(Fraction(_micros(value, to, zone), unit), to) for value in values]
+    match kind_of(to):
+        case Kind.BOOLEAN:
+            return [Span.of_value(pa.scalar(_check_type(value, bool, to), to)) for value in values]
+        case Kind.TEXT:
+            return [Span.of_value(pa.scalar(check_text(_check_type(value, str, to)), to)) for value in values]
+        case Kind.BYTES:
+            return [_bytes_span(_check_type(value, (bytes, bytearray), to), to) for value in values]
+        case Kind.FLOAT:
+            place = _float32_span if to == pa.float32() else _float64_span
+            return [place(_double(_number(value, to))) for value in values]
+        case Kind.INTEGER | Kind.DECIMAL if not pa.types.is_unsigned_integer(to):
+            return _exact_number_spans([_number(value, to) for value in values], to, listed=listed)
+        case Kind.DATE:
+            return [_date_span(value, to, zone) for value in values]
+        case Kind.TIMESTAMP if to.unit in _UNIT_MICROS:
+            unit = _UNIT_MICROS[to.unit]
+            return [_integer_span(Fraction(_micros(value, to, zone), unit), to) for value in values]
     raise InvalidInputError(f"a column of type {to} cannot be compared in a filter; only IS NULL is possible")
-
-
-def is_bytes(of: pa.DataType) -> bool:
-    """Tell whether the type is one of Arrow's three kinds of binary that Spark reads as BINARY."""
-    return bool(pa.types.is_binary(of) or pa.types.is_large_binary(of) or pa.types.is_fixed_size_binary(of))
 
 
 def check_text(text: str) -> str:
@@ -150,7 +147,7 @@ def _check_type(value: object, wanted: type | tuple[type, ...], to: pa.DataType)
 
 def _bytes_span(value: bytes | bytearray, to: pa.DataType) -> Span:
     plain = pa.scalar(bytes(value), pa.binary())
-    if not pa.types.is_fixed_size_binary(to):
+    if not isinstance(to, pa.FixedSizeBinaryType):
         return Span.of_value(plain.cast(to))
     if len(value) != to.byte_width:
         raise _incompatible(bytes(value), to, "the lengths differ")
@@ -186,7 +183,7 @@ def _float32_span(value: float) -> Span:
 
 
 def _exact_number_spans(values: Sequence[_Number], to: pa.DataType, *, listed: bool) -> list[Span]:
-    scale = to.scale if pa.types.is_decimal(to) else 0
+    scale = to.scale if kind_of(to) is Kind.DECIMAL else 0
     if any(isinstance(value, float) for value in values):
         lowest, highest = _limits(to)
 
@@ -200,9 +197,9 @@ def _exact_number_spans(values: Sequence[_Number], to: pa.DataType, *, listed: b
 
 def _check_precision(values: Sequence[_Number], to: pa.DataType, scale: int, *, listed: bool) -> None:
     """Raise `InvalidInputError` if Spark would round: the common decimal type would need more than 38 digits."""
-    if not pa.types.is_decimal(to) and all(isinstance(value, int) for value in values):
+    if kind_of(to) is not Kind.DECIMAL and all(isinstance(value, int) for value in values):
         return
-    whole_digits = [to.precision - to.scale if pa.types.is_decimal(to) else _INT_DIGITS[to.bit_width]]
+    whole_digits = [to.precision - to.scale if kind_of(to) is Kind.DECIMAL else _INT_DIGITS[to.bit_width]]
     scales = [scale]
     for value in values:
         if isinstance(value, Decimal):
@@ -223,14 +220,14 @@ def _limits(of: pa.DataType) -> tuple[int, int]:
 
     The integer is the unscaled value of a decimal, the days of a date, or the time units of a timestamp.
     """
-    if pa.types.is_decimal(of):
+    if kind_of(of) is Kind.DECIMAL:
         greatest = 10**of.precision - 1
         return -greatest, greatest
     return -(2 ** (of.bit_width - 1)), 2 ** (of.bit_width - 1) - 1
 
 
 def _from_integer(value: int, to: pa.DataType) -> pa.Scalar:
-    if pa.types.is_decimal(to):
+    if kind_of(to) is Kind.DECIMAL:
         digits = tuple(int(digit) for digit in str(abs(value)))
         return pa.scalar(Decimal((int(value < 0), digits, -to.scale)), to)
     return pa.scalar(value, to)

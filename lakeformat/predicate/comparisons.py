@@ -13,6 +13,8 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakeformat.arrow.kinds import Kind, kind_of
+
 __all__ = ["compare", "compare_columns", "is_in"]
 
 _COMPARE: Final[Mapping[str, Callable[[pa.Array, pa.Scalar], pa.Array]]] = {
@@ -33,7 +35,7 @@ def compare(column: pa.Array | pa.ChunkedArray, op: str, value: pa.Scalar) -> pa
         return pc.fill_null(compare(column, "=", value), False)
     if not value.is_valid:
         return pa.nulls(len(column), pa.bool_())
-    if not pa.types.is_floating(column.type):
+    if kind_of(column.type) is not Kind.FLOAT:
         return _COMPARE[op](column, value)
     nan = pc.is_nan(column)
     if math.isnan(value.as_py()):
@@ -62,7 +64,7 @@ def compare_columns(
     if op == "!=":
         return pc.invert(compare_columns(left, "=", right))
     plain = _COMPARE[op](left, right)
-    if not (pa.types.is_floating(left.type) or pa.types.is_floating(right.type)):
+    if not (kind_of(left.type) is Kind.FLOAT or kind_of(right.type) is Kind.FLOAT):
         return plain
     # Arrow's results are false for NaN. Add Spark's: NaN equals NaN and is greater than everything else.
     left_nan, right_nan = pc.is_nan(left), pc.is_nan(right)
@@ -77,7 +79,7 @@ def compare_columns(
 def is_in(column: pa.Array | pa.ChunkedArray, values: pa.Array) -> pa.Array | pa.ChunkedArray:
     """Tell per row whether its value is in a list; null if the value is null, or if only a null could be equal."""
     present = values.drop_null()
-    if pa.types.is_floating(column.type):
+    if kind_of(column.type) is Kind.FLOAT:
         # Arrow hashes bits: it distinguishes 0.0 from -0.0, and NaNs with different bits.
         zeros = pa.array([0.0, -0.0] if pc.any(pc.equal(present, 0.0)).as_py() else [], present.type)
         found = pc.is_in(column, value_set=pa.concat_arrays([present, zeros]))

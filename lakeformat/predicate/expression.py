@@ -17,6 +17,7 @@ from typing import Any, Final, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakeformat.arrow.kinds import Kind, kind_of
 from lakeformat.errors import InvalidInputError
 from lakeformat.predicate.bind import bind, bind_lenient, resolve_column
 from lakeformat.predicate.nodes import (
@@ -172,9 +173,9 @@ class _Hint:
             case _Call("starts_with", (_Field(parts),), {"pattern": pa.Scalar() as text, "ignore_case": ignores}):
                 path, of = self._columns[parts]
                 starts = StartsWith(path, text.as_py())
-                plain = pa.types.is_string(of) and not ignores.as_py()
+                plain = kind_of(of) is Kind.TEXT and not ignores.as_py()
                 return Always(True) if not plain else starts if wanted else Not(starts)
-            case _Field(parts) if pa.types.is_boolean(self._columns[parts][1]):
+            case _Field(parts) if kind_of(self._columns[parts][1]) is Kind.BOOLEAN:
                 return Comparison(self._columns[parts][0], "=", wanted)
             case _Literal(value):
                 return Always(value.as_py() is wanted)
@@ -183,7 +184,7 @@ class _Hint:
 
     def _hint_null(self, parts: Parts, wanted: bool, nan_too: bool) -> Predicate:
         path, of = self._columns[parts]
-        if nan_too and pa.types.is_floating(of):
+        if nan_too and kind_of(of) is Kind.FLOAT:
             return Always(True)
         return IsNull(path) if wanted else Not(IsNull(path))
 
@@ -194,14 +195,14 @@ class _Hint:
         if not _compares_alike(of, value.type):
             return Always(True)
         # In Arrow every comparison with NaN is false except !=; in this package NaN is greater than everything.
-        if pa.types.is_floating(of) and (value.as_py() != value.as_py() or (not wanted and op in {">", ">="})):
+        if kind_of(of) is Kind.FLOAT and (value.as_py() != value.as_py() or (not wanted and op in {">", ">="})):
             return Not(IsNull(path))
         return Comparison(path, op if wanted else _NEGATED[op], value.as_py())
 
     def _hint_in(self, parts: Parts, values: pa.Scalar, wanted: bool) -> Predicate:
         path, of = self._columns[parts]
         listed = values.values
-        floating = pa.types.is_floating(of)
+        floating = kind_of(of) is Kind.FLOAT
         if listed is None or not _compares_alike(of, listed.type) or (floating and not wanted):
             # Arrow compares these types unlike `bind`, or its is_in distinguishes 0.0 from -0.0. So skip no file.
             return Always(True)
@@ -211,16 +212,15 @@ class _Hint:
 
 def _compares_alike(of: pa.DataType, given: pa.DataType) -> bool:
     """Tell whether Arrow compares a column and a literal of these types as `bind` does."""
-    types = pa.types
-    if types.is_timestamp(of) and types.is_timestamp(given):
+    if kind_of(of) is kind_of(given) is Kind.TIMESTAMP:
         return bool(given.unit != "ns" and (of.tz is None) == (given.tz is None))
     return bool(
-        (types.is_signed_integer(of) and types.is_signed_integer(given))
-        or (types.is_floating(of) and types.is_floating(given))
-        or (types.is_float64(of) and types.is_signed_integer(given))
-        or (types.is_string(of) and (types.is_string(given) or types.is_large_string(given)))
-        or (types.is_decimal128(of) and types.is_decimal128(given))
-        or (of.equals(given) and (types.is_boolean(of) or types.is_date32(of) or types.is_binary(of)))
+        (kind_of(of) is Kind.INTEGER and pa.types.is_signed_integer(given))
+        or (kind_of(of) is kind_of(given) is Kind.FLOAT)
+        or (of == pa.float64() and pa.types.is_signed_integer(given))
+        or (of == pa.string() and given in (pa.string(), pa.large_string()))
+        or (kind_of(of) is kind_of(given) is Kind.DECIMAL)
+        or (of.equals(given) and kind_of(of) in (Kind.BOOLEAN, Kind.DATE, Kind.BYTES))
     )
 
 

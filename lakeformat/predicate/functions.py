@@ -12,6 +12,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakeformat.arrow.kinds import Kind, kind_of
 from lakeformat.errors import InvalidInputError, nearest
 from lakeformat.predicate import kernels
 from lakeformat.predicate.argument_types import (
@@ -311,7 +312,7 @@ def make_call(call: Call, arguments: Sequence[Value], zone: str) -> Value:
 
 def _of_dates(function: str, arguments: Sequence[Value]) -> str:
     """Return the function that an operator means: a sum or difference of a date and days is date_add or date_sub."""
-    if function in ("+", "-") and pa.types.is_date32(type_of(arguments[0])):
+    if function in ("+", "-") and kind_of(type_of(arguments[0])) is Kind.DATE:
         return "date_add" if function == "+" else "date_sub"
     return function
 

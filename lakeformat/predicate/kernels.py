@@ -14,12 +14,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakeformat.arrow.kinds import Kind, kind_of
 from lakeformat.predicate.casts import (
     MOMENT,
     cast_values,
     from_days,
     from_micros,
-    is_number,
     scalar_text,
     to_days,
     to_micros,
@@ -108,7 +108,7 @@ def arithmetic(checked: Callable[..., pa.Array], unchecked: Callable[..., pa.Arr
     """Return the kernel of an operator: overflows are errors for integers and decimals, not for floats."""
 
     def kernel(arguments: Sequence[Argument], call: Call) -> pa.Array:
-        compute = unchecked if pa.types.is_floating(call.of) else checked
+        compute = unchecked if kind_of(call.of) is Kind.FLOAT else checked
         return compute(*arguments).cast(call.of)
 
     return kernel
@@ -118,7 +118,7 @@ def divide(arguments: Sequence[Argument], call: Call) -> pa.Array:
     """Divide; a division by zero is an error."""
     left, right = arguments
     _check_divisor(left, right)
-    return pc.divide(left, right) if pa.types.is_floating(call.of) else pc.divide_checked(left, right)
+    return pc.divide(left, right) if kind_of(call.of) is Kind.FLOAT else pc.divide_checked(left, right)
 
 
 def _check_divisor(left: pa.Array, right: pa.Array) -> None:
@@ -132,7 +132,7 @@ def remainder(arguments: Sequence[Argument], call: Call) -> pa.Array:
     _check_divisor(left, right)
     nulls = np.asarray(pc.or_(pc.is_null(left), pc.is_null(right)))
     dividend, divisor = (np.asarray(pc.fill_null(each, one)) for each, one in ((left, 0), (right, 1)))
-    if pa.types.is_integer(call.of):
+    if kind_of(call.of) is Kind.INTEGER:
         divisor = np.where((divisor == -1) | nulls, 1, divisor).astype(dividend.dtype)  # x % -1 must not overflow.
     with np.errstate(invalid="ignore"):
         return pa.array(np.fmod(dividend, divisor), call.of, mask=nulls)
@@ -141,9 +141,9 @@ def remainder(arguments: Sequence[Argument], call: Call) -> pa.Array:
 def round_half_up(arguments: Sequence[Argument], call: Call) -> pa.Array:
     """Round to a number of digits; halves away from zero."""
     values, digits = arguments[0], arguments[1].as_py() if len(arguments) > 1 else 0
-    if pa.types.is_integer(values.type):
+    if kind_of(values.type) is Kind.INTEGER:
         return values
-    if pa.types.is_floating(values.type):
+    if kind_of(values.type) is Kind.FLOAT:
         return pc.round(values, 0, "half_towards_infinity")
     wide = values.cast(pa.decimal256(values.type.precision + 1, values.type.scale))
     return pc.round(wide, min(digits, values.type.scale), "half_towards_infinity").cast(call.of)
@@ -154,9 +154,9 @@ def floor_or_ceil(compute: Callable[[pa.Array], pa.Array]) -> Kernel:
 
     def kernel(arguments: Sequence[Argument], call: Call) -> pa.Array:
         (values,) = arguments
-        if pa.types.is_integer(values.type):
+        if kind_of(values.type) is Kind.INTEGER:
             return values.cast(call.of)
-        if pa.types.is_decimal(values.type):
+        if kind_of(values.type) is Kind.DECIMAL:
             wide = values.cast(pa.decimal256(values.type.precision + 1, values.type.scale))
             return compute(wide).cast(call.of)
         numbers = np.nan_to_num(np.asarray(pc.fill_null(compute(values), 0.0)), nan=0.0, posinf=np.inf, neginf=-np.inf)
@@ -173,7 +173,7 @@ def extreme(op: str) -> Kernel:
     def choose(one: pa.Array, other: pa.Array) -> pa.Array:
         return pc.if_else(pc.coalesce(compare_columns(one, op, other), pc.is_null(other)), one, other)
 
-    return lambda arguments, call: arguments[0] if pa.types.is_null(call.of) else reduce(choose, arguments)
+    return lambda arguments, call: arguments[0] if kind_of(call.of) is Kind.NULL else reduce(choose, arguments)
 
 
 # --- texts ------------------------------------------------------------------------------------------------
@@ -333,7 +333,7 @@ def truncate_moment(arguments: Sequence[Argument], call: Call) -> pa.Array:
 def size(arguments: Sequence[Argument], call: Call) -> pa.Array:
     """Count the elements of an array or map."""
     values = arguments[0]
-    if pa.types.is_map(values.type):
+    if kind_of(values.type) is Kind.MAP:
         values = values.cast(pa.list_(pa.struct([values.type.key_field, values.type.item_field])))
     return pc.list_value_length(values).cast(pa.int32())
 
@@ -343,7 +343,7 @@ def array_contains(arguments: Sequence[Argument], call: Call) -> pa.Array:
     arrays, wanted = arguments
     rows = pc.list_parent_indices(arrays)
     elements = pc.list_flatten(arrays)
-    if is_number(elements.type) or not elements.type.equals(wanted.type):
+    if kind_of(elements.type).is_number or not elements.type.equals(wanted.type):
         elements = elements.cast(wanted.type)
     equal = compare_columns(elements, "=", wanted.take(rows))
     flags = [np.zeros(len(arrays), np.bool_) for _ in range(2)]

@@ -19,6 +19,7 @@ from typing import Final, Literal, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakeformat.arrow.kinds import Kind, kind_of
 from lakeformat.errors import InvalidInputError
 
 __all__ = [
@@ -368,7 +369,7 @@ def statistics_paths(predicate: Predicate) -> tuple[str, ...]:
 def has_exact_bounds(column: ColumnValue) -> bool:
     """Tell whether equal bounds mean that a bound column has one value; not so for floats, which have two zeros."""
     of = column.of
-    return of is not None and not (pa.types.is_nested(of) or pa.types.is_floating(of))
+    return of is not None and not (kind_of(of).is_nested or kind_of(of) is Kind.FLOAT)
 
 
 def columns_of(predicate: Predicate) -> frozenset[str]:

@@ -12,8 +12,8 @@ from datetime import date, datetime, timedelta, timezone
 from typing import Final
 
 import numpy as np
-import pyarrow as pa
 
+from lakeformat.arrow.kinds import Kind, kind_of
 from lakeformat.predicate.argument_types import literal_of
 from lakeformat.predicate.casts import MOMENT
 from lakeformat.predicate.local_time import DAY, find_first_moment, truncate_days
@@ -56,7 +56,7 @@ def as_range(value: Value, op: Operator, literal: object, zone: str) -> Predicat
             if isinstance(literal, bool) or not isinstance(literal, int):
                 return None
             low, exact = _day_number(date(literal, 1, 1)), True
-        elif pa.types.is_date32(value.of):
+        elif kind_of(value.of) is Kind.DATE:
             if isinstance(literal, datetime) or not isinstance(literal, date):
                 return None
             low, exact = _truncate(_day_number(literal), unit), True
@@ -81,15 +81,17 @@ def _find_unit(value: Value) -> tuple[ColumnValue, str] | None:
             unit = "year"
         case Call("to_date", (inner,)):
             unit = "day"
-        case Call("cast", (ColumnValue(of=of),), pa_type) if pa.types.is_date32(pa_type) and pa.types.is_timestamp(of):
+        case Call("cast", (ColumnValue(of=of),), pa_type) if (
+            kind_of(pa_type) is Kind.DATE and kind_of(of) is Kind.TIMESTAMP
+        ):
             inner, unit = value, "day"
         case Call("trunc", (inner, given)) | Call("date_trunc", (given, inner)):
             unit = str(literal_of(given))
         case _:
             return None
-    while isinstance(inner, Call) and inner.function == "cast" and pa.types.is_temporal(inner.of):
+    while isinstance(inner, Call) and inner.function == "cast" and kind_of(inner.of).is_temporal:
         (inner,) = inner.arguments
-    if not isinstance(inner, ColumnValue) or not pa.types.is_temporal(inner.of) or unit not in _DAYS:
+    if not isinstance(inner, ColumnValue) or not kind_of(inner.of).is_temporal or unit not in _DAYS:
         return None
     return inner, unit
 
@@ -109,7 +111,7 @@ def _next(start: int, unit: str) -> int:
 
 def _border(column: ColumnValue, day: int, zone: str) -> object | None:
     """Return the least value of the column's type whose local date is the day or a later one."""
-    if pa.types.is_date32(column.of):
+    if kind_of(column.of) is Kind.DATE:
         return date.fromordinal(_EPOCH.toordinal() + day)
     if column.of is None or column.of.tz is None:
         return (datetime(1970, 1, 1) + timedelta(days=day)).isoformat(" ")

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakeformat.arrow.kinds import VIEWS, Kind, kind_of
 from lakeformat.errors import InvalidInputError
 from lakeformat.predicate.argument_types import scalar_of, value_text
 from lakeformat.predicate.comparisons import compare, compare_columns, is_in
@@ -226,11 +227,10 @@ def _read_column(batch: pa.RecordBatch | pa.Table, path: str) -> pa.Array | pa.C
     column = batch.column(top)
     # struct_field returns null where the struct itself is null.
     column = pc.struct_field(column, within) if within else column
-    if pa.types.is_dictionary(column.type):
+    if kind_of(column.type) is Kind.DICTIONARY:
         column = column.cast(column.type.value_type)
-    if pa.types.is_string_view(column.type):
-        column = column.cast(pa.string())
-    return column.cast(pa.binary()) if pa.types.is_binary_view(column.type) else column
+    plain = VIEWS.get(column.type)
+    return column if plain is None else column.cast(plain)
 
 
 def _compute(computed: Computed, batch: pa.RecordBatch | pa.Table) -> pa.Array | pa.ChunkedArray:
@@ -247,7 +247,7 @@ def _compute(computed: Computed, batch: pa.RecordBatch | pa.Table) -> pa.Array |
     except (pa.ArrowException, TypeError) as error:
         reason = str(error).splitlines()[0]
         raise InvalidInputError(f"cannot filter by {str(computed.expression)[:200]}: {reason}") from None
-    if not pa.types.is_boolean(answer.type):
+    if kind_of(answer.type) is not Kind.BOOLEAN:
         kind = answer.type
         raise InvalidInputError(f"cannot filter by {str(computed.expression)[:200]}: it is {kind}, not a condition")
     return answer if isinstance(batch, pa.Table) else answer.combine_chunks()

@@ -8,6 +8,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from lakeformat.arrow.kinds import Kind, kind_of
 from lakeformat.predicate.bind import bind, depends_on_zone, resolve_column
 from lakeformat.predicate.nodes import (
     Always,
@@ -70,7 +71,7 @@ def _compares_days(leaf: Leaf, schema: pa.Schema) -> bool:
     """Tell whether the leaf compares dates with datetimes, so that the zone's start of a day matters."""
     values = leaf.values if isinstance(leaf, In) else (leaf.value,) if isinstance(leaf, Comparison) else ()
     has_moment = any(isinstance(value, datetime) for value in values)
-    return has_moment and bool(pa.types.is_date32(resolve_column(leaf.column, schema)[1]))
+    return has_moment and kind_of(resolve_column(leaf.column, schema)[1]) is Kind.DATE
 
 
 def _split_conjunction(predicate: Predicate) -> tuple[Predicate, ...]:
@@ -112,5 +113,5 @@ def _is_time(literal: object) -> bool:
 def _order_literals(one: pa.Scalar, other: pa.Scalar) -> tuple[pa.Scalar, pa.Scalar]:
     """Return two literals in ascending order. Dates are moved outwards by a day: clocks may have skipped a day."""
     low, high = sorted((int(one.value), int(other.value)))
-    spare = 1 if pa.types.is_date32(one.type) else 0
+    spare = 1 if kind_of(one.type) is Kind.DATE else 0
     return pa.scalar(low - spare, one.type), pa.scalar(high + spare, one.type)

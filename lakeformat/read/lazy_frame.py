@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakeformat.arrow.kinds import Kind, kind_of
+
 if TYPE_CHECKING:
     import polars as pl
 
@@ -115,7 +117,7 @@ def _compare(op: str, column: Mapping[str, Any], literal: Mapping[str, Any], sch
         return None
     kind = schema.field(column["Column"]).type
     value = _read_literal(literal["Literal"], kind)
-    if value is None or (pa.types.is_floating(kind) and (op not in _FLOAT_COMPARISONS or math.isnan(value))):
+    if value is None or (kind_of(kind) is Kind.FLOAT and (op not in _FLOAT_COMPARISONS or math.isnan(value))):
         return None
     compared: pc.Expression = _COMPARISONS[op](pc.field(column["Column"]), pa.scalar(value, kind))
     return compared
@@ -137,7 +139,7 @@ def _translate_function(function: Any, given: list[Mapping[str, Any]], schema: p
 
 def _is_in(column: str, stored: list[int], schema: pa.Schema) -> pc.Expression | None:
     kind = schema.field(column).type
-    if pa.types.is_floating(kind):
+    if kind_of(kind) is Kind.FLOAT:
         return None
     values = pa.ipc.open_stream(pa.py_buffer(bytes(stored))).read_all().column(0).combine_chunks()
     return pc.field(column).isin(values.cast(kind))
@@ -147,17 +149,17 @@ def _read_literal(literal: Mapping[str, Any], kind: pa.DataType) -> Any:
     """Return the value of a literal as one of a column's type; None if it is of another type."""
     of, value = next(iter(next(iter(literal.values())).items()))
     if of in {"Int", "Int8", "Int16", "Int32", "Int64", "UInt8", "UInt16", "UInt32", "UInt64"}:
-        is_exact = pa.types.is_integer(kind) or (pa.types.is_float64(kind) and abs(value) <= LARGEST_EXACT)
+        is_exact = kind_of(kind) is Kind.INTEGER or (kind == pa.float64() and abs(value) <= LARGEST_EXACT)
         return value if is_exact else None
     if of in {"Float", "Float64"}:
-        return value if pa.types.is_float64(kind) else None
+        return value if kind == pa.float64() else None
     if of in {"String", "Str"}:
-        return value if pa.types.is_string(kind) else None
+        return value if kind_of(kind) is Kind.TEXT else None
     if of == "Boolean":
-        return value if pa.types.is_boolean(kind) else None
+        return value if kind_of(kind) is Kind.BOOLEAN else None
     if of == "Date":
-        return value if pa.types.is_date32(kind) else None
-    if of == "Datetime" and pa.types.is_timestamp(kind):
+        return value if kind_of(kind) is Kind.DATE else None
+    if of == "Datetime" and kind_of(kind) is Kind.TIMESTAMP:
         count, unit, zone = value
         return count if _UNITS[unit] == kind.unit and (zone is None) == (kind.tz is None) else None
     return None

@@ -19,6 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakeformat.arrow.kinds import Kind, kind_of
 from lakeformat.config.resolve import Options
 from lakeformat.errors import InvalidInputError, UnsupportedTableError, WriteConflictError
 from lakeformat.file_system_view.context import TableContext
@@ -262,7 +263,7 @@ def _top(schema: pa.Schema, path: str) -> str:
 
 
 def _decode(column: pa.Array) -> pa.Array:
-    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+    return column.dictionary_decode() if kind_of(column.type) is Kind.DICTIONARY else column
 
 
 class _DedupeCommit(ClusterSession):

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from lakeformat.arrow.kinds import Kind, kind_of
 from lakeformat.errors import InvalidInputError, InvalidOptionError, nearest
 from lakeformat.sql_statements.parse import (
     Dialect,
@@ -126,21 +127,21 @@ def sql_type(kind: pa.DataType) -> str:
     """Return the Spark SQL name of an Arrow type, for columns as tables store them."""
     if kind in _NAMES:
         return _NAMES[kind]
-    for matches, text in _NESTED:
-        if matches(kind):
-            return text(kind)
-    return str(kind)
-
-
-_NESTED: Final[tuple[tuple[Callable[[pa.DataType], bool], Callable[[Any], str]], ...]] = (
-    (pa.types.is_decimal, lambda kind: f"decimal({kind.precision},{kind.scale})"),
-    (pa.types.is_timestamp, lambda kind: "timestamp" if kind.tz else "timestamp_ntz"),
-    (pa.types.is_fixed_size_binary, lambda kind: "binary"),
-    (pa.types.is_list, lambda kind: f"array<{sql_type(kind.value_type)}>"),
-    (pa.types.is_large_list, lambda kind: f"array<{sql_type(kind.value_type)}>"),
-    (pa.types.is_map, lambda kind: f"map<{sql_type(kind.key_type)},{sql_type(kind.item_type)}>"),
-    (pa.types.is_struct, lambda kind: f"struct<{','.join(f'{each.name}:{sql_type(each.type)}' for each in kind)}>"),
-)
+    match kind_of(kind):
+        case Kind.DECIMAL:
+            return f"decimal({kind.precision},{kind.scale})"
+        case Kind.TIMESTAMP:
+            return "timestamp" if kind.tz else "timestamp_ntz"
+        case Kind.BYTES:
+            return "binary"
+        case Kind.LIST:
+            return f"array<{sql_type(kind.value_type)}>"
+        case Kind.MAP:
+            return f"map<{sql_type(kind.key_type)},{sql_type(kind.item_type)}>"
+        case Kind.STRUCT:
+            return f"struct<{','.join(f'{each.name}:{sql_type(each.type)}' for each in kind)}>"
+        case _:
+            return str(kind)
 
 
 #: Maps the SQL names of table properties in Hudi's guides (``HoodieOptionConfig``), in lower case, to option keys.

@@ -18,6 +18,8 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakeformat.arrow.kinds import Kind as ArrowKind
+from lakeformat.arrow.kinds import kind_of
 from lakeformat.errors import InvalidInputError, SchemaMismatchError
 from lakeformat.model.record import RECORD_KEY
 from lakeformat.model.table_config import TableConfig
@@ -147,7 +149,7 @@ def run_change(copy: TableCopy, text: str, *, match_verb: str | None) -> None:
     # If a column is nested, ``returning`` lists a row only once, even if the statement changes it twice. Therefore the
     # statement first runs without ``returning``, which counts every change, and is rolled back. If this count differs
     # from the number of rows that ``returning`` lists, the statement changes a row twice.
-    if any(pa.types.is_nested(field.type) for field in copy.columns):
+    if any(kind_of(field.type).is_nested for field in copy.columns):
         count = session.run_and_count(text)
         session.run("rollback")
         session.run("begin")
@@ -252,9 +254,9 @@ def _same_key_condition(key: Sequence[str], left: str, right: str) -> str:
 def _differs_condition(old: str, new: str, kind: pa.DataType) -> str:
     """Return a SQL condition that is true if a value has changed. -0.0 counts as different from 0.0."""
     plain = f"{old} is distinct from {new}"
-    if pa.types.is_floating(kind):
+    if kind_of(kind) is ArrowKind.FLOAT:
         return f"({plain} or coalesce(signbit({old}) <> signbit({new}), false))"
-    if pa.types.is_nested(kind):
+    if kind_of(kind).is_nested:
         return f"({plain} or cast({old} as varchar) is distinct from cast({new} as varchar))"
     return f"({plain})"
 
@@ -342,17 +344,17 @@ def _fit_finite(values: pa.Array, field: pa.Field) -> pa.Array:
 def _each_temporal(values: pa.Array) -> Iterator[tuple[pa.Array, int]]:
     """Yield each array of dates or times, nested ones too, as integers, with the integer that is infinity in duckdb."""
     kind = values.type
-    if pa.types.is_struct(kind):
+    if kind_of(kind) is ArrowKind.STRUCT:
         for part in values.flatten():
             yield from _each_temporal(part)
-    elif pa.types.is_map(kind):
+    elif kind_of(kind) is ArrowKind.MAP:
         first, last = values.offsets[0].as_py(), values.offsets[-1].as_py()
         yield from _each_temporal(values.items.slice(first, last - first))
-    elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
+    elif kind_of(kind) is ArrowKind.LIST:
         yield from _each_temporal(values.flatten())
-    elif pa.types.is_timestamp(kind):
+    elif kind_of(kind) is ArrowKind.TIMESTAMP:
         yield values.cast(pa.int64()), _MOST_MICROS
-    elif pa.types.is_date32(kind):
+    elif kind_of(kind) is ArrowKind.DATE:
         yield values.cast(pa.int32()), _MOST_DAYS
 
 

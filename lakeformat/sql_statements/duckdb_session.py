@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from lakeformat.arrow.conform import reader_schema
+from lakeformat.arrow.kinds import Kind, kind_of
 from lakeformat.config.resolve import Options
 from lakeformat.errors import InvalidInputError, InvalidOptionError, TableNotFoundError
 from lakeformat.extras import install_line
@@ -186,7 +187,7 @@ def _error_text(error: Exception) -> str:
     return f"the statement cannot be computed: {text}"
 
 
-_SKIPPING: Final = (pa.types.is_signed_integer, pa.types.is_string, pa.types.is_boolean, pa.types.is_date32)
+_SKIPPING: Final = (Kind.INTEGER, Kind.TEXT, Kind.BOOLEAN, Kind.DATE)
 
 
 class LazyScan(ds.Dataset):  # type: ignore[misc]
@@ -263,7 +264,7 @@ class LazyScan(ds.Dataset):  # type: ignore[misc]
         It can if Arrow and lakeformat compare values alike for the types of all columns that the condition may use.
         """
         named = [field for field in self._columns if _may_use(condition, field.name)]
-        return all(any(is_kind(field.type) for is_kind in _SKIPPING) for field in named)
+        return all(kind_of(field.type) in _SKIPPING for field in named)
 
 
 def _may_use(condition: pc.Expression | None, name: str) -> bool:

@@ -15,6 +15,8 @@ from typing import Any, Final, NoReturn
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakeformat.arrow.kinds import Kind as ArrowKind
+from lakeformat.arrow.kinds import kind_of
 from lakeformat.errors import InvalidInputError
 from lakeformat.sql_statements.parse import (
     Delete,
@@ -476,7 +478,7 @@ def _literal(text: str, tokens: Sequence[Token], kind: pa.DataType) -> pa.Scalar
     if len(tokens) != 1 + is_negative:
         return None
     if (
-        pa.types.is_signed_integer(kind)
+        kind_of(kind) is ArrowKind.INTEGER
         and token.kind is Kind.NUMBER
         and token.value.isascii()
         and token.value.isdigit()
@@ -486,9 +488,9 @@ def _literal(text: str, tokens: Sequence[Token], kind: pa.DataType) -> pa.Scalar
         return pa.scalar(value, kind) if -most < value < most else None
     if is_negative:
         return None
-    if pa.types.is_string(kind) and token.kind is Kind.TEXT and _is_simple(text[token.at : token.end]):
+    if kind_of(kind) is ArrowKind.TEXT and token.kind is Kind.TEXT and _is_simple(text[token.at : token.end]):
         return pa.scalar(token.value, kind)
-    if pa.types.is_boolean(kind) and token.lower in {"true", "false"}:
+    if kind_of(kind) is ArrowKind.BOOLEAN and token.lower in {"true", "false"}:
         return pa.scalar(token.lower == "true", kind)
     return None
 

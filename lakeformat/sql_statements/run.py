@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from lakeformat.arrow.kinds import kind_of
 from lakeformat.arrow.result_table import ResultTable
 from lakeformat.concurrency import Attempts
 from lakeformat.config.write_options import BAD_ROWS
@@ -300,7 +301,7 @@ class _Runner:
             kinds = [columns.field(each).type for each in named]
             # If an update sets a nested column, duckdb gives the row a new number. Without a record key the row then
             # counts as deleted and inserted again, and an inserted row needs the values of all columns.
-            named = None if any(map(pa.types.is_nested, kinds)) else named
+            named = None if any(kind_of(kind).is_nested for kind in kinds) else named
         if named is not None:
             fixed = {field.partition(".")[0] for field in (*config.record_fields, *config.partition_fields)}
             narrow = pa.schema([field for field in columns if field.name in named | fixed])

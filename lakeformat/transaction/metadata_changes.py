@@ -11,6 +11,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakeformat.arrow.kinds import Kind, kind_of
 from lakeformat.codec.stored_types import with_meta_columns
 from lakeformat.concurrency import run_all
 from lakeformat.metadata_table.deltacommit import MetadataChanges, fits_log_files, rows_of_files
@@ -195,4 +196,4 @@ def _read_logs(table: MetadataTable, outcome: Outcome, form: StatisticsForm) -> 
 
 def _floats_of(outcome: Outcome, form: StatisticsForm) -> list[str]:
     schema = outcome.files_schema or outcome.schema
-    return [field.name for field in schema if pa.types.is_floating(field.type) and field.name in form.columns]
+    return [field.name for field in schema if kind_of(field.type) is Kind.FLOAT and field.name in form.columns]

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from lakeformat.arrow.kinds import Kind, kind_of
 from lakeformat.codec.log_blocks import BlockKind, LogBlock
 from lakeformat.concurrency import run_all
 from lakeformat.files.footers import open_base, open_parquet
@@ -37,7 +38,7 @@ def measure_files(
         columns: names of the columns with statistics.
         schema: the columns of the files.
     """
-    floats = [field.name for field in schema if pa.types.is_floating(field.type) and field.name in columns]
+    floats = [field.name for field in schema if kind_of(field.type) is Kind.FLOAT and field.name in columns]
 
     def read(file: BaseFile | LogFile) -> MeasuredFile | None:
         return (

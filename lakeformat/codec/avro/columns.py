@@ -25,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from lakeformat.arrow.kinds import Kind, kind_of
 from lakeformat.codec.avro.memory import check_memory
 from lakeformat.codec.avro.schema import PRIMITIVES, AvroType
 
@@ -253,7 +254,7 @@ def _plain_branch(avro_type: AvroType, ids: Iterator[int]) -> Any:
 
 
 def _column(avro_type: AvroType, values: list[Any]) -> pa.Array:
-    if pa.types.is_decimal(avro_type.arrow):
+    if kind_of(avro_type.arrow) is Kind.DECIMAL:
         numbers = [None if v is None else Decimal(int.from_bytes(v, "big", signed=True)) for v in values]
         scaled = [None if n is None else n.scaleb(-avro_type.arrow.scale, _EXACT) for n in numbers]
         return pa.array(scaled, avro_type.arrow)
@@ -407,13 +408,13 @@ class _Lockstep:
         return self._collection(avro_type, pos, want)
 
     def _text(self, avro_type: AvroType, pos: Ints, lengths: Ints) -> pa.Array:
-        if pa.types.is_decimal(avro_type.arrow):
+        if kind_of(avro_type.arrow) is Kind.DECIMAL:
             return _decimals(self._data.right_aligned(pos, lengths, 16), avro_type.arrow)
         return self._data.texts(pos, lengths).cast(avro_type.arrow)  # A cast to string refuses invalid UTF-8.
 
     def _fixed(self, avro_type: AvroType, pos: Ints) -> pa.Array:
         raw = self._data.matrix(pos, avro_type.size)
-        if not pa.types.is_decimal(avro_type.arrow):
+        if kind_of(avro_type.arrow) is not Kind.DECIMAL:
             return pa.Array.from_buffers(avro_type.arrow, len(pos), [None, pa.py_buffer(raw)])
         if not avro_type.size:
             raise ValueError("a decimal takes no bytes")
@@ -511,9 +512,9 @@ def _width(avro_type: AvroType) -> int:
         case "record" | "union":
             return 1 + sum(map(_width, avro_type.children))
         case "fixed":
-            return 16 if pa.types.is_decimal(avro_type.arrow) else avro_type.size
+            return 16 if kind_of(avro_type.arrow) is Kind.DECIMAL else avro_type.size
         case "string" | "bytes" | "array" | "map" | "enum":
-            return 16 if pa.types.is_decimal(avro_type.arrow) else 4
+            return 16 if kind_of(avro_type.arrow) is Kind.DECIMAL else 4
         case "null":
             return 0
     return int(avro_type.arrow.bit_width) // 8 + 1

@@ -14,6 +14,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakeformat.arrow.kinds import Kind, kind_of
+
 __all__ = [
     "AvroEncoder",
     "decimal_bytes",
@@ -59,7 +61,7 @@ class AvroEncoder:
             entries = column.values
             values = self.encode(entries.field(1), avro["values"])
             return _blocks(column, join_bytes(prefix_length(entries.field(0)), values))
-        if kind == "bytes" and pa.types.is_decimal(column.type):
+        if kind == "bytes" and kind_of(column.type) is Kind.DECIMAL:
             return prefix_length(decimal_bytes(column))
         if kind in _INTEGERS:
             return encode_integers(column)
@@ -119,9 +121,9 @@ def to_bytes(values: pa.Array) -> bytes:
 def encode_integers(column: pa.Array) -> pa.Array:
     """Encode integers, dates and timestamps as Avro ints or longs. A null stays null."""
     kind = column.type
-    if pa.types.is_timestamp(kind):
+    if kind_of(kind) is Kind.TIMESTAMP:
         column = column.view(pa.int64())
-    elif pa.types.is_date32(kind):
+    elif kind_of(kind) is Kind.DATE:
         column = column.view(pa.int32())
     return _copy_nulls(encode_varints(column.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)), column)
 
@@ -145,7 +147,7 @@ def decimal_bytes(column: pa.Array) -> pa.Array:
 
 def _fixed(column: pa.Array, size: int) -> pa.Array:
     """Encode values as ``fixed``. A decimal becomes the last ``size`` bytes of its unscaled value, big-endian."""
-    if not pa.types.is_decimal(column.type):
+    if kind_of(column.type) is not Kind.DECIMAL:
         return column.cast(pa.binary())
     return _copy_nulls(_to_binary_rows(_decimal_rows(column)[:, size - 1 :: -1]), column)
 

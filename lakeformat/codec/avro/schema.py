@@ -30,6 +30,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from lakeformat.arrow.kinds import Kind, kind_of
 from lakeformat.codec.avro.container import MIN_BYTES
 from lakeformat.codec.json_text import NestedTooDeepError, parse_json
 from lakeformat.codec.stored_types import (
@@ -175,23 +176,24 @@ def _type_to_avro(data_type: pa.DataType, place: Place) -> Any:
     refuse_deep(place)
     if primitive := _TO_PRIMITIVE.get(data_type):
         return primitive
-    if pa.types.is_timestamp(data_type) and data_type.tz is not None:
+    if kind_of(data_type) is Kind.TIMESTAMP and data_type.tz is not None:
         data_type = pa.timestamp(data_type.unit, "UTC")  # Avro has one type for all zones.
     if logical := _TO_LOGICAL.get(data_type):
         return {"type": logical[0], "logicalType": logical[1]}
     fixed = {"type": "fixed", "name": "fixed", "namespace": f"{place.namespace}.{place.path[-1]}"}
-    if pa.types.is_fixed_size_binary(data_type):
-        return {**fixed, "size": data_type.byte_width}
-    if pa.types.is_decimal128(data_type) and 0 <= data_type.scale <= data_type.precision:
-        size = ((10**data_type.precision - 1).bit_length() + 8) // 8  # Bytes for the digits and a sign bit.
-        decimal = {"logicalType": "decimal", "precision": data_type.precision, "scale": data_type.scale}
-        return {**fixed, "size": size, **decimal}
-    if pa.types.is_struct(data_type):
-        return _record(list(data_type), place.path[-1], place.namespace, place)
-    if pa.types.is_list(data_type):
-        return {"type": "array", "items": _nullable_to_avro(data_type.value_field, place.element())}
-    if pa.types.is_map(data_type) and data_type.key_type == pa.string():
-        return {"type": "map", "values": _nullable_to_avro(data_type.item_field, place.element())}
+    match kind_of(data_type):
+        case Kind.BYTES if isinstance(data_type, pa.FixedSizeBinaryType):
+            return {**fixed, "size": data_type.byte_width}
+        case Kind.DECIMAL if 0 <= data_type.scale <= data_type.precision:
+            size = ((10**data_type.precision - 1).bit_length() + 8) // 8  # Bytes for the digits and a sign bit.
+            decimal = {"logicalType": "decimal", "precision": data_type.precision, "scale": data_type.scale}
+            return {**fixed, "size": size, **decimal}
+        case Kind.STRUCT:
+            return _record(list(data_type), place.path[-1], place.namespace, place)
+        case Kind.LIST:
+            return {"type": "array", "items": _nullable_to_avro(data_type.value_field, place.element())}
+        case Kind.MAP if data_type.key_type == pa.string():
+            return {"type": "map", "values": _nullable_to_avro(data_type.item_field, place.element())}
     raise unstorable_type_error(data_type, place)
 
 

@@ -35,6 +35,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakeformat.arrow.conform import reader_schema
+from lakeformat.arrow.kinds import Kind, kind_of
 from lakeformat.arrow.listing_file import open_listing
 from lakeformat.codec.json_text import parse_json
 from lakeformat.codec.stored_types import with_meta_columns
@@ -408,7 +409,7 @@ def stored_bounds(table: pa.Table, columns: Iterable[str], schema: pa.Schema) ->
             continue
         low, high = (_as_type(table.column(f"{kind}{path}"), wanted) for kind in (LOW, HIGH))
         counts = table.column(f"{NULLS}{path}").combine_chunks().cast(pa.int64())
-        nans = _nan_counts(table, path, counts) if pa.types.is_floating(wanted) else None
+        nans = _nan_counts(table, path, counts) if kind_of(wanted) is Kind.FLOAT else None
         if low is None or high is None:
             low = high = pa.nulls(len(counts), wanted)
         found[path] = ColumnBounds(low, high, counts, nans)
@@ -419,7 +420,7 @@ def _nan_counts(table: pa.Table, path: str, nulls: pa.Array) -> pa.Array:
     """Return the NaN counts of a float column: 0 if the bounds were stored as integers, null if NaN was not counted."""
     if table.schema.get_field_index(f"{NANS}{path}") >= 0:
         return table.column(f"{NANS}{path}").combine_chunks().cast(pa.int64())
-    was_float = pa.types.is_floating(table.schema.field(f"{LOW}{path}").type)
+    was_float = kind_of(table.schema.field(f"{LOW}{path}").type) is Kind.FLOAT
     nothing = pa.scalar(None, pa.int64())
     return pc.if_else(pc.is_valid(nulls), nothing if was_float else pa.scalar(0, pa.int64()), nothing)
 
@@ -463,7 +464,7 @@ def join_equal(tables: Sequence[pa.Table]) -> list[pa.Table]:
 
 def _unknown(count: int, of: pa.DataType) -> ColumnBounds:
     counts = pa.nulls(count, pa.int64())
-    return ColumnBounds(pa.nulls(count, of), pa.nulls(count, of), counts, counts if pa.types.is_floating(of) else None)
+    return ColumnBounds(pa.nulls(count, of), pa.nulls(count, of), counts, counts if kind_of(of) is Kind.FLOAT else None)
 
 
 def _leaf(path: str, schema: pa.Schema) -> pa.DataType | None:
@@ -472,7 +473,7 @@ def _leaf(path: str, schema: pa.Schema) -> pa.DataType | None:
         of = resolve_column(path, schema)[1]
     except InvalidInputError:
         return None
-    return None if pa.types.is_nested(of) else of
+    return None if kind_of(of).is_nested else of
 
 
 def group_key(group: FileGroupId) -> str:

@@ -22,6 +22,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakeformat.arrow.kinds import Kind, kind_of
+
 __all__ = ["to_json_text"]
 
 _ESCAPED: Final = (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\r", "\\r"), ("\t", "\\t"))
@@ -36,38 +38,40 @@ def to_json_text(values: pa.Array) -> pa.Array:
 def _to_text(values: pa.Array) -> pa.Array:
     """Return each value as JSON text; the text ``null`` for null."""
     kind = values.type
-    if pa.types.is_dictionary(kind):
-        return _to_text(values.cast(kind.value_type))
-    if pa.types.is_struct(kind):
-        found = _struct_text(values)
-    elif pa.types.is_map(kind):
-        found = _map_text(values)
-    elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        found = _list_text(values)
-    else:
-        found = _scalar_text(values)
+    match kind_of(kind):
+        case Kind.DICTIONARY:
+            return _to_text(values.cast(kind.value_type))
+        case Kind.STRUCT:
+            found = _struct_text(values)
+        case Kind.MAP:
+            found = _map_text(values)
+        case Kind.LIST:
+            found = _list_text(values)
+        case _:
+            found = _scalar_text(values)
     return pc.if_else(pc.is_valid(values), found, "null").fill_null("null")
 
 
 def _scalar_text(values: pa.Array) -> pa.Array:
     kind = values.type
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        return _quote(values.cast(pa.string()))
-    if pa.types.is_floating(kind):
-        text = values.cast(pa.string())
-        finite = pc.is_finite(values)
-        named = pc.if_else(pc.is_nan(values), '"NaN"', pc.if_else(pc.greater(values, 0), '"Infinity"', '"-Infinity"'))
-        return pc.if_else(finite, text, named)
-    if pa.types.is_date32(kind):
-        return values.cast(pa.int32()).cast(pa.string())
-    if pa.types.is_timestamp(kind):
-        return values.cast(pa.timestamp("us", kind.tz)).cast(pa.int64()).cast(pa.string())
-    if pa.types.is_time(kind):
-        return values.cast(pa.time64("us")).cast(pa.int64()).cast(pa.string())
-    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
-        texts = (None if each is None else base64.b64encode(each).decode() for each in values.to_pylist())
-        return _quote(pa.array(texts, pa.string()))
-    return values.cast(pa.string())  # Integers, decimals and booleans are valid JSON as they are.
+    match kind_of(kind):
+        case Kind.TEXT:
+            return _quote(values.cast(pa.string()))
+        case Kind.FLOAT:
+            text = values.cast(pa.string())
+            infinite = pc.if_else(pc.greater(values, 0), '"Infinity"', '"-Infinity"')
+            return pc.if_else(pc.is_finite(values), text, pc.if_else(pc.is_nan(values), '"NaN"', infinite))
+        case Kind.DATE:
+            return values.cast(pa.int32()).cast(pa.string())
+        case Kind.TIMESTAMP:
+            return values.cast(pa.timestamp("us", kind.tz)).cast(pa.int64()).cast(pa.string())
+        case Kind.TIME:
+            return values.cast(pa.time64("us")).cast(pa.int64()).cast(pa.string())
+        case Kind.BYTES:
+            texts = (None if each is None else base64.b64encode(each).decode() for each in values.to_pylist())
+            return _quote(pa.array(texts, pa.string()))
+        case _:
+            return values.cast(pa.string())  # Integers, decimals and booleans are valid JSON as they are.
 
 
 def _quote(texts: pa.Array) -> pa.Array:
@@ -107,5 +111,5 @@ def _map_text(values: pa.Array) -> pa.Array:
     entry = pa.struct([("key", values.type.key_type), ("value", values.type.item_type)])
     lists = values.cast(pa.list_(pa.field("entries", entry)))
     keys, items = lists.flatten().flatten()
-    texts = keys if pa.types.is_string(keys.type) else _scalar_text(keys)
+    texts = keys if kind_of(keys.type) is Kind.TEXT else _scalar_text(keys)
     return _join_elements(lists, pc.binary_join_element_wise(_quote(texts), _to_text(items), ":"), "{", "}")

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakeformat.arrow.kinds import Kind, kind_of
 from lakeformat.concurrency import thread_pool
 from lakeformat.file_system_view.live_files import FILE_COLUMNS, file_objects
 from lakeformat.file_system_view.snapshot import Snapshot
@@ -76,7 +77,7 @@ def file_statistics(
     """
     wanted = pa.array(sorted(kept), pa.string())
     files, parts = [FILE_COLUMNS.empty_table()], list[dict[str, ColumnBounds]]()
-    without_nan = {path for path, of in columns.items() if pa.types.is_floating(of)}
+    without_nan = {path for path, of in columns.items() if kind_of(of) is Kind.FLOAT}
     for portion in snapshot.live.portions(list(columns), predicate):
         flags = pc.is_in(_paths(portion.files), wanted)
         files.append(portion.files.filter(flags))
@@ -212,7 +213,7 @@ def _is_comparable(of: pa.DataType) -> bool:
 
     For floats, equal bounds prove nothing: bounds leave out NaN, and 0.0 and -0.0 compare as equal.
     """
-    return bool(pa.types.is_string(of) or pa.types.is_integer(of) or pa.types.is_boolean(of) or pa.types.is_date32(of))
+    return kind_of(of) in (Kind.TEXT, Kind.INTEGER, Kind.BOOLEAN, Kind.DATE)
 
 
 def _concat_bounds(parts: Sequence[ColumnBounds], order: npt.NDArray[np.int64] | None = None) -> ColumnBounds:

@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakeformat.arrow.kinds import Kind, kind_of
 from lakeformat.concurrency import thread_pool
 from lakeformat.display import html_rows
 from lakeformat.errors import CorruptTableError
@@ -51,7 +52,7 @@ def nan_free_columns(bounds: Mapping[str, ColumnBounds], files: npt.NDArray[np.i
         bounds: mapping of column path to bounds with an entry per file.
         files: row numbers of the files in ``bounds``.
     """
-    flags = [(path, of.nan_free[files]) for path, of in bounds.items() if pa.types.is_floating(of.minimum.type)]
+    flags = [(path, of.nan_free[files]) for path, of in bounds.items() if kind_of(of.minimum.type) is Kind.FLOAT]
     if not flags:
         return [()] * len(files)
     known: dict[tuple[bool, ...], tuple[str, ...]] = {}  # Files with equal flags share one tuple, which saves memory.

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeformat.arrow.conform import reader_schema
+from lakeformat.arrow.kinds import Kind, kind_of
 from lakeformat.codec.stored_types import with_meta_columns
 from lakeformat.config.resolve import resolve
 from lakeformat.errors import InvalidInputError, nearest
@@ -95,10 +96,10 @@ def _check_aggregate(part: Aggregate, column: str, schema: pa.Schema, cannot: st
     if column not in schema.names:
         raise InvalidInputError(f"{cannot}: unknown column {column!r}{nearest(column, schema.names)}")
     kind = schema.field(column).type
-    numeric = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
-    if (part.function in {"sum", "avg"} and not numeric) or (part.function != "count" and pa.types.is_nested(kind)):
+    numeric = kind_of(kind).is_number
+    if (part.function in {"sum", "avg"} and not numeric) or (part.function != "count" and kind_of(kind).is_nested):
         raise InvalidInputError(f"{cannot}: there is no {part.function} of {kind}")
-    if part.distinct and pa.types.is_nested(kind):
+    if part.distinct and kind_of(kind).is_nested:
         raise InvalidInputError(f"{cannot}: distinct values of {kind} cannot be counted")
 
 
@@ -160,16 +161,16 @@ def _length(values: pa.Array | None) -> int:
 def _exact_sum(values: pa.Array) -> Any:
     """Return the sum of the values. Convert integers and decimals to wider decimals first, so that no sum overflows."""
     kind = values.type
-    if pa.types.is_integer(kind):
+    if kind_of(kind) is Kind.INTEGER:
         return int(pc.sum(values.cast(pa.decimal128(38, 0))).as_py())
-    if pa.types.is_decimal(kind):
+    if kind_of(kind) is Kind.DECIMAL:
         return pc.sum(values.cast(pa.decimal256(76, kind.scale))).as_py()
     return pc.sum(values).as_py()
 
 
 def _least_or_greatest(running: _RunningAggregate, values: pa.Array) -> Any:
     found = pc.min_max(values)[running.aggregate.function].as_py()
-    if pa.types.is_floating(values.type):
+    if kind_of(values.type) is Kind.FLOAT:
         # In Spark, NaN is greater than all numbers. Arrow's `min_max` ignores NaN, so it is handled here.
         nans = int(pc.sum(pc.is_nan(values)).as_py())
         if nans and (running.aggregate.function == "max" or nans == len(values)):

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from lakeformat.arrow.conform import conform
 from lakeformat.arrow.gather import combine_table, gather
+from lakeformat.arrow.kinds import Kind, kind_of
 from lakeformat.codec.avro.schema import with_meta
 from lakeformat.files.base_file import (
     ROW_GROUP_BYTES,
@@ -240,7 +241,7 @@ def open_group(
     """
     bases = [one.file_slice.base for one in slices if one.file_slice.base is not None]
     footers = [read_metadata(storage, base) for base in bases]
-    texts = {field.name for field in schema if pa.types.is_string(field.type)}
+    texts = {field.name for field in schema if kind_of(field.type) is Kind.TEXT}
     encoded = find_dictionary_texts(footers, texts)
     rows = sum(footer.num_rows for footer in footers)
     source = GroupSource(storage, partition_path, tuple(slices), rows, 1.0, encoded, schema)

@@ -34,6 +34,7 @@ import pyarrow as pa
 
 from lakeformat.arrow.conform import conform
 from lakeformat.arrow.gather import combine_column, combine_table, gather
+from lakeformat.arrow.kinds import Kind, kind_of
 from lakeformat.arrow.row_bytes import decoded_bytes, split_positions
 from lakeformat.files.base_file import (
     ROW_GROUP_ROWS,
@@ -334,7 +335,7 @@ def _rows_per_file(source: GroupSource, settings: RewriteSettings) -> int:
 def spill_schema(settings: RewriteSettings) -> pa.Schema:
     """Return the schema of a spill file: the stored columns and the position on the curve."""
     plain = [
-        pa.field(field.name, pa.string()) if pa.types.is_dictionary(field.type) else field
+        pa.field(field.name, pa.string()) if kind_of(field.type) is Kind.DICTIONARY else field
         for field in copied_schema(stored_schema(settings.files.schema))
     ]
     return pa.schema([*plain, pa.field(_PLACE, pa.uint64())])

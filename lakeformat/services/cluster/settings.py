@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from lakeformat.arrow.kinds import Kind, kind_of
 from lakeformat.config.clustering_options import (
     BUILD_METHOD,
     LAYOUT_STRATEGY,
@@ -111,7 +112,7 @@ class Ordering:
     def keys(self, rows: pa.Table) -> pa.Table:
         """Return the sort columns of ``rows`` (those of `top_columns`), with dictionaries decoded."""
         columns = rows.select(self.top_columns(rows.schema))
-        plain = [f.with_type(f.type.value_type) if pa.types.is_dictionary(f.type) else f for f in columns.schema]
+        plain = [f.with_type(f.type.value_type) if kind_of(f.type) is Kind.DICTIONARY else f for f in columns.schema]
         return columns.cast(pa.schema(plain))
 
 

@@ -22,6 +22,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from lakeformat.arrow.kinds import Kind, kind_of
 from lakeformat.errors import InvalidInputError
 from lakeformat.predicate import (
     MIRRORED,
@@ -290,7 +291,7 @@ def _scalar(value: _Value, of: pa.DataType) -> pa.Scalar:
         return pa.scalar(int(said), pa.int32()).cast(pa.date32()).cast(of)
     if kind in ("timestamp", "timestamp_ntz"):
         return pa.scalar(int(said), pa.int64()).cast(of)
-    if pa.types.is_decimal(of):
+    if kind_of(of) is Kind.DECIMAL:
         return pa.scalar(Decimal(said), of)
     raise ValueError(f"a literal of type {kind}")
 

@@ -20,6 +20,7 @@ from pyspark.sql import functions
 from pyspark.sql.types import DataType, DoubleType, FloatType, StructField, StructType
 
 from lakeformat.arrow.conform import conform
+from lakeformat.arrow.kinds import Kind, kind_of
 from lakeformat.codec.avro.schema import from_avro, without_meta
 from lakeformat.file_system_view.live_files import file_objects
 from lakeformat.file_system_view.snapshot import Snapshot
@@ -241,9 +242,9 @@ def _floating_leaves(field: pa.Field) -> Iterator[tuple[str, pa.DataType]]:
     below: list[tuple[tuple[str, ...], pa.DataType]] = [((field.name,), field.type)]
     while below:
         path, of = below.pop()
-        if pa.types.is_struct(of):
+        if kind_of(of) is Kind.STRUCT:
             below += [((*path, inner.name), inner.type) for inner in of]
-        elif pa.types.is_floating(of):
+        elif kind_of(of) is Kind.FLOAT:
             yield column_path(path), of
 
 
@@ -362,15 +363,15 @@ def _widens(stored: pa.Schema | pa.StructType, wanted: pa.Schema | pa.StructType
 def _widens_type(stored: pa.DataType, wanted: pa.DataType) -> bool:
     if stored.equals(wanted) or (stored, wanted) in _WIDENED:
         return True
-    if pa.types.is_decimal(stored) and pa.types.is_decimal(wanted):
+    if kind_of(stored) is kind_of(wanted) is Kind.DECIMAL:
         return bool(stored.scale == wanted.scale and stored.precision <= wanted.precision)
-    if pa.types.is_timestamp(stored) and pa.types.is_timestamp(wanted):
+    if kind_of(stored) is kind_of(wanted) is Kind.TIMESTAMP:
         return (stored.tz is None) == (wanted.tz is None)
-    if pa.types.is_struct(stored) and pa.types.is_struct(wanted):
+    if kind_of(stored) is kind_of(wanted) is Kind.STRUCT:
         # The structs must share a field: otherwise Spark would read the whole struct as null.
         return _widens(stored, wanted) and not {f.name for f in stored}.isdisjoint(f.name for f in wanted)
-    if pa.types.is_list(stored) and pa.types.is_list(wanted):
+    if kind_of(stored) is kind_of(wanted) is Kind.LIST:
         return _widens_type(stored.value_type, wanted.value_type)
-    if pa.types.is_map(stored) and pa.types.is_map(wanted):
+    if kind_of(stored) is kind_of(wanted) is Kind.MAP:
         return _widens_type(stored.key_type, wanted.key_type) and _widens_type(stored.item_type, wanted.item_type)
     return False

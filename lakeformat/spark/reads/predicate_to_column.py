@@ -14,6 +14,7 @@ from typing import Any, Final
 import pyarrow as pa
 from pyspark.sql import Column, functions
 
+from lakeformat.arrow.kinds import Kind, kind_of
 from lakeformat.predicate import (
     Always,
     And,
@@ -175,7 +176,7 @@ def _membership(column: Column, values: pa.Array) -> Column:
     if not len(values):  # ``x in ()`` is false, but null if x is null, as in SQL.
         return functions.when(column.isNotNull(), functions.lit(False))
     wanted = [_literal(value) for value in values]
-    if pa.types.is_floating(values.type) and any(value.is_valid and value.as_py() == 0 for value in values):
+    if kind_of(values.type) is Kind.FLOAT and any(value.is_valid and value.as_py() == 0 for value in values):
         # For long lists Spark uses a hash set, which distinguishes -0.0 from 0.0, so both must be in the list.
         wanted += [_literal(pa.scalar(zero, values.type)) for zero in (0.0, -0.0)]
     return column.isin(*wanted)
@@ -186,18 +187,21 @@ def _literal(value: pa.Scalar) -> Column:
     of = value.type
     if not value.is_valid:
         return functions.lit(None)
-    if pa.types.is_timestamp(of) and of.tz is not None:
+    if kind_of(of) is Kind.TIMESTAMP and of.tz is not None:
         return functions.timestamp_micros(functions.lit(value.cast(pa.timestamp("us", "UTC")).value).cast("bigint"))
     plain = value.as_py()
-    if pa.types.is_timestamp(of):
-        return functions.lit(plain.isoformat(" ")).cast("timestamp_ntz")
-    if pa.types.is_date(of):
-        return functions.lit(plain.isoformat()).cast("date")
-    if pa.types.is_decimal(of):
-        return functions.lit(str(plain)).cast(f"decimal({of.precision},{of.scale})")
-    if pa.types.is_floating(of):
-        text = str(plain) if math.isfinite(plain) else {math.inf: "Infinity", -math.inf: "-Infinity"}.get(plain, "NaN")
-        return functions.lit(text).cast("float" if pa.types.is_float32(of) else "double")
-    if pa.types.is_integer(of):
-        return functions.lit(plain).cast("bigint" if of.bit_width > 32 else "int")
-    return functions.lit(plain)
+    match kind_of(of):
+        case Kind.TIMESTAMP:
+            return functions.lit(plain.isoformat(" ")).cast("timestamp_ntz")
+        case Kind.DATE:
+            return functions.lit(plain.isoformat()).cast("date")
+        case Kind.DECIMAL:
+            return functions.lit(str(plain)).cast(f"decimal({of.precision},{of.scale})")
+        case Kind.FLOAT:
+            named = {math.inf: "Infinity", -math.inf: "-Infinity"}.get(plain, "NaN")
+            text = str(plain) if math.isfinite(plain) else named
+            return functions.lit(text).cast("float" if of == pa.float32() else "double")
+        case Kind.INTEGER:
+            return functions.lit(plain).cast("bigint" if of.bit_width > 32 else "int")
+        case _:
+            return functions.lit(plain)

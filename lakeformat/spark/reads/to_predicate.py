@@ -18,6 +18,7 @@ from typing import Any, Final
 import pyarrow as pa
 from pyspark.sql import Column
 
+from lakeformat.arrow.kinds import Kind, kind_of
 from lakeformat.errors import InvalidInputError, LakeformatError
 from lakeformat.predicate import (
     MIRRORED,
@@ -158,21 +159,21 @@ def _same_kinds(predicate: Predicate, schema: pa.Schema) -> bool:
             kind = resolve_column(path, schema)[1]
             return all(_same_kind(value, kind) for value in values)
         case StartsWith(path) | EndsWith(path) | Contains(path):
-            return bool(pa.types.is_string(resolve_column(path, schema)[1]))
+            return kind_of(resolve_column(path, schema)[1]) is Kind.TEXT
     return False
 
 
 def _same_kind(value: Any, kind: pa.DataType) -> bool:
     if isinstance(value, bool):
-        return bool(pa.types.is_boolean(kind))
+        return kind_of(kind) is Kind.BOOLEAN
     if isinstance(value, str):
-        return bool(pa.types.is_string(kind))
+        return kind_of(kind) is Kind.TEXT
     if isinstance(value, int):
-        exact = pa.types.is_floating(kind) and abs(value) < 1 << 24
-        return bool(pa.types.is_integer(kind) or exact)
+        exact = kind_of(kind) is Kind.FLOAT and abs(value) < 1 << 24
+        return kind_of(kind) is Kind.INTEGER or exact
     if isinstance(value, float):
-        return bool(pa.types.is_float64(kind))
-    return isinstance(value, Decimal) and bool(pa.types.is_decimal(kind))
+        return bool(kind == pa.float64())
+    return isinstance(value, Decimal) and kind_of(kind) is Kind.DECIMAL
 
 
 def _tree(column: Column) -> _Node:

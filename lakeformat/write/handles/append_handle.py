@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeformat.arrow.gather import gather_column
+from lakeformat.arrow.kinds import Kind, kind_of
 from lakeformat.codec.stored_types import with_meta_columns
 from lakeformat.files.base_file import (
     ROW_GROUP_ROWS,
@@ -306,7 +307,7 @@ def _is_ordered_by_text(settings: HandleSettings) -> bool:
     next row overwrites. So it compares wrong texts, and an older row may win.
     """
     fields = (field_type(settings.files.schema, name) for name in settings.read_rule.ordering)
-    return any(kind is not None and pa.types.is_string(kind) for kind in fields)
+    return any(kind is not None and kind_of(kind) is Kind.TEXT for kind in fields)
 
 
 def _parquet_block(rows: pa.Table, files: FileSettings, instant_time: str, base_rows: BaseRows | None) -> bytes:
@@ -344,7 +345,7 @@ def _ordering_values(incoming: Incoming, rows: Ints, settings: HandleSettings) -
     rule = settings.rule
     taken = incoming.take(rows, top_columns(rule.ordering, incoming.rows.schema.names))
     columns = [column.combine_chunks() for column in rule.ordering_columns(taken)]
-    return [column.cast(pa.int32()) if pa.types.is_date32(column.type) else column for column in columns]
+    return [column.cast(pa.int32()) if kind_of(column.type) is Kind.DATE else column for column in columns]
 
 
 def _have_nulls(columns: Sequence[pa.Array], rows: int) -> npt.NDArray[np.bool_]:

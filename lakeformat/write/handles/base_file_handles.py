@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakeformat.arrow.gather import gather, gather_column, replace_values
+from lakeformat.arrow.kinds import Kind, kind_of
 from lakeformat.arrow.row_bytes import split_positions
 from lakeformat.arrow.same_values import has_same_values
 from lakeformat.errors import SchemaMismatchError
@@ -104,7 +105,7 @@ def replace_rows(
         if _stays_the_same(old, at, new):
             columns.append(old)
             continue
-        if pa.types.is_dictionary(field.type):
+        if kind_of(field.type) is Kind.DICTIONARY:
             new = new.dictionary_encode()
         columns.append(replace_values(old, where, new))
     return pa.Table.from_arrays(columns, schema=table.schema)
@@ -553,5 +554,5 @@ def _encoded_text(metadata: Any, settings: HandleSettings) -> frozenset[str]:
     rule = settings.rule
     if settings.make_merger or rule.makes_rows:
         return frozenset()
-    texts = {field.name for field in settings.files.schema if pa.types.is_string(field.type)} - {*rule.ordering}
+    texts = {field.name for field in settings.files.schema if kind_of(field.type) is Kind.TEXT} - {*rule.ordering}
     return find_dictionary_texts([metadata], texts)

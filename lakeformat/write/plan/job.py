@@ -12,6 +12,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from lakeformat.arrow.kinds import Kind, kind_of
 from lakeformat.codec.avro.schema import to_avro, with_meta
 from lakeformat.config.resolve import Options
 from lakeformat.errors import CorruptTableError, InvalidOptionError, SchemaMismatchError, nearest
@@ -279,7 +280,7 @@ class WriteJob:
     def _key_copy(self, schema: pa.Schema) -> tuple[str, ...]:
         """Return a tuple of the text column whose values equal the record keys; empty if there is no such column."""
         fields = self.prepare.keys.record_fields
-        is_copy = len(fields) == 1 and fields[0] in schema.names and pa.types.is_string(schema.field(fields[0]).type)
+        is_copy = len(fields) == 1 and fields[0] in schema.names and schema.field(fields[0]).type == pa.string()
         return fields if is_copy else ()
 
 
@@ -357,7 +358,7 @@ def input_schema(snapshot: Snapshot, operation: Operation, rows: pa.Schema, keys
         check_key_types(snapshot.schema, rows, columns_stored_as_text(keys))
         if operation is not Operation.INSERT_OVERWRITE_TABLE:
             schema = mark_required(snapshot.schema, schema)
-    if IS_DELETED in schema.names and not pa.types.is_boolean(schema.field(IS_DELETED).type):
+    if IS_DELETED in schema.names and kind_of(schema.field(IS_DELETED).type) is not Kind.BOOLEAN:
         raise SchemaMismatchError(f"column {IS_DELETED!r} must be boolean, not {schema.field(IS_DELETED).type}")
     return schema
 

@@ -14,7 +14,8 @@ from typing import Any, Final, Protocol, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from lakeformat.arrow.conform import VIEWS, conform, is_any_list
+from lakeformat.arrow.conform import conform, is_any_list
+from lakeformat.arrow.kinds import VIEWS, Kind, kind_of
 from lakeformat.arrow.python_values import PYTHON_ERRORS, to_array, to_list
 from lakeformat.codec.stored_types import ROOT, Place, refuse_deep, unstorable_type_error
 from lakeformat.concurrency import thread_pool
@@ -337,7 +338,7 @@ def fit_to_table(rows: pa.RecordBatchReader, table: pa.Schema | None) -> pa.Reco
     known = set(table.names)
     for field in drop_index_columns(rows.schema, known):
         kind = table.field(field.name).type if field.name in known else None
-        if pa.types.is_null(field.type) and kind is None:
+        if kind_of(field.type) is Kind.NULL and kind is None:
             _LOG.warning("column %r is null in all rows and not in the table; it is left out", field.name)
         else:
             fields.append(field.with_type(_fill_null_types(field.type, kind)))
@@ -365,17 +366,17 @@ def _fill_null_types(kind: pa.DataType, table: pa.DataType | None) -> pa.DataTyp
     """Return the type ``kind`` with each null type in it replaced by the type at the same position of ``table``."""
     if table is None:
         return kind
-    if pa.types.is_null(kind):
+    if kind_of(kind) is Kind.NULL:
         return table
-    if pa.types.is_struct(kind) and pa.types.is_struct(table):
+    if kind_of(kind) is kind_of(table) is Kind.STRUCT:
         known = {field.name: field.type for field in table}
         inner = [f.with_type(_fill_null_types(f.type, known.get(f.name))) for f in kind]
-        return pa.struct([f for f in inner if f.name in known or not pa.types.is_null(f.type)] or inner)
-    if pa.types.is_map(kind) and pa.types.is_map(table):
+        return pa.struct([f for f in inner if f.name in known or kind_of(f.type) is not Kind.NULL] or inner)
+    if kind_of(kind) is kind_of(table) is Kind.MAP:
         return pa.map_(
             _fill_null_types(kind.key_type, table.key_type), _fill_null_types(kind.item_type, table.item_type)
         )
-    if is_any_list(kind) and pa.types.is_list(table):
+    if is_any_list(kind) and kind_of(table) is Kind.LIST:
         element = _fill_null_types(kind.value_type, table.value_type)
         return kind if element.equals(kind.value_type) else pa.list_(pa.field("element", element))
     return kind
@@ -401,7 +402,7 @@ def _refuse_extensions(fields: Iterable[pa.Field], place: Place) -> None:
 
 def _plain_field(field: pa.Field) -> pa.Field:
     """Return the field. A dictionary type of string views, as polars' categories have, is replaced by plain strings."""
-    plain = VIEWS.get(field.type.value_type) if pa.types.is_dictionary(field.type) else None
+    plain = VIEWS.get(field.type.value_type) if kind_of(field.type) is Kind.DICTIONARY else None
     return field if plain is None else field.with_type(plain)
 
 

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from lakeformat.arrow.kinds import Kind, kind_of
 from lakeformat.model.record import PARTITION_PATH, RECORD_KEY
 from lakeformat.storage.port import Storage
 from lakeformat.write.rows.faults import Fault, Reason
@@ -221,10 +222,10 @@ def json_text(row: Mapping[str, Any]) -> str:
 
 def _plain_values(column: pa.ChunkedArray) -> list[Any]:
     kind = column.type
-    if pa.types.is_temporal(kind):
+    if kind_of(kind).is_temporal:
         return list(column.cast(pa.string()).to_pylist())
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        column = column.cast(pa.large_binary() if pa.types.is_large_string(kind) else pa.binary())
+    if kind_of(kind) is Kind.TEXT:
+        column = column.cast(pa.large_binary())
     try:
         values = column.to_pylist(maps_as_pydicts="lossy")
     except (ValueError, OverflowError):  # Damaged text, or a time that Python has no object for.

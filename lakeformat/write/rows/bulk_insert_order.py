@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeformat.arrow.gather import combine_table, gather
+from lakeformat.arrow.kinds import kind_of
 from lakeformat.config.option import import_callable
 from lakeformat.config.resolve import Options
 from lakeformat.errors import InvalidInputError, InvalidOptionError, SchemaMismatchError, nearest
@@ -120,7 +121,7 @@ def _check_order(schema: pa.Schema, name: str) -> None:
         raise SchemaMismatchError(
             f"the sort column {name!r} is not among the columns{nearest(name, schema.names)}; add it or name another"
         )
-    if pa.types.is_nested(kind):
+    if kind_of(kind).is_nested:
         raise SchemaMismatchError(f"the sort column {name!r} is {kind}, which has no order; name another column")
 
 

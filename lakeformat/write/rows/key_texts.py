@@ -18,6 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakeformat.arrow.kinds import Kind, kind_of
 from lakeformat.config.table_options import UNCLEAR_KEYS
 from lakeformat.errors import InvalidInputError
 from lakeformat.keys.record_keys import EMPTY_PLACEHOLDER, NULL_PLACEHOLDER, field_column
@@ -102,8 +103,8 @@ def _of_word(rows: pa.Table, holds: pa.ChunkedArray, word: str, fields: Sequence
 def _texts(rows: pa.Table, field: str, at: Ints) -> pa.ChunkedArray:
     """Return the field's values in these rows as text; null if they are not text."""
     column = field_column(rows, field, "record key").take(pa.array(at))
-    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-    is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+    kind = column.type.value_type if kind_of(column.type) is Kind.DICTIONARY else column.type
+    is_text = kind_of(kind) is Kind.TEXT
     return column.cast(pa.string()) if is_text else pa.chunked_array([pa.nulls(len(at), pa.string())])
 
 

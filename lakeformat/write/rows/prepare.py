@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from lakeformat.arrow.conform import conform
 from lakeformat.arrow.gather import combine_table, gather
+from lakeformat.arrow.kinds import Kind, kind_of
 from lakeformat.config.resolve import Options
 from lakeformat.errors import InvalidInputError, InvalidOptionError, SchemaMismatchError, nearest
 from lakeformat.keys.partition_paths import partition_paths
@@ -42,7 +43,7 @@ _MARKER: Final = "hoodie.payload.delete.marker"
 #: Types that the column of a delete marker may have. Hudi compares the marker with the text of the value in Avro, which
 #: for these types is the text of the value in Java. Dates are refused: Avro stores them as numbers, so a marker that is
 #: written as a date would never match.
-_PLAIN: Final = (pa.types.is_string, pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean)
+_PLAIN: Final = (Kind.TEXT, Kind.INTEGER, Kind.FLOAT, Kind.BOOLEAN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +105,7 @@ def delete_marker(
             "name a column"
         )
     kind = rows.field(field).type
-    if not any(is_plain(kind) for is_plain in _PLAIN):
+    if kind_of(kind) not in _PLAIN:
         raise SchemaMismatchError(
             f"the delete field {field!r} of option {_FIELD} is {kind}; name a column of text, numbers or booleans"
         )

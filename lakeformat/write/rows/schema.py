@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from lakeformat.arrow.kinds import Kind, kind_of
 from lakeformat.codec.column_ids import widens
 from lakeformat.codec.stored_types import arrow_type_for_storage, storage_schema
 from lakeformat.errors import SchemaMismatchError, meant
@@ -68,9 +69,9 @@ def _refuse_same_names(fields: Iterable[pa.Field], path: str) -> None:
 
 
 def _refuse_same_names_inside(kind: pa.DataType, path: str) -> None:
-    if pa.types.is_struct(kind):
+    if kind_of(kind) is Kind.STRUCT:
         _refuse_same_names(list(kind), path)
-    elif pa.types.is_nested(kind) and not pa.types.is_union(kind):
+    elif kind_of(kind).is_nested and kind_of(kind) is not Kind.UNION:
         for at in range(kind.num_fields):
             _refuse_same_names_inside(kind.field(at).type, path)
 
@@ -86,11 +87,11 @@ def make_nested_nullable(schema: pa.Schema) -> pa.Schema:
 
 
 def _make_nullable(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_struct(kind):
+    if kind_of(kind) is Kind.STRUCT:
         return pa.struct([pa.field(field.name, _make_nullable(field.type)) for field in kind])
-    if pa.types.is_map(kind):
+    if kind_of(kind) is Kind.MAP:
         return pa.map_(kind.key_type, _make_nullable(kind.item_type))
-    if pa.types.is_list(kind):
+    if kind_of(kind) is Kind.LIST:
         return pa.list_(pa.field(kind.value_field.name, _make_nullable(kind.value_type)))
     return kind
 
@@ -108,7 +109,7 @@ def field_type(schema: pa.Schema, name: str) -> pa.DataType | None:
         return None
     kind = schema.field(schema.names.index(top)).type
     for part in inner:
-        if not pa.types.is_struct(kind) or kind.get_field_index(part) < 0:
+        if kind_of(kind) is not Kind.STRUCT or kind.get_field_index(part) < 0:
             return None
         kind = kind.field(part).type
     return kind
@@ -121,7 +122,7 @@ def check_ordering(schema: pa.Schema, name: str) -> None:
         SchemaMismatchError: if its type is a list, map, struct or null.
     """
     kind = field_type(schema, name)
-    if kind is not None and (pa.types.is_nested(kind) or pa.types.is_null(kind)):
+    if kind is not None and (kind_of(kind).is_nested or kind_of(kind) is Kind.NULL):
         raise SchemaMismatchError(f"the ordering column {name!r} is {kind}, which has no order; name another column")
 
 
@@ -157,7 +158,7 @@ def check_key_types(table: pa.Schema, given: pa.Schema, names: Iterable[str]) ->
         if stored is None or incoming is None:
             continue
         incoming = arrow_type_for_storage(incoming, column=name)
-        if not pa.types.is_string(incoming) and _spelling(stored) != _spelling(incoming):
+        if kind_of(incoming) is not Kind.TEXT and _spelling(stored) != _spelling(incoming):
             raise SchemaMismatchError(
                 f"key or partition column {name!r} is {incoming} in the input and {stored} in the table, which read "
                 "differently as text; convert it"
@@ -176,7 +177,7 @@ def check_stays_number(table: pa.Schema, joined: pa.Schema, names: Iterable[str]
     """
     for name in names:
         stored, now = field_type(table, name), field_type(joined, name)
-        if stored is not None and now is not None and pa.types.is_string(now) and not stored.equals(now):
+        if stored is not None and now is not None and kind_of(now) is Kind.TEXT and not stored.equals(now):
             raise SchemaMismatchError(
                 f"column {name!r} is string in the input and {stored} in the table, whose keys, folders or order are "
                 "made of it; convert it"
@@ -185,11 +186,11 @@ def check_stays_number(table: pa.Schema, joined: pa.Schema, names: Iterable[str]
 
 def _spelling(kind: pa.DataType) -> str:
     """Return the name of the type's group. All types of a group write equal values as the same text."""
-    if pa.types.is_decimal(kind):
+    if kind_of(kind) is Kind.DECIMAL:
         return f"decimal of scale {kind.scale}"
-    if pa.types.is_timestamp(kind):
+    if kind_of(kind) is Kind.TIMESTAMP:
         return "timestamp"
-    return "integer" if pa.types.is_integer(kind) else str(kind)
+    return "integer" if kind_of(kind) is Kind.INTEGER else str(kind)
 
 
 def rounded_columns(before: Iterable[pa.Field], after: Iterable[pa.Field]) -> list[str]:
@@ -200,10 +201,10 @@ def rounded_columns(before: Iterable[pa.Field], after: Iterable[pa.Field]) -> li
 
 def _rounded(before: pa.Field, after: pa.Field) -> list[str]:
     old, new = before.type, after.type
-    if pa.types.is_nested(old):
+    if kind_of(old).is_nested:
         fields = ([kind.field(at) for at in range(kind.num_fields)] for kind in (old, new))
         return [f"{before.name}.{path}" for path in rounded_columns(*fields)]
-    may_round = pa.types.is_integer(old) and pa.types.is_floating(new)
+    may_round = kind_of(old) is Kind.INTEGER and kind_of(new) is Kind.FLOAT
     return [before.name] if may_round and not _takes_exactly(new, old) else []
 
 
@@ -284,13 +285,13 @@ def _merge(stored: pa.DataType, incoming: pa.DataType, column: str, rules: _Rule
                 "hoodie.datasource.write.reconcile.schema keeps; convert it, or leave that option out"
             )
         return wide
-    if pa.types.is_timestamp(stored) and pa.types.is_timestamp(incoming) and bool(stored.tz) == bool(incoming.tz):
+    if kind_of(stored) is kind_of(incoming) is Kind.TIMESTAMP and bool(stored.tz) == bool(incoming.tz):
         return stored if stored.unit == "us" else incoming
-    if pa.types.is_struct(stored) and pa.types.is_struct(incoming):
+    if kind_of(stored) is kind_of(incoming) is Kind.STRUCT:
         return pa.struct(_merge_fields(stored, incoming, column, rules))
-    if pa.types.is_map(stored) and pa.types.is_map(incoming) and stored.key_type.equals(incoming.key_type):
+    if kind_of(stored) is kind_of(incoming) is Kind.MAP and stored.key_type.equals(incoming.key_type):
         return pa.map_(stored.key_type, _merge(stored.item_type, incoming.item_type, f"{column}.value", rules))
-    if pa.types.is_list(stored) and pa.types.is_list(incoming):
+    if kind_of(stored) is kind_of(incoming) is Kind.LIST:
         element = _merge(stored.value_type, incoming.value_type, f"{column}.element", rules)
         return pa.list_(pa.field(stored.value_field.name, element))
     raise SchemaMismatchError(
@@ -301,9 +302,9 @@ def _merge(stored: pa.DataType, incoming: pa.DataType, column: str, rules: _Rule
 
 def _takes(stored: pa.DataType, incoming: pa.DataType) -> bool:
     """Tell whether the input's values are converted to the stored type."""
-    if pa.types.is_decimal(incoming):
-        return bool(pa.types.is_string(stored))
-    if pa.types.is_decimal(stored):
+    if kind_of(incoming) is Kind.DECIMAL:
+        return kind_of(stored) is Kind.TEXT
+    if kind_of(stored) is Kind.DECIMAL:
         return incoming in _NUMBERS
     return widens(incoming, stored) or {stored, incoming} == _TEXTS
 
@@ -317,7 +318,7 @@ def _widen(stored: pa.DataType, incoming: pa.DataType) -> pa.DataType | None:
     """Return the type of the two that holds the other, if it is the input's or both are decimals; else None."""
     if stored in _NUMBERS and widens(stored, incoming):
         return incoming
-    if pa.types.is_decimal(stored) and pa.types.is_decimal(incoming):
+    if kind_of(stored) is kind_of(incoming) is Kind.DECIMAL:
         whole = max(stored.precision - stored.scale, incoming.precision - incoming.scale)
         scale = max(stored.scale, incoming.scale)
         if widens(stored, incoming) or widens(incoming, stored):

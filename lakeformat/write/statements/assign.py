@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeformat.arrow.conform import conform_array, conform_exactly
+from lakeformat.arrow.kinds import Kind, kind_of
 from lakeformat.codec.stored_types import arrow_type_for_storage
 from lakeformat.errors import InvalidInputError, SchemaMismatchError, nearest
 from lakeformat.model.record import IS_DELETED, META_COLUMNS
@@ -142,9 +143,9 @@ def _literal(value: Any, field: pa.Field) -> pa.Scalar:
         _check_nulls(pa.nulls(1, field.type), field)
         return pa.scalar(None, field.type)
     kind = field.type
-    if isinstance(value, datetime) and value.tzinfo is None and pa.types.is_timestamp(kind) and kind.tz:
+    if isinstance(value, datetime) and value.tzinfo is None and kind_of(kind) is Kind.TIMESTAMP and kind.tz:
         value = value.replace(tzinfo=timezone.utc)  # As in filters, a naive time is taken as UTC.
-    if isinstance(value, dict) and pa.types.is_map(kind):
+    if isinstance(value, dict) and kind_of(kind) is Kind.MAP:
         value = list(value.items())
     try:
         scalar = pa.scalar(value, kind)
@@ -160,9 +161,9 @@ def _literal(value: Any, field: pa.Field) -> pa.Scalar:
 
 
 def _is_same(stored: Any, new: Any, kind: pa.DataType) -> bool:
-    if pa.types.is_boolean(kind) != isinstance(new, bool | np.bool_):
+    if (kind_of(kind) is Kind.BOOLEAN) != isinstance(new, bool | np.bool_):
         return False
-    if pa.types.is_floating(kind):
+    if kind_of(kind) is Kind.FLOAT:
         wide = float(new)
         if math.isnan(wide) or math.isinf(wide):
             return math.isnan(stored) == math.isnan(wide) and (math.isnan(wide) or stored == wide)
@@ -200,7 +201,7 @@ def _convert(values: pa.Array, field: pa.Field) -> pa.Array:
     Numbers may be converted to a narrower type if every value fits; other types only to a wider one.
     """
     kind = field.type
-    given = values.type.value_type if pa.types.is_dictionary(values.type) else values.type
+    given = values.type.value_type if kind_of(values.type) is Kind.DICTIONARY else values.type
     check_type(given, field)
     try:
         stored = conform_exactly(values, kind)
@@ -209,7 +210,7 @@ def _convert(values: pa.Array, field: pa.Field) -> pa.Array:
             f"the new values of column {field.name!r} of type {values.type} do not fit the table's {kind}: "
             f"{str(error).splitlines()[0]}; convert them first"
         ) from None
-    if pa.types.is_float32(kind) and pa.types.is_float64(given):
+    if kind == pa.float32() and given == pa.float64():
         overflow = pc.and_(pc.is_inf(stored), pc.is_finite(conform_array(values, given)))
         if pc.any(overflow).as_py():
             raise SchemaMismatchError(
@@ -227,7 +228,7 @@ def check_type(given: pa.DataType, field: pa.Field) -> None:
         SchemaMismatchError: if the type is refused; the message names the column.
     """
     kind = field.type
-    if given.equals(kind) or pa.types.is_null(given) or _narrows(given, kind):
+    if given.equals(kind) or kind_of(given) is Kind.NULL or _narrows(given, kind):
         return
     plain = pa.field(field.name, arrow_type_for_storage(given, column=field.name))
     merged = evolve(pa.schema([field.with_nullable(True)]), pa.schema([plain]), fill_missing=False, exact=True)
@@ -242,8 +243,8 @@ def _narrows(given: pa.DataType, kind: pa.DataType) -> bool:
 
     Return False for floats to decimals, because Arrow's safe cast drops digits of such values silently.
     """
-    numbers = all(pa.types.is_integer(k) or pa.types.is_floating(k) or pa.types.is_decimal(k) for k in (given, kind))
-    return numbers and not (pa.types.is_floating(given) and pa.types.is_decimal(kind))
+    numbers = kind_of(given).is_number and kind_of(kind).is_number
+    return numbers and (kind_of(given), kind_of(kind)) != (Kind.FLOAT, Kind.DECIMAL)
 
 
 def _check_nulls(values: pa.Array, field: pa.Field) -> None:

@@ -234,7 +234,7 @@ def _with_table_types(source: pa.Schema, table: pa.Schema) -> pa.Schema:
         if table_name:
             stored = table.field(field.name)
             check_type(field.type, stored)
-            if pa.types.is_float64(field.type) and pa.types.is_float32(stored.type):
+            if (field.type, stored.type) == (pa.float64(), pa.float32()):
                 raise SchemaMismatchError(
                     f"column {field.name!r} is double in the source and float in the table; convert it"
                 )
