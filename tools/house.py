@@ -83,7 +83,7 @@ RATCHETS: Final = (
         "the kind of an Arrow type",
         r"\btypes\.is_\w",
         ("lakeformat/arrow/",),
-        6,
+        7,
         "ask `kind_of` in lakeformat.arrow.kinds",
     ),
     Ratchet(

@@ -306,7 +306,7 @@ def is_exact_conversion(stored: pa.DataType, wanted: pa.DataType) -> bool:
     if kind_of(stored) is Kind.INTEGER:
         if kind_of(wanted) is Kind.FLOAT:
             return bool(stored.bit_width <= {32: 16, 64: 32}.get(wanted.bit_width, 0))
-        return kind_of(wanted) in (Kind.INTEGER, Kind.DECIMAL)
+        return kind_of(wanted) in (Kind.INTEGER, Kind.DECIMAL) and not pa.types.is_unsigned_integer(wanted)
     if kind_of(stored) is kind_of(wanted) is Kind.TIMESTAMP:
         return (stored.tz is None) == (wanted.tz is None)
     if kind_of(stored) is Kind.DECIMAL:
