@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 from lakeformat.config.option import (
     Effect,
     Option,
+    declare,
     make_choice_parser,
+    options_of,
     parse_count,
     parse_execution_strategy,
     parse_factor,
@@ -19,6 +22,7 @@ from lakeformat.config.option import (
     parse_pattern,
     parse_plan_strategy,
     parse_positive,
+    values_of,
 )
 from lakeformat.errors import InvalidOptionError
 
@@ -60,6 +64,177 @@ _BUCKETS: Final = "hoodie.bucket.index."
 #: Short name of Hudi's plan strategy for tables with consistent hashing.
 CONSISTENT_PLAN: Final = "ConsistentBucketClusteringPlanStrategy"
 
+#: Target file size that no file reaches, so that each group of file slices becomes one file.
+UNLIMITED_BYTES: Final = 1 << 62
+#: Maps Hudi's older plan strategies, which only choose partitions, to the filter mode that means the same.
+_MODE_OF_CLASS: Final[Mapping[str, str]] = {
+    "RecentDaysClusteringPlanStrategy": "RECENT_DAYS",
+    "SelectedPartitionsClusteringPlanStrategy": "SELECTED_PARTITIONS",
+}
+_SINGLE_FILES: Final = "SingleFileSortPlanStrategy"
+_ONE_FILE_EACH: Final = "SingleFileSortExecutionStrategy"
+_CONSISTENT_EXECUTIONS: Final = (
+    "ConsistentBucketClusteringExecutionStrategy",
+    "SingleSparkJobConsistentHashingExecutionStrategy",
+)
+
+
+_option: Final = partial(declare, Effect.WRITE)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusteringOptions:
+    """The typed options of clustering: which file slices are clustered, and in what groups."""
+
+    small_file_bytes: int = _option(
+        STRATEGY + "small.file.limit",
+        "Files below this many bytes are clustered; Table.cluster with columns takes all files.",
+        parse_count,
+        314572800,
+    )
+    target_file_bytes: int = _option(
+        TARGET_FILE_BYTES, "Bytes of the files that clustering writes.", parse_positive, 1073741824
+    )
+    group_bytes: int = _option(
+        STRATEGY + "max.bytes.per.group",
+        "Most bytes of files that are sorted together, as one group.",
+        parse_positive,
+        2147483648,
+    )
+    groups: int = _option(
+        STRATEGY + "max.num.groups",
+        "Most groups in one clustering; Table.cluster with columns takes all groups.",
+        parse_positive,
+        30,
+    )
+    rewrites_single_files: bool = _option(
+        STRATEGY + "single.group.clustering.enabled",
+        "Also sort a group of one file; without sort columns such a group stays unchanged.",
+        parse_flag,
+        True,
+    )
+    selected_partitions: tuple[str, ...] = _option(
+        STRATEGY + "partition.selected", "Partition paths to cluster, separated by commas.", parse_names, ()
+    )
+    partition_pattern: str | None = _option(
+        STRATEGY + "partition.regex.pattern",
+        "Regular expression: if no partitions are selected, cluster those whose whole path matches.",
+        parse_pattern,
+    )
+    plan: str = _option(
+        PLAN_CLASS,
+        "Hudi's classes by name: SparkSizeBasedClusteringPlanStrategy; SparkRecentDaysClusteringPlanStrategy and "
+        "SparkSelectedPartitionsClusteringPlanStrategy, which choose partitions as the filter mode below does; "
+        "SparkSingleFileSortPlanStrategy, which sorts each file by itself. A table with consistent hashing is always "
+        "planned as by SparkConsistentBucketClusteringPlanStrategy.",
+        parse_plan_strategy,
+        "SizeBasedClusteringPlanStrategy",
+    )
+    execution: str = _option(
+        EXECUTION_CLASS,
+        "SparkSortAndSizeExecutionStrategy; or SparkSingleFileSortExecutionStrategy, which makes one file of each file "
+        "and needs SparkSingleFileSortPlanStrategy. A table with consistent hashing is always rewritten as by "
+        "SparkConsistentBucketClusteringExecutionStrategy or SingleSparkJobConsistentHashingExecutionStrategy.",
+        parse_execution_strategy,
+        "SortAndSizeExecutionStrategy",
+    )
+    filter_mode: str = _option(
+        FILTER_MODE,
+        "Which of these partitions are clustered: NONE all, RECENT_DAYS the greatest, SELECTED_PARTITIONS a range.",
+        make_choice_parser("NONE", "RECENT_DAYS", "SELECTED_PARTITIONS"),
+        "NONE",
+    )
+    taken_partitions: int = _option(
+        STRATEGY + "daybased.lookback.partitions", "RECENT_DAYS: number of partitions; 0 takes all.", parse_count, 2
+    )
+    skipped_partitions: int = _option(
+        STRATEGY + "daybased.skipfromlatest.partitions",
+        "RECENT_DAYS: number of the greatest partitions to leave out.",
+        parse_count,
+        0,
+    )
+    first_partition: str | None = _option(STRATEGY + "cluster.begin.partition", "SELECTED_PARTITIONS: the least path.")
+    last_partition: str | None = _option(STRATEGY + "cluster.end.partition", "SELECTED_PARTITIONS: the greatest path.")
+    split_threshold: float = _option(
+        _BUCKETS + "split.threshold",
+        "Consistent hashing: clustering splits a bucket whose file slice has more bytes than this factor times "
+        "hoodie.parquet.max.file.size.",
+        parse_factor,
+        2.0,
+    )
+    merge_threshold: float = _option(
+        _BUCKETS + "merge.threshold",
+        "Consistent hashing: clustering merges neighbours whose file slices have at most this factor times "
+        "hoodie.parquet.max.file.size bytes.",
+        parse_factor,
+        0.2,
+    )
+    most_buckets: int = _option(
+        _BUCKETS + "max.num.buckets",
+        "Consistent hashing: most buckets of a partition; by default hoodie.bucket.index.num.buckets, so that none is "
+        "split.",
+        parse_positive,
+    )
+    least_buckets: int = _option(
+        _BUCKETS + "min.num.buckets",
+        "Consistent hashing: least buckets of a partition; by default hoodie.bucket.index.num.buckets, so that none "
+        "are merged.",
+        parse_positive,
+    )
+
+    @property
+    def is_consistent(self) -> bool:
+        """Tell whether the plan or execution class is named that only tables with consistent hashing use."""
+        return self.plan == CONSISTENT_PLAN or self.execution in _CONSISTENT_EXECUTIONS
+
+    @classmethod
+    def of(cls, value: Callable[[str], Any], given: Callable[[str], bool]) -> ClusteringOptions:
+        """Return the typed options.
+
+        Args:
+            value: Function that returns the value of an option key, or its default.
+            given: Function that tells whether the user set an option key.
+
+        Raises:
+            InvalidOptionError: The plan class contradicts the filter mode or the execution class.
+        """
+        said = cls(**values_of(cls, value))
+        plan, execution, mode = said.plan, said.execution, said.filter_mode
+        by_class = _MODE_OF_CLASS.get(plan)
+        if by_class is not None and given(FILTER_MODE) and mode != by_class:
+            raise InvalidOptionError(
+                f"options {PLAN_CLASS}=Spark{plan}, which means {by_class}, and {FILTER_MODE}={mode} contradict each "
+                "other; give one of them"
+            )
+        if execution == _ONE_FILE_EACH and plan != _SINGLE_FILES:
+            raise InvalidOptionError(
+                f"{EXECUTION_CLASS}=Spark{execution} makes one file of each file, so {PLAN_CLASS} must be "
+                f"Spark{_SINGLE_FILES}; set it, or leave both out"
+            )
+        if said.is_consistent and given(PLAN_CLASS) and plan != CONSISTENT_PLAN:
+            raise InvalidOptionError(
+                f"{EXECUTION_CLASS}={execution} is for tables with consistent hashing, so {PLAN_CLASS} must be "
+                f"Spark{CONSISTENT_PLAN}; set it, or leave both out"
+            )
+        if said.is_consistent and given(EXECUTION_CLASS) and execution not in _CONSISTENT_EXECUTIONS:
+            raise InvalidOptionError(
+                f"{PLAN_CLASS}=Spark{plan} is for tables with consistent hashing, so {EXECUTION_CLASS} must be "
+                f"Spark{_CONSISTENT_EXECUTIONS[0]}; set it, or leave both out"
+            )
+        alone = plan == _SINGLE_FILES
+        buckets = value(_BUCKETS + "num.buckets")
+        return replace(
+            said,
+            target_file_bytes=UNLIMITED_BYTES if execution == _ONE_FILE_EACH else said.target_file_bytes,
+            group_bytes=0 if alone else said.group_bytes,  # Each file slice is rewritten alone.
+            rewrites_single_files=alone or said.rewrites_single_files,
+            filter_mode=by_class or mode,
+            # Hudi also replaces a maximum below, and a minimum above the number of buckets, by that number.
+            most_buckets=max(said.most_buckets or buckets, buckets),
+            least_buckets=min(said.least_buckets or buckets, buckets),
+        )
+
+
 CLUSTERING_OPTIONS: Final[tuple[Option, ...]] = (
     Option(
         INLINE,
@@ -100,120 +275,7 @@ CLUSTERING_OPTIONS: Final[tuple[Option, ...]] = (
         "sample",
     ),
     Option(SAMPLE_SIZE, "Rows of the sample for the curve.", Effect.WRITE, parse_positive, 200000),
-    Option(
-        STRATEGY + "small.file.limit",
-        "Files below this many bytes are clustered; Table.cluster with columns takes all files.",
-        Effect.WRITE,
-        parse_count,
-        314572800,
-    ),
-    Option(TARGET_FILE_BYTES, "Bytes of the files that clustering writes.", Effect.WRITE, parse_positive, 1073741824),
-    Option(
-        STRATEGY + "max.bytes.per.group",
-        "Most bytes of files that are sorted together, as one group.",
-        Effect.WRITE,
-        parse_positive,
-        2147483648,
-    ),
-    Option(
-        STRATEGY + "max.num.groups",
-        "Most groups in one clustering; Table.cluster with columns takes all groups.",
-        Effect.WRITE,
-        parse_positive,
-        30,
-    ),
-    Option(
-        STRATEGY + "single.group.clustering.enabled",
-        "Also sort a group of one file; without sort columns such a group stays unchanged.",
-        Effect.WRITE,
-        parse_flag,
-        True,
-    ),
-    Option(
-        STRATEGY + "partition.selected",
-        "Partition paths to cluster, separated by commas.",
-        Effect.WRITE,
-        parse_names,
-        (),
-    ),
-    Option(
-        STRATEGY + "partition.regex.pattern",
-        "Regular expression: if no partitions are selected, cluster those whose whole path matches.",
-        Effect.WRITE,
-        parse_pattern,
-    ),
-    Option(
-        PLAN_CLASS,
-        "Hudi's classes by name: SparkSizeBasedClusteringPlanStrategy; SparkRecentDaysClusteringPlanStrategy and "
-        "SparkSelectedPartitionsClusteringPlanStrategy, which choose partitions as the filter mode below does; "
-        "SparkSingleFileSortPlanStrategy, which sorts each file by itself. A table with consistent hashing is always "
-        "planned as by SparkConsistentBucketClusteringPlanStrategy.",
-        Effect.WRITE,
-        parse_plan_strategy,
-        "SizeBasedClusteringPlanStrategy",
-    ),
-    Option(
-        EXECUTION_CLASS,
-        "SparkSortAndSizeExecutionStrategy; or SparkSingleFileSortExecutionStrategy, which makes one file of each file "
-        "and needs SparkSingleFileSortPlanStrategy. A table with consistent hashing is always rewritten as by "
-        "SparkConsistentBucketClusteringExecutionStrategy or SingleSparkJobConsistentHashingExecutionStrategy.",
-        Effect.WRITE,
-        parse_execution_strategy,
-        "SortAndSizeExecutionStrategy",
-    ),
-    Option(
-        FILTER_MODE,
-        "Which of these partitions are clustered: NONE all, RECENT_DAYS the greatest, SELECTED_PARTITIONS a range.",
-        Effect.WRITE,
-        make_choice_parser("NONE", "RECENT_DAYS", "SELECTED_PARTITIONS"),
-        "NONE",
-    ),
-    Option(
-        STRATEGY + "daybased.lookback.partitions",
-        "RECENT_DAYS: number of partitions; 0 takes all.",
-        Effect.WRITE,
-        parse_count,
-        2,
-    ),
-    Option(
-        STRATEGY + "daybased.skipfromlatest.partitions",
-        "RECENT_DAYS: number of the greatest partitions to leave out.",
-        Effect.WRITE,
-        parse_count,
-        0,
-    ),
-    Option(STRATEGY + "cluster.begin.partition", "SELECTED_PARTITIONS: the least path.", Effect.WRITE),
-    Option(STRATEGY + "cluster.end.partition", "SELECTED_PARTITIONS: the greatest path.", Effect.WRITE),
-    Option(
-        _BUCKETS + "split.threshold",
-        "Consistent hashing: clustering splits a bucket whose file slice has more bytes than this factor times "
-        "hoodie.parquet.max.file.size.",
-        Effect.WRITE,
-        parse_factor,
-        2.0,
-    ),
-    Option(
-        _BUCKETS + "merge.threshold",
-        "Consistent hashing: clustering merges neighbours whose file slices have at most this factor times "
-        "hoodie.parquet.max.file.size bytes.",
-        Effect.WRITE,
-        parse_factor,
-        0.2,
-    ),
-    Option(
-        _BUCKETS + "max.num.buckets",
-        "Consistent hashing: most buckets of a partition; by default hoodie.bucket.index.num.buckets, so that none is "
-        "split.",
-        Effect.WRITE,
-        parse_positive,
-    ),
-    Option(
-        _BUCKETS + "min.num.buckets",
-        "Consistent hashing: least buckets of a partition; by default hoodie.bucket.index.num.buckets, so that none "
-        "are merged.",
-        Effect.WRITE,
-        parse_positive,
-    ),
+    *options_of(ClusteringOptions),
     Option(
         SORT_BUFFER,
         "Memory in bytes for sorting, shared by all groups that run at once; larger groups are sorted on storage.",
@@ -222,118 +284,3 @@ CLUSTERING_OPTIONS: Final[tuple[Option, ...]] = (
         1 << 30,
     ),
 )
-
-
-#: Target file size that no file reaches, so that each group of file slices becomes one file.
-UNLIMITED_BYTES: Final = 1 << 62
-#: Maps Hudi's older plan strategies, which only choose partitions, to the filter mode that means the same.
-_MODE_OF_CLASS: Final[Mapping[str, str]] = {
-    "RecentDaysClusteringPlanStrategy": "RECENT_DAYS",
-    "SelectedPartitionsClusteringPlanStrategy": "SELECTED_PARTITIONS",
-}
-_SINGLE_FILES: Final = "SingleFileSortPlanStrategy"
-_ONE_FILE_EACH: Final = "SingleFileSortExecutionStrategy"
-_CONSISTENT_EXECUTIONS: Final = (
-    "ConsistentBucketClusteringExecutionStrategy",
-    "SingleSparkJobConsistentHashingExecutionStrategy",
-)
-
-
-@dataclass(frozen=True, slots=True)
-class ClusteringOptions:
-    """The typed options of clustering: which file slices are clustered, and in what groups.
-
-    Attributes:
-        target_file_bytes: Size in bytes of the files that a clustering writes.
-        group_bytes: Maximum total size in bytes of the file slices in one group; 0 rewrites each file slice alone.
-        groups: Maximum number of groups of file slices in a plan. A group is rewritten together.
-        small_file_bytes: Only file slices whose base file is below this size in bytes are rewritten.
-        rewrites_single_files: Whether a group that consists of one file slice is rewritten.
-        selected_partitions: Paths of the partitions to cluster; empty for all.
-        partition_pattern: Regular expression that matches the whole paths of the partitions to cluster; None for all.
-        filter_mode: How partitions are filtered: ``NONE``, ``RECENT_DAYS`` or ``SELECTED_PARTITIONS``.
-        first_partition: With SELECTED_PARTITIONS, the first partition path to cluster.
-        last_partition: With SELECTED_PARTITIONS, the last partition path to cluster.
-        skipped_partitions: With RECENT_DAYS, the number of newest partitions that are not clustered.
-        taken_partitions: With RECENT_DAYS, the number of partitions to cluster, the newest after the skipped ones.
-        is_consistent: Whether the plan or execution class is named that only tables with consistent hashing use.
-        split_threshold: A bucket is split if its slice has more bytes than this times the size of a base file.
-        merge_threshold: Buckets are merged if their slices have at most this times the size of a base file.
-        most_buckets: Maximum number of buckets of a partition.
-        least_buckets: Minimum number of buckets of a partition.
-    """
-
-    target_file_bytes: int
-    group_bytes: int
-    groups: int
-    small_file_bytes: int
-    rewrites_single_files: bool
-    selected_partitions: tuple[str, ...]
-    partition_pattern: str | None
-    filter_mode: str
-    first_partition: str | None
-    last_partition: str | None
-    skipped_partitions: int
-    taken_partitions: int
-    is_consistent: bool
-    split_threshold: float
-    merge_threshold: float
-    most_buckets: int
-    least_buckets: int
-
-    @classmethod
-    def of(cls, value: Callable[[str], Any], given: Callable[[str], bool]) -> ClusteringOptions:
-        """Return the typed options.
-
-        Args:
-            value: Function that returns the value of an option key, or its default.
-            given: Function that tells whether the user set an option key.
-
-        Raises:
-            InvalidOptionError: The plan class contradicts the filter mode or the execution class.
-        """
-        plan, execution, mode = value(PLAN_CLASS), value(EXECUTION_CLASS), value(FILTER_MODE)
-        by_class = _MODE_OF_CLASS.get(plan)
-        if by_class is not None and given(FILTER_MODE) and mode != by_class:
-            raise InvalidOptionError(
-                f"options {PLAN_CLASS}=Spark{plan}, which means {by_class}, and {FILTER_MODE}={mode} contradict each "
-                "other; give one of them"
-            )
-        if execution == _ONE_FILE_EACH and plan != _SINGLE_FILES:
-            raise InvalidOptionError(
-                f"{EXECUTION_CLASS}=Spark{execution} makes one file of each file, so {PLAN_CLASS} must be "
-                f"Spark{_SINGLE_FILES}; set it, or leave both out"
-            )
-        is_consistent = plan == CONSISTENT_PLAN or execution in _CONSISTENT_EXECUTIONS
-        if is_consistent and given(PLAN_CLASS) and plan != CONSISTENT_PLAN:
-            raise InvalidOptionError(
-                f"{EXECUTION_CLASS}={execution} is for tables with consistent hashing, so {PLAN_CLASS} must be "
-                f"Spark{CONSISTENT_PLAN}; set it, or leave both out"
-            )
-        if is_consistent and given(EXECUTION_CLASS) and execution not in _CONSISTENT_EXECUTIONS:
-            raise InvalidOptionError(
-                f"{PLAN_CLASS}=Spark{plan} is for tables with consistent hashing, so {EXECUTION_CLASS} must be "
-                f"Spark{_CONSISTENT_EXECUTIONS[0]}; set it, or leave both out"
-            )
-        alone = plan == _SINGLE_FILES
-        buckets = value(_BUCKETS + "num.buckets")
-        return cls(
-            target_file_bytes=UNLIMITED_BYTES if execution == _ONE_FILE_EACH else value(TARGET_FILE_BYTES),
-            group_bytes=0 if alone else value(STRATEGY + "max.bytes.per.group"),
-            groups=value(STRATEGY + "max.num.groups"),
-            small_file_bytes=value(STRATEGY + "small.file.limit"),
-            rewrites_single_files=alone or value(STRATEGY + "single.group.clustering.enabled"),
-            selected_partitions=value(STRATEGY + "partition.selected"),
-            partition_pattern=value(STRATEGY + "partition.regex.pattern"),
-            filter_mode=by_class or mode,
-            first_partition=value(STRATEGY + "cluster.begin.partition"),
-            last_partition=value(STRATEGY + "cluster.end.partition"),
-            skipped_partitions=value(STRATEGY + "daybased.skipfromlatest.partitions"),
-            taken_partitions=value(STRATEGY + "daybased.lookback.partitions"),
-            is_consistent=is_consistent,
-            split_threshold=value(_BUCKETS + "split.threshold"),
-            merge_threshold=value(_BUCKETS + "merge.threshold"),
-            # Hudi also replaces a maximum below, and a minimum above the number of buckets, by that number.
-            most_buckets=max(value(_BUCKETS + "max.num.buckets") or buckets, buckets),
-            least_buckets=min(value(_BUCKETS + "min.num.buckets") or buckets, buckets),
-        )

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 from lakeformat.config.option import (
     Effect,
     Option,
+    declare,
     make_choice_parser,
+    options_of,
     parse_count,
     parse_flag,
     parse_pattern,
     parse_positive,
+    values_of,
 )
 
 __all__ = [
@@ -35,9 +39,6 @@ __all__ = [
     "AutoCompaction",
 ]
 
-_AUTO: Final = "lakeformat.compact.auto"
-_AUTO_LOG_FILES: Final = "lakeformat.compact.auto.log.files"
-_AUTO_MEGABYTES: Final = "lakeformat.compact.auto.megabytes"
 INLINE: Final = "hoodie.compact.inline"
 COMPACTION_COMMITS: Final = "hoodie.compact.inline.max.delta.commits"
 INLINE_SECONDS: Final = "hoodie.compact.inline.max.delta.seconds"
@@ -80,19 +81,30 @@ def _parse_strategy(text: str) -> str:
 _HUDIS_RULE: Final = (INLINE, SCHEDULE_INLINE, TRIGGER, COMPACTION_COMMITS, INLINE_SECONDS)
 
 
+_option: Final = partial(declare, Effect.WRITE)
+
+
 @dataclass(frozen=True, slots=True)
 class AutoCompaction:
-    """The typed options of automatic compaction.
+    """The typed options of automatic compaction. It is off if an option of Hudi says when to compact."""
 
-    Attributes:
-        is_on: Whether automatic compaction is on, and the user set no option of Hudi that decides when to compact.
-        log_files: A file slice is compacted if it has at least this many log files.
-        megabytes: Limit of one automatic compaction, in megabytes read and written.
-    """
-
-    is_on: bool
-    log_files: int
-    megabytes: int
+    is_on: bool = _option(
+        "lakeformat.compact.auto",
+        "After a write, compact the file slices of a merge-on-read table that have outgrown their base files: they "
+        "have many log files, or log files larger than the base file and than 64 MB. This is done only on storage with "
+        "locks, if no other program writes, and if no option of Hudi says when to compact.",
+        parse_flag,
+        True,
+    )
+    log_files: int = _option(
+        "lakeformat.compact.auto.log.files", "Number of log files of a slice that count as many.", parse_positive, 32
+    )
+    megabytes: int = _option(
+        "lakeformat.compact.auto.megabytes",
+        "Megabytes that an automatic compaction reads and writes; the file slice that exceeds the limit is its last.",
+        parse_positive,
+        2048,
+    )
 
     @classmethod
     def of(cls, value: Callable[[str], Any], given: Callable[[str], bool]) -> AutoCompaction:
@@ -102,8 +114,8 @@ class AutoCompaction:
             value: Function that returns the value of an option key, or its default.
             given: Function that tells whether the user set an option key.
         """
-        is_on = value(_AUTO) and not any(map(given, _HUDIS_RULE))
-        return cls(is_on, value(_AUTO_LOG_FILES), value(_AUTO_MEGABYTES))
+        options = cls(**values_of(cls, value))
+        return replace(options, is_on=options.is_on and not any(map(given, _HUDIS_RULE)))
 
     def as_options(self) -> Mapping[str, Any]:
         """Return the compaction options that an automatic compaction uses, by key: its strategy and its limits."""
@@ -111,23 +123,7 @@ class AutoCompaction:
 
 
 COMPACTION_OPTIONS: Final[tuple[Option, ...]] = (
-    Option(
-        _AUTO,
-        "After a write, compact the file slices of a merge-on-read table that have outgrown their base files: they "
-        "have many log files, or log files larger than the base file and than 64 MB. This is done only on storage with "
-        "locks, if no other program writes, and if no option of Hudi says when to compact.",
-        Effect.WRITE,
-        parse_flag,
-        True,
-    ),
-    Option(_AUTO_LOG_FILES, "Number of log files of a slice that count as many.", Effect.WRITE, parse_positive, 32),
-    Option(
-        _AUTO_MEGABYTES,
-        "Megabytes that an automatic compaction reads and writes; the file slice that exceeds the limit is its last.",
-        Effect.WRITE,
-        parse_positive,
-        2048,
-    ),
+    *options_of(AutoCompaction),
     Option(
         INLINE,
         "Compact a merge-on-read table after a write when a compaction is due; pending plans are run first.",

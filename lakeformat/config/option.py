@@ -10,7 +10,7 @@ import importlib
 import re
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from operator import attrgetter
 from typing import Any, Final, cast
 
@@ -25,8 +25,10 @@ __all__ = [
     "Effect",
     "Option",
     "callable_name",
+    "declare",
     "import_callable",
     "make_choice_parser",
+    "options_of",
     "parse_bad_rows",
     "parse_buckets",
     "parse_codec",
@@ -49,6 +51,7 @@ __all__ = [
     "parse_positive",
     "parse_share",
     "parse_zone",
+    "values_of",
 ]
 
 #: All numbers of options are less than this.
@@ -314,6 +317,52 @@ class Option:
     parse: Callable[[str], Any] = str.strip
     default: Any = None
     aliases: tuple[str, ...] = ()
+
+
+_OPTION: Final = "option"
+_CONVERT: Final = "convert"
+
+
+def declare(
+    effect: Effect,
+    key: str,
+    doc: str,
+    parse: Callable[[str], Any] = str.strip,
+    default: Any = None,
+    aliases: tuple[str, ...] = (),
+    *,
+    convert: Callable[[Any], Any] | None = None,
+    is_secret: bool = False,
+) -> Any:
+    """Declare an option as a field of a dataclass of options. The other arguments are those of `Option`.
+
+    Args:
+        convert: A function that makes the value of the field of the value of the option.
+        is_secret: Whether the ``repr`` of the dataclass leaves the field out.
+    """
+    option = Option(key, doc, effect, parse, default, aliases)
+    return field(metadata={_OPTION: option, _CONVERT: convert}, repr=not is_secret)
+
+
+def options_of(declared: Any) -> tuple[Option, ...]:
+    """Return the options that a dataclass declares, in order: those of its fields, and class variables."""
+    members = declared.__dataclass_fields__.values()
+    found = (member.metadata.get(_OPTION, member.default) for member in members)
+    return tuple(option for option in found if isinstance(option, Option))
+
+
+def values_of(declared: Any, value: Callable[[str], Any]) -> dict[str, Any]:
+    """Return the values of the fields that a dataclass declares as options.
+
+    Args:
+        value: A function that returns the value of an option key, or its default.
+    """
+    values = {}
+    for member in fields(declared):
+        if _OPTION in member.metadata:
+            given, convert = value(member.metadata[_OPTION].key), member.metadata[_CONVERT]
+            values[member.name] = convert(given) if convert else given
+    return values
 
 
 def import_callable(target: Any) -> Callable[..., Any]:
