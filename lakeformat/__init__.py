@@ -289,6 +289,8 @@ def _instead(name: str) -> str:
         return "; here it is called lakeformat.create(path, rows, record_key=..., insert=True)"
     if name in _METHODS:
         return f"; it is a method of a table: lakeformat.open(path).{'insert' if name == 'append' else name}(...)"
+    if name in {"delete_table", "drop", "drop_table"}:
+        return "; a table is its folder: delete the folder"
     if name == "read_parquet":
         return "; lakeformat.adopt(path, ...) makes a folder of Parquet files a table"
     from lakeformat.errors import nearest

@@ -27,6 +27,7 @@ __all__ = [
     "cut_text",
     "fit_columns",
     "format_bytes",
+    "hidden_columns",
     "html_pairs",
     "html_rows",
     "html_text",
@@ -93,25 +94,32 @@ def html_pairs(pairs: Mapping[str, Any], *, caption: str = "", more: str = "") -
     return f"<div>{_caption(caption)}<table style='border-collapse:collapse'>{''.join(lines)}</table>{more}</div>"
 
 
-#: Widths in characters: of a cut text, and of the gap between columns.
+#: Widths in characters: of a cut text, most and least, and of the gap between columns.
 _WIDEST_TEXT: Final = 32
+_LEAST_TEXT: Final = 12
 _GAP: Final = 3
 
 
 def fit_columns(widths: Sequence[int], is_number: Sequence[bool], room: int) -> list[int]:
     """Return the widths of the columns that fit, from the left; there is at least one. Numbers are not cut.
 
-    >>> fit_columns([4, 60, 5, 9], [True, False, True, False], 50)
-    [4, 32, 5]
+    The last column takes the room that is left.
+
+    >>> fit_columns([4, 60, 5, 9], [True, False, True, True], 50), fit_columns([4, 60], [True, False], 50)
+    ([4, 32, 5], [4, 43])
     """
     if sum(widths) + _GAP * (len(widths) - 1) <= room:
         return list(widths)
     fitted: list[int] = []
     for width, number in zip(widths, is_number, strict=True):
+        left = room - sum(fitted) - _GAP * len(fitted)
         wanted = width if number else min(width, _WIDEST_TEXT)
-        if fitted and sum(fitted) + _GAP * len(fitted) + wanted > room:
+        if fitted and wanted > left and (number or left < _LEAST_TEXT):
             break
-        fitted.append(min(wanted, room))
+        fitted.append(min(wanted, left))
+    if fitted:
+        left = room - sum(fitted) - _GAP * (len(fitted) - 1)
+        fitted[-1] = min(widths[len(fitted) - 1], fitted[-1] + left)
     return fitted
 
 
@@ -132,6 +140,16 @@ def cut_text(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
+def hidden_columns(names: Sequence[str], room: int | None) -> str:
+    """Return the line that names the columns without room, cut to ``room`` characters.
+
+    >>> hidden_columns(["files", "seconds"], 30)
+    '… 2 more columns: files, seco…'
+    """
+    line = f"… {len(names):,} more column{'s' * (len(names) > 1)}: {', '.join(names)}"
+    return line if room is None else cut_text(line, room)
+
+
 def text_rows(head: Sequence[str], rows: Iterable[Sequence[Any]], *, note: str = "") -> str:
     """Return rows as aligned text that fits the width of the terminal: long texts are cut, columns without room named.
 
@@ -142,10 +160,11 @@ def text_rows(head: Sequence[str], rows: Iterable[Sequence[Any]], *, note: str =
     texts = [[_plain(value) for value in row] for row in given]
     numbers = [any(_is_number(row[at]) for row in given) for at in range(len(head))]
     widths = [max(map(text_width, (name, *(row[at] for row in texts)))) for at, name in enumerate(head)]
-    fitted = fit_columns(widths, numbers, shutil.get_terminal_size((120, 24)).columns)
+    room = shutil.get_terminal_size((120, 24)).columns
+    fitted = fit_columns(widths, numbers, room)
     lines = [_text_line([*head], fitted, numbers), *(_text_line(row, fitted, numbers) for row in texts)]
     if hidden := head[len(fitted) :]:
-        lines.append(f"… {len(hidden):,} more columns: {cut_text(', '.join(hidden), 200)}")
+        lines.append(hidden_columns(hidden, room))
     return "\n".join([*lines, *([note] if note else ())])
 
 

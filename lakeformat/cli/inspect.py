@@ -48,8 +48,11 @@ __all__ = [
     "sql",
 ]
 
-#: Rows that ``--format table`` shows by default.
+#: Rows that ``--format table`` shows by default; characters of what an entry of the history did.
 _SHOWN: Final = 20
+_DETAIL: Final = 80
+#: Columns of ``files`` in the order in which people look at them: those that are long come last.
+_FILE_COLUMNS: Final = ("partition_path", "rows", "size_bytes", "instant_time", "path", "log_files", "file_id")
 
 
 def describe(
@@ -135,6 +138,8 @@ def history(
 
     [bold]lakeformat history /data/flights --limit 5 --steps[/bold]
     """
+    from lakeformat.timeline.history import shown_entries
+
     entries = open_table(path, None, storage_option).history(actions=not commits)
     shown = entries[: limit or None]
     if as_json:
@@ -142,39 +147,9 @@ def history(
     elif steps:
         print("\n".join(entry.describe() for entry in shown))
     else:
-        names = (
-            "version",
-            "instant",
-            "operation",
-            "rows",
-            "inserted",
-            "updated",
-            "deleted",
-            "files",
-            "seconds",
-            "what",
-        )
-        rows = [_history_row(entry) for entry in shown]
-        wide = len(names) - (not any(row[-1] for row in rows))
-        show_rows(names[:wide], [row[:wide] for row in rows])
+        show_rows(*shown_entries(shown, _DETAIL))
     if len(shown) < len(entries) and not as_json:
         print_remark(f"{len(entries) - len(shown):,} older entries are not shown; --limit 0 shows all")
-
-
-def _history_row(entry: Any) -> list[Any]:
-    report = entry.report or {}
-    counts = [report.get("rows", {}).get(name) for name in ("inserted", "updated", "deleted")]
-    text = " ".join((entry.statement or entry.detail).split())
-    return [
-        entry.version,
-        entry.instant_time,
-        entry.operation,
-        entry.rows_written if entry.is_commit else None,
-        *counts,
-        entry.files_written if entry.is_commit else None,
-        report.get("seconds"),
-        text if len(text) <= 80 else f"{text[:77]}...",
-    ]
 
 
 def read(
@@ -268,12 +243,12 @@ def files(
     as_json: AsJson = False,
     storage_option: StorageOptionPairs = None,
 ) -> None:
-    """List the live files of a table: path, partition, size, rows, log files.
+    """List the live files of a table: partition, rows, size, instant, path, log files.
 
     [bold]lakeformat files /data/flights --format csv[/bold]
     """
     rows = open_table(path, None, storage_option).files(as_of=as_of)
-    _print_rows(rows.to_reader(), "json" if as_json else format, output, storage_option, vertical)
+    _print_rows(rows.select(_FILE_COLUMNS).to_reader(), "json" if as_json else format, output, storage_option, vertical)
 
 
 def changes(
@@ -281,6 +256,9 @@ def changes(
     since: Annotated[str, typer.Option(help="After this instant; 000 for all commits.")] = "000",
     until: Annotated[str | None, typer.Option(help="Up to and including this instant.")] = None,
     where: Where = None,
+    limit: Annotated[
+        int | None, typer.Option(help="At most this many changes; --format table shows 20 by default.")
+    ] = None,
     vertical: Vertical = False,
     format: ShownFormat = "table",  # noqa: A002  The usual name of the option.
     output: Output = None,
@@ -290,10 +268,23 @@ def changes(
 ) -> None:
     """Print what commits changed: each row with its operation, and its values before and after.
 
+    The table for people shows the values that differ; the other formats have the whole row before and after.
+
     [bold]lakeformat changes /data/flights --where "id = 7"[/bold]
     """
-    rows = open_table(path, option, storage_option).changes(since, until, images=True)
-    _print_rows(rows.to_batches(where=where), "json" if as_json else format, output, storage_option, vertical)
+    from lakeformat.cli.change_lines import change_lines, first_rows
+
+    table, kind = open_table(path, option, storage_option), "json" if as_json else format
+    rows = table.changes(since, until, images=True).to_batches(where=where)
+    if kind != "table":
+        _print_rows(rows if limit is None else first_rows(rows, limit), kind, output, storage_option, vertical)
+        return
+    most = _SHOWN if limit is None else limit
+    held = first_rows(rows, most + 1).read_all()
+    lines = change_lines(held.slice(0, most).to_reader(), table.config.record_fields)
+    _print_rows(lines, kind, output, storage_option, vertical)
+    if limit is None and held.num_rows > most:
+        print_remark(f"the first {most} changes; --limit shows more, --since begins later")
 
 
 def sql(
@@ -307,7 +298,7 @@ def sql(
     as_json: AsJson = False,
     storage_option: StorageOptionPairs = None,
 ) -> None:
-    """Run one SQL statement: a query, or a statement that writes. Needs lakeformat[sql].
+    """Run one SQL statement: a query, or a statement that writes. Needs lakeformat\\[sql].
 
     [bold]lakeformat sql "select carrier, count(*) n from flights group by carrier" -t flights=/data/flights[/bold]
     """

@@ -7,6 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from lakeformat.cli.output import STOPPED, UNEXPECTED, USAGE, exit_code
 from lakeformat.extras import install_line
@@ -42,10 +43,9 @@ def _report_error(error: Exception, arguments: Sequence[str]) -> int:
     if kind == "Abort":
         return _print_error("stopped", kind, STOPPED, arguments)
     if kind == "NoArgsIsHelpError":
-        print(getattr(error, "message", "") or "see lakeformat --help", file=sys.stderr)
-        return USAGE
+        return USAGE  # typer has printed the help.
     if hasattr(error, "format_message"):  # typer found a wrong command or argument.
-        text = _hint(error.format_message().rstrip(".?"))
+        text = _hint(error.format_message().rstrip(".?"), getattr(error, "ctx", None))
         usage = f"{text}; see lakeformat {'' if text.startswith('No such command') else _command(arguments)}--help"
         return _print_error(usage, "UsageError", USAGE, arguments)
     code = exit_code(error)
@@ -53,13 +53,17 @@ def _report_error(error: Exception, arguments: Sequence[str]) -> int:
     return _print_error(unexpected, kind, code, arguments)
 
 
-def _hint(text: str) -> str:
-    """Name lakeformat's command where the message is about one of another program."""
-    from lakeformat.config.foreign_names import own_command
+def _hint(text: str, context: Any) -> str:
+    """Name lakeformat's command or option where the message is about one of another program."""
+    from lakeformat.config.foreign_names import own_command, own_flag
 
-    asked = re.match(r"No such command '([^']*)'", text)
-    own = own_command(asked[1]) if asked else None
-    return text if asked is None or own is None else f"{asked[0]}; here it is called {own}"
+    if asked := re.match(r"No such command '([^']*)'", text):
+        own = own_command(asked[1])
+    elif asked := re.match(r"No such option: (\S+)", text):
+        own = own_flag(asked[1], [name for each in context.command.params for name in each.opts])
+    else:
+        own = None
+    return text if asked is None or own is None else f"{asked[0]}; {own}"
 
 
 def _command(arguments: Sequence[str]) -> str:

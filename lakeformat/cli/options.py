@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from lakeformat.cli.arguments import AsJson
-from lakeformat.cli.output import USAGE, print_remark, show_json, show_rows
+from lakeformat.cli.output import USAGE, print_remark, show_entries, show_json, show_rows
 from lakeformat.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -41,8 +41,17 @@ def _options(context: typer.Context, as_json: AsJson = False) -> None:
     names = ("option", "short names", "default", "what it does")
     if as_json:
         show_json([dict(zip(names, each, strict=True)) for each in rows])
+    elif sys.stdout.isatty():
+        show_entries(
+            (key, (doc, *_named("short names", ", ".join(aliases)), *_named("default", default)))
+            for key, aliases, default, doc in rows
+        )
     else:
         show_rows(names, rows)
+
+
+def _named(name: str, text: str) -> tuple[str, ...]:
+    return (f"{name}: {text}",) if text else ()
 
 
 def _default(value: object) -> str:
@@ -71,7 +80,11 @@ def check(
         show_json([_as_json(verdict) for verdict in verdicts])
     else:
         shown = sorted(verdicts, key=lambda verdict: (not verdict.error, _ORDER.index(verdict.outcome.value)))
-        show_rows(("option", "value", "answer", "why"), [_row(verdict) for verdict in shown])
+        rows = [_row(verdict) for verdict in shown]
+        if sys.stdout.isatty():
+            show_entries((f"{answer}: {name}{'=' * bool(value)}{value}", (why,)) for name, value, answer, why in rows)
+        else:
+            show_rows(("option", "value", "answer", "why"), rows)
     if refused := sum(bool(verdict.error) for verdict in verdicts):
         if not as_json:
             print_remark(f"{refused} of {len(verdicts)} options would make a read or write fail")

@@ -13,7 +13,7 @@ from enum import Enum
 from typing import Any, Final
 
 from lakeformat import errors
-from lakeformat.display import cut_text, fit_columns, text_width
+from lakeformat.display import fit_columns, hidden_columns, text_width
 
 __all__ = [
     "DUPLICATES",
@@ -26,6 +26,7 @@ __all__ = [
     "exits_text",
     "human_bytes",
     "print_remark",
+    "show_entries",
     "show_json",
     "show_pairs",
     "show_result",
@@ -92,7 +93,20 @@ def show_rows(names: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str
         table.add_row(*map(_cell, row[: len(widths)]))
     _print(table)
     if hidden := names[len(widths) :]:
-        print_remark(f"… {len(hidden)} more columns: {', '.join(hidden)}; --json or a wider terminal shows them")
+        print_remark(f"{hidden_columns(hidden, room)}\n--json or a wider terminal shows them")
+
+
+def show_entries(entries: Iterable[tuple[str, Sequence[str]]]) -> None:
+    """Print entries for people on a terminal: each has a head line, and texts below it, which are wrapped."""
+    from rich.console import Console
+    from rich.padding import Padding
+    from rich.text import Text
+
+    console = Console(markup=False, highlight=False)
+    for head, texts in entries:
+        console.print(Text(head, style="bold", overflow="fold"))
+        for text in filter(None, texts):
+            console.print(Padding(Text(text, overflow="fold"), (0, 0, 0, 2)))
 
 
 class ValuePrinter:
@@ -141,10 +155,8 @@ class ValuePrinter:
     def finish(self) -> None:
         """Name the columns that had no room."""
         if hidden := self._names[len(self._widths or ()) :]:
-            print_remark(
-                f"… {len(hidden)} more columns: {cut_text(', '.join(hidden), 200)}; --vertical shows each on a line, "
-                "read --columns chooses columns"
-            )
+            remark = "--vertical shows each on a line, read --columns chooses columns"
+            print_remark(f"{hidden_columns(hidden, self._room)}\n{remark}")
 
 
 def _pad(text: str, width: int, *, to_the_right: bool, cuts: bool) -> str:

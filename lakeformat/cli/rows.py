@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     #: The rows of a file, and their number if it is known.
     _Opened: TypeAlias = tuple[pa.RecordBatchReader, int | None]
 
-__all__ = ["FORMATS", "OUTPUTS", "FileRows", "open_rows", "open_sink", "show_table", "write_rows"]
+__all__ = ["FORMATS", "OUTPUTS", "FileRows", "open_rows", "open_sink", "show_table", "value_text", "write_rows"]
 
 #: Maps a format to the endings of its file names.
 FORMATS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -454,11 +454,19 @@ def show_table(rows: pa.RecordBatchReader, *, vertical: bool = False) -> None:
     printer.finish()
 
 
+#: Maps tabs and other control characters, which would break the columns, to blanks.
+_BLANKS: Final = dict.fromkeys((*range(32), 127), " ")
+
+
 def _texts(rows: pa.RecordBatch) -> list[list[str]]:
-    return [[" ".join(_display(value).splitlines()) for value in column.to_pylist()] for column in rows.columns]
+    return [
+        [" ".join(value_text(value).splitlines()).translate(_BLANKS) for value in column.to_pylist()]
+        for column in rows.columns
+    ]
 
 
-def _display(value: Any) -> str:
+def value_text(value: Any) -> str:
+    """Return a value as people read it; nested values as JSON."""
     if isinstance(value, bool) or value is None:
         return "null" if value is None else str(value).lower()
     if isinstance(value, list | dict):
@@ -494,7 +502,7 @@ def _write_csv(reader: pa.RecordBatchReader, sink: Any) -> int:
     with csv.CSVWriter(sink, flat) as writer:
         for batch in reader:
             columns = [
-                pa.array([None if v is None else _display(v) for v in column.to_pylist()], pa.string())
+                pa.array([None if v is None else value_text(v) for v in column.to_pylist()], pa.string())
                 if field.name in nested
                 else column
                 for field, column in zip(reader.schema, batch.columns, strict=True)

@@ -19,6 +19,7 @@ __all__ = [
     "check_arguments",
     "check_write_arguments",
     "own_command",
+    "own_flag",
     "refuse_others",
     "unknown_clause",
     "unknown_name",
@@ -192,7 +193,7 @@ _INSTEAD: Final[Mapping[str, str]] = {
     "drop": "to drop a column write alter().drop(...); to drop the table delete its folder",
     "drop_table": "a table is its folder: delete the folder",
     "maintenance": "write cluster(), compact(), clean() or archive()",
-    "plot": "write layout_report(by=...).figure(), or to_pandas().plot(...)",
+    "plot": "write layout_report(columns).figure(), or to_pandas().plot(...)",
     "refresh": "each read sees the newest commit; nothing needs to be refreshed",
     **dict.fromkeys(("blame", "audit", "who"), "write changes('000', images=True).to_arrow(where=...)"),
     **dict.fromkeys(("display", "print", "show"), "write print(table.read()), or to_pandas(limit=20)"),
@@ -230,7 +231,8 @@ _OWN_CALLS: Final[Mapping[str, str]] = {
     "expire_snapshots": "clean()",
     "fetch_pandas": "to_pandas()",
     "file_uris": "files()",
-    "filter": "read(where=...)",
+    "diff": "changes(since, images=True)",
+    **dict.fromkeys(("filter", "where"), "read(where=...)"),
     "forName": "lakeformat.open(path); tables are named by path",
     "forPath": "lakeformat.open(path)",
     "generate": "files()",
@@ -247,6 +249,7 @@ _OWN_CALLS: Final[Mapping[str, str]] = {
     "is_deltatable": "lakeformat.exists(path)",
     **dict.fromkeys(("key", "keys", "primary_key", "record_key"), "config.record_fields"),
     **dict.fromkeys(("lazy", "scan_delta", "scan_polars"), "to_polars(lazy=True)"),
+    **dict.fromkeys(("iterrows", "itertuples", "rows", "to_pylist"), "to_arrow().to_pylist()"),
     "limit": "to_arrow(limit=10)",
     "load_as_version": "to_arrow(as_of=...)",
     "load_cdf": "changes(since, images=True)",
@@ -289,6 +292,7 @@ _UNDER_SPARK: Final[Mapping[str, str]] = {
     "forName": "LakehouseTable.forPath(spark, path); tables are named by path",
     "head": "read(limit=10)",
     **dict.fromkeys(("lazy", "scan_delta", "scan_polars"), "lakeformat.open(location).to_polars(lazy=True)"),
+    **dict.fromkeys(("iterrows", "itertuples", "rows", "to_pylist"), "read().collect()"),
     "isDeltaTable": "exists()",
     "is_deltatable": "exists()",
     "limit": "read(limit=10)",
@@ -329,7 +333,7 @@ _CLAUSES: Final[Mapping[str, str]] = {
 #: Maps commands of other programs to lakeformat's.
 _COMMANDS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("append", "add"), "insert"),
-    **dict.fromkeys(("cat", "head", "select", "show-rows", "scan"), "read"),
+    **dict.fromkeys(("cat", "head", "rows", "select", "show-rows", "scan", "tail"), "read"),
     **dict.fromkeys(("cdc", "diff"), "changes"),
     **dict.fromkeys(("expire-snapshots", "vacuum"), "clean"),
     **dict.fromkeys(("info", "detail", "stats"), "describe"),
@@ -338,7 +342,6 @@ _COMMANDS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("optimize", "zorder", "z-order", "sort"), "cluster --by COLUMNS"),
     **dict.fromkeys(("undo", "revert"), "rollback, or restore"),
     **dict.fromkeys(("query", "run"), "sql"),
-    **dict.fromkeys(("drop", "rm", "remove"), "nothing: a table is its folder, so delete the folder"),
     **dict.fromkeys(("load", "import", "write"), "insert --bulk"),
     **dict.fromkeys(("export", "dump"), "read --output FILE"),
     **dict.fromkeys(("adopt", "bootstrap"), "convert"),
@@ -347,13 +350,39 @@ _COMMANDS: Final[Mapping[str, str]] = {
 }
 
 
+#: Maps options of other programs' commands to lakeformat's.
+_FLAGS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("id", "key", "keys", "on", "primary-key", "recordkey"), "record-key"),
+    **dict.fromkeys(("partition", "partition-column", "partition-key", "partitioned-by"), "partition-by"),
+    **dict.fromkeys(("filter", "predicate"), "where"),
+    **dict.fromkeys(("select", "fields"), "columns"),
+    **dict.fromkeys(("version", "timestamp", "instant", "at"), "as-of"),
+    **dict.fromkeys(("n", "head", "rows", "max-rows"), "limit"),
+    **dict.fromkeys(("precombine", "order-by"), "ordering"),
+    **dict.fromkeys(("out", "to"), "output"),
+}
+
+
 def own_command(name: str) -> str | None:
-    """Return lakeformat's command for one of another program; None if there is none at hand.
+    """Return which of lakeformat's commands does what one of another program does; None if none is at hand.
 
     >>> own_command("vacuum")
-    'clean'
+    'here it is called clean'
     """
-    return _COMMANDS.get(name.lower().replace("_", "-"))
+    asked = name.lower().replace("_", "-")
+    if asked in {"drop", "rm", "remove"}:
+        return "a table is its folder: delete the folder"
+    return f"here it is called {_COMMANDS[asked]}" if asked in _COMMANDS else None
+
+
+def own_flag(name: str, known: Collection[str]) -> str | None:
+    """Return which option of a command does what one of another program does; None if none is known.
+
+    >>> own_flag("--key", ["--like", "--record-key"])
+    'here it is called --record-key'
+    """
+    own_name = f"--{_FLAGS.get(name.lower().lstrip('-').replace('_', '-'))}"
+    return f"here it is called {own_name}" if own_name in known else None
 
 
 def unknown_name(kind: type, name: str) -> str:

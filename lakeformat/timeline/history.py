@@ -22,7 +22,7 @@ from lakeformat.timeline.write_report import format_steps, format_summary, read_
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["DEDUPE", "STATEMENT_KEY", "VERB_KEY", "History", "HistoryEntry", "read_history"]
+__all__ = ["DEDUPE", "STATEMENT_KEY", "VERB_KEY", "History", "HistoryEntry", "read_history", "shown_entries"]
 
 #: Key of a commit's extra metadata: the text of the SQL statement that made the commit.
 STATEMENT_KEY: Final = "lakeformat.statement"
@@ -100,12 +100,12 @@ class History(list[HistoryEntry]):
             return self._head
         more = len(self) - _SHOWN
         note = f"… {more:,} older {'entry' if more == 1 else 'entries'}" if more > 0 else ""
-        return f"{self._head}\n{text_rows(*_shown(self[:_SHOWN], _DETAIL), note=note)}"
+        return f"{self._head}\n{text_rows(*shown_entries(self[:_SHOWN], _DETAIL), note=note)}"
 
     __str__ = __repr__
 
     def _repr_html_(self) -> str:
-        return html_rows(*_shown(self, _LONG_DETAIL), caption=self._head)
+        return html_rows(*shown_entries(self, _LONG_DETAIL), caption=self._head)
 
     @property
     def _head(self) -> str:
@@ -133,10 +133,10 @@ _SCHEMA: Final = pa.schema(
         ("version", pa.int64()),
         ("instant_time", pa.string()),
         ("operation", pa.string()),
-        ("rows_written", pa.int64()),
         ("inserted", pa.int64()),
         ("updated", pa.int64()),
         ("deleted", pa.int64()),
+        ("rows_written", pa.int64()),
         ("files_written", pa.int64()),
         ("seconds", pa.float64()),
         ("detail", pa.string()),
@@ -144,13 +144,17 @@ _SCHEMA: Final = pa.schema(
 )
 #: The headings of these columns where people look.
 _NAMES: Final = (
-    *("version", "instant", "operation", "rows written", "inserted", "updated", "deleted", "files", "seconds"),
+    *("version", "instant", "operation", "inserted", "updated", "deleted", "rows written", "files", "seconds"),
     "what",
 )
 
 
-def _shown(entries: Iterable[HistoryEntry], most: int) -> tuple[Sequence[str], list[tuple[Any, ...]]]:
-    """Return the headings and the rows for people. If no entry has a detail, its column is left out."""
+def shown_entries(entries: Iterable[HistoryEntry], most: int) -> tuple[Sequence[str], list[tuple[Any, ...]]]:
+    """Return the headings and the rows for people. If no entry has a detail, its column is left out.
+
+    Args:
+        most: characters of a detail that are shown.
+    """
     rows = [(*row[:-1], cut_text(row[-1], most)) for row in map(_row, entries)]
     wide = len(_NAMES) - (not any(row[-1] for row in rows))
     return _NAMES[:wide], [row[:wide] for row in rows]
@@ -161,7 +165,7 @@ def _row(entry: HistoryEntry) -> tuple[Any, ...]:
     written = (entry.rows_written, entry.files_written) if entry.is_commit else (None, None)
     words = " ".join((entry.statement or entry.detail).split())
     first, last = (entry.version, entry.instant_time, entry.operation), (_seconds(entry), words)
-    return (*first, written[0], *_counts(entry), written[1], *last)
+    return (*first, *_counts(entry), *written, *last)
 
 
 def _counts(entry: HistoryEntry) -> tuple[Any, ...]:

@@ -78,3 +78,48 @@ def test_commands_of_other_programs_are_answered_with_ours(asked: str, own: str,
 def test_help_and_version_have_their_usual_short_forms(run: Any) -> None:
     assert run("-h").out == run("--help").out
     assert run("version").out == run("--version").out == f"lakeformat {lakeformat.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "own"),
+    [
+        (("create", "x", "--key", "id"), "--record-key"),
+        (("read", "x", "--filter", "id = 1"), "--where"),
+        (("read", "x", "--version", "3"), "--as-of"),
+    ],
+)
+def test_options_of_other_programs_are_answered_with_ours(words: tuple[str, ...], own: str, run: Any) -> None:
+    found = run(*words)
+    assert (found.code, f"; here it is called {own}; see lakeformat {words[0]} --help" in found.err) == (2, True)
+
+
+def test_an_option_that_the_command_lacks_is_not_proposed(run: Any, path: Path) -> None:
+    assert "here it is called" not in run("count", path, "--key", "id").err
+
+
+def test_no_command_prints_the_help_and_nothing_else(run: Any) -> None:
+    found = run()
+    assert (found.code, "Usage" in found.out, found.err) == (2, True, "")
+
+
+def test_help_names_the_extra_that_sql_needs(run: Any) -> None:
+    assert "lakeformat[sql]" in run("sql", "--help").out
+
+
+def test_changes_for_people_show_the_key_and_the_values_that_differ(run: Any, path: Path) -> None:
+    _, _, *rows = run("changes", path, "--where", "id = 1").out.splitlines()
+    assert [(line.split()[0], line.split(maxsplit=3)[2], line.split(maxsplit=3)[3]) for line in rows] == [
+        ("insert", "1", "p=a, v=x"),
+        ("update", "1", "v: x → y"),
+        ("delete", "1", "p=a, v=y"),
+    ]
+
+
+def test_changes_are_limited_where_people_look(run: Any, tmp_path: Path) -> None:
+    lakeformat.create(tmp_path / "t", {"id": "int64"}, record_key="id").insert([{"id": at} for at in range(50)])
+    shown = run("changes", tmp_path / "t")
+    assert (len(shown.out.splitlines()), "the first 20 changes" in shown.err) == (22, True)
+    more = run("changes", tmp_path / "t", "--limit", 30)
+    assert (len(more.out.splitlines()), more.err) == (32, "")
+    assert len(run("changes", tmp_path / "t", "--json").out.splitlines()) == 50
+    assert len(run("changes", tmp_path / "t", "--json", "--limit", 7).out.splitlines()) == 7

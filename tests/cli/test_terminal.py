@@ -76,7 +76,9 @@ def test_vertical_shows_every_column_on_a_line(wide_table: Path) -> None:
     [
         ([4, 5], [True, False], 12, [4, 5]),
         ([4, 5], [True, False], 11, [4]),
-        ([4, 60], [True, False], 50, [4, 32]),
+        ([4, 60], [True, False], 50, [4, 43]),
+        ([8, 17, 60], [False, False, False], 45, [8, 17, 14]),
+        ([8, 17, 60], [False, False, False], 42, [8, 17]),
         ([60, 4], [False, True], 20, [20]),
         ([2, 12, 40, 3], [True, True, False, True], 60, [2, 12, 32, 3]),
         ([], [], 10, []),
@@ -90,3 +92,23 @@ def test_columns_fit_from_the_left(widths: list[int], is_number: list[bool], roo
 def test_a_history_keeps_its_numbers_whole(wide_table: Path) -> None:
     lines, _ = _on_a_terminal(60, "history", wide_table)
     assert any(lakeformat.open(wide_table).history()[0].instant_time in line for line in lines)
+
+
+@pytest.mark.budget(10)
+def test_what_options_lack_is_whole_on_a_narrow_terminal() -> None:
+    lines, remarks = _on_a_terminal(60, "options", "check", "hoodie.clean.asyn=true", "hoodie.index.type=HBASE")
+    assert max(map(len, lines)) <= 60
+    assert lines[0].startswith("refused: hoodie.index.type=HBASE")
+    text = " ".join(" ".join(lines).split())
+    assert "did you mean hoodie.clean.async?" in text
+    assert "more columns" not in remarks
+
+
+@pytest.mark.budget(10)
+def test_tabs_in_texts_leave_the_columns_aligned(tmp_path: Path) -> None:
+    lakeformat.create(tmp_path / "t", {"id": "int64", "a": "string", "b": "string"}, record_key="id").insert(
+        [{"id": 1, "a": "x\ty", "b": "z"}]
+    )
+    lines, _ = _on_a_terminal(60, "read", tmp_path / "t")
+    assert lines[-1].split() == ["1", "x", "y", "z"]
+    assert not set(lines[-1]) & {"\t", "\x1b"}

@@ -143,7 +143,9 @@ def test_operations_are_accepted_by_name(table: Table) -> None:
         ("to_ray", "lakeformat.integrations.ray.read_table(path)"),
         ("sql", "lakeformat.sql("),
         ("undo", "rollback()"),
-        ("plot", "figure()"),
+        ("plot", "layout_report(columns).figure()"),
+        ("where", "read(where=...)"),
+        ("diff", "changes(since, images=True)"),
         ("get", "read(where=...)"),
         ("refresh", "each read sees the newest commit"),
         ("scan_polars", "to_polars(lazy=True)"),
@@ -194,6 +196,28 @@ def test_hints_name_existing_methods() -> None:
             if kind is Table and name in dir(kind):
                 wrong.append((kind.__name__, name, "is there"))
     assert wrong == []
+
+
+def test_hints_name_existing_arguments() -> None:
+    texts = [*foreign_names._OWN_CALLS.values(), *foreign_names._INSTEAD.values()]
+    calls = [
+        (verb, name)
+        for text in texts
+        for verb, named in re.findall(r"\b(\w+)\(([^()]*)\)", text)
+        for name in re.findall(r"(\w+)=", named)
+        if hasattr(Table, verb)
+    ]
+    assert len(calls) > 10
+    of_reads = lakeformat.ReadArguments.__annotations__
+    known = {verb: {*inspect.signature(getattr(Table, verb)).parameters, *of_reads} for verb, _ in calls}
+    assert [(verb, name) for verb, name in calls if name not in known[verb]] == []
+
+
+@pytest.mark.parametrize("name", ["rows", "iterrows", "to_pylist"])
+def test_loops_over_rows_are_answered_on_both_hosts(name: str) -> None:
+    for kind, said in ((Table, "to_arrow().to_pylist()"), (LakehouseTable, "read().collect()")):
+        with pytest.raises(AttributeError, match=re.escape(said)):
+            getattr(kind, name)
 
 
 @pytest.mark.parametrize(
