@@ -1,7 +1,7 @@
-"""Generate ``docs/decisions/README.md``, the index of the design decisions: ``python tools/decisions.py``.
+"""Generate ``docs/decisions/README.md``, the list of the pages of decisions: ``python tools/decisions.py``.
 
-Each decision is a section ``## <number>. <title>`` in a page of ``docs/decisions``. The index lists all of them, page
-by page. Its preface says which number a new decision gets.
+Each decision is a section ``## <number>. <title>`` in a page of ``docs/decisions``. The preface of the list says which
+number a new decision gets.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ _PREFACE: Final = """\
 
 What was decided where there were alternatives, and why: the context, the decision, and what follows from it ("Given
 up" names the price). Numbers are kept for ever; a decision that a later one replaced is removed, and the later one
-names it. Made by `python tools/decisions.py`. The next number is {number}.
+names it; `grep -rn "^## 304" docs/decisions` finds the one with that number. Made by `python tools/decisions.py`. The
+next number is {number}.
 """
 
 
@@ -42,13 +43,8 @@ def index() -> str:
     for name in PAGES:
         text = (FOLDER / f"{name}.md").read_text(encoding="utf-8")
         title = text.partition("\n")[0].removeprefix("# Decisions: ")
-        lines.append(f"## {title[0].upper()}{title[1:]}\n")
-        lines += (
-            f"- [{number}]({name}.md#{slug(f'{number}. {decision}')}) {decision}"
-            for number, decision in _ENTRY.findall(text)
-        )
-        lines.append("")
-    return "\n".join(lines)
+        lines.append(f"- [{title[0].upper()}{title[1:]}]({name}.md)")
+    return "\n".join([*lines, ""])
 
 
 def next_number() -> int:

@@ -1,7 +1,7 @@
 """Steps 3 to 8 of a write, from the lock to the table services. `lakeformat.write` lists the steps.
 
-Plain Python's writes and Spark's ``commit()`` both run here. The session holds the lock from its first read of the
-timeline until the completed file exists. If a writer dies, the next writer rolls it back.
+Plain Python's writes and Spark's ``commit()`` both run here. The lock is held to begin and to publish, not while keys
+are looked up and files are made. If a writer dies, the next writer rolls it back.
 """
 
 from __future__ import annotations

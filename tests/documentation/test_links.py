@@ -88,7 +88,7 @@ def test_names_in_design_pages_are_in_the_sources() -> None:
     assert unknown == set()
 
 
-def test_index_of_decisions_lists_every_decision() -> None:
+def test_index_of_decisions_lists_every_page() -> None:
     assert {page.stem for page in FOLDER.glob("*.md")} == {*PAGES, "README"}
     assert (FOLDER / "README.md").read_text(encoding="utf-8") == index(), "run: python tools/decisions.py"
 
