@@ -19,8 +19,13 @@ __all__ = ["notebook_page", "on_config", "on_files", "on_page_content", "on_page
 
 _ROOT: Final = Path(__file__).resolve().parents[1]
 _OPTION_PAGES: Final = ("options.md", "reference/hudi-options.md")
-#: Pages whose tables are read row by row on a phone.
-_STACKED_PAGES: Final = ("install.md", "recipes.md", "troubleshooting.md")
+#: Maps a page to the classes of its tables on a phone: those that are read row by row, and those too wide for that.
+_TABLES: Final = {
+    **dict.fromkeys(_OPTION_PAGES, "lf-options"),
+    **dict.fromkeys(("install.md", "recipes.md", "troubleshooting.md"), "lf-stacked"),
+    "api.md": "lf-stacked lf-api",
+    "benchmarks.md": "lf-wide",
+}
 #: Matches a row with four cells of a Markdown table.
 _ROW: Final = re.compile(r"^\| ?(.*?) ?\| ?(.*?) ?\| ?(.*?) ?\| ?(.*?) ?\|$")
 #: Matches a cell of an HTML table.
@@ -76,7 +81,7 @@ def on_page_content(content: str, *, page: Any, **_: Any) -> str:
         return _CODE.sub(lambda code: code[0].replace(before, after), found[0])
 
     broken = _CELL.sub(cell, content)
-    kind = "lf-options" if is_options else "lf-stacked" if page.file.src_uri in _STACKED_PAGES else ""
+    kind = _TABLES.get(page.file.src_uri)
     return f'<div class="{kind}">{broken}</div>' if kind else broken
 
 

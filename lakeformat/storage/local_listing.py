@@ -6,7 +6,7 @@ import os
 import stat
 import time
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from operator import attrgetter
 
 from lakeformat.storage.port import FileInfo
 
@@ -23,12 +23,15 @@ def scan_folder(real: str) -> Sequence[os.DirEntry[str]]:
 
 
 def make_infos(folder: str, children: Iterable[os.DirEntry[str]]) -> list[FileInfo]:
-    """Look at the children of a folder. Return those that exist."""
+    """Look at the children of a folder. Return those that exist, sorted by name."""
     found: list[FileInfo] = []
-    for each in children:
-        with suppress(FileNotFoundError):
-            found.append(make_info(f"{folder}/{each.name}" if folder else each.name, each.stat()))
-    return sorted(found, key=lambda entry: entry.path)
+    start = f"{folder}/" if folder else ""
+    for each in sorted(children, key=attrgetter("name")):
+        try:
+            found.append(make_info(start + each.name, each.stat()))
+        except FileNotFoundError:
+            continue
+    return found
 
 
 class ListedFile(FileInfo):

@@ -46,7 +46,9 @@ def test_names_of_options_break_after_dots_alone() -> None:
 
 def test_tables_to_be_read_row_by_row_are_marked() -> None:
     assert on_page_content("<p></p>", page=page("troubleshooting.md")) == '<div class="lf-stacked"><p></p></div>'
-    assert on_page_content("<p></p>", page=page("benchmarks.md")) == "<p></p>"
+    assert on_page_content("<p></p>", page=page("api.md")) == '<div class="lf-stacked lf-api"><p></p></div>'
+    assert on_page_content("<p></p>", page=page("benchmarks.md")) == '<div class="lf-wide"><p></p></div>'
+    assert on_page_content("<p></p>", page=page("reading.md")) == "<p></p>"
 
 
 def test_a_notebooks_outputs_are_on_its_page() -> None:

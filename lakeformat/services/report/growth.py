@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import Final
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, TypeAlias
 
 from lakeformat.model.commit import CommitMetadata, WriteStat
 from lakeformat.model.files import LogFileName
@@ -28,42 +28,57 @@ class TableSize:
     files: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Slice:
-    """The newest file slice of a file group, while commits are replayed.
+_Group: TypeAlias = tuple[str, str]
+#: The instant time, the rows and the bytes of a base file; the instant time in a log file's name, and its bytes.
+_Base: TypeAlias = tuple[str, int, int]
+_Log: TypeAlias = tuple[str, int]
+_NO_BASE: Final[_Base] = ("", 0, 0)
 
-    Attributes:
-        base_instant: instant time of the base file; "" if there is none.
-        rows, base_bytes: those of the base file.
-        logs: maps the path of each log file to the instant time in its name, and its bytes.
-    """
 
-    base_instant: str
-    rows: int
-    base_bytes: int
-    logs: Mapping[str, tuple[str, int]]
+class _LiveFiles:
+    """The newest file slices of all file groups, while commits are replayed, and the sums over them."""
 
-    @property
-    def log_bytes(self) -> int:
-        """Return the bytes of the log files."""
-        return sum(size for _, size in self.logs.values()) if self.logs else 0
+    def __init__(self) -> None:
+        self._bases: dict[_Group, _Base] = {}
+        self._logs: dict[_Group, dict[str, _Log]] = {}
+        self._rows = self._bytes = self._files = 0
 
-    def add(self, instant_time: str, stat: WriteStat) -> _Slice:
-        """Return the slice with a written file. A new base file takes the place of older files."""
-        name = stat.path.rpartition("/")[2]
+    def size_at(self, instant_time: str) -> TableSize:
+        """Return the sums."""
+        return TableSize(instant_time, self._rows, self._bytes, self._files)
+
+    def remove(self, group: _Group) -> None:
+        """Remove the files of a group that was replaced."""
+        self._count_base(self._bases.pop(group, _NO_BASE), _NO_BASE)
+        self._keep_logs(group, "~")
+
+    def add(self, instant_time: str, stat: WriteStat) -> None:
+        """Add a written file. A new base file takes the place of older files."""
+        group, name = (stat.partition_path, stat.file_id), stat.path.rpartition("/")[2]
+        before = self._bases.get(group, _NO_BASE)
         if name.startswith("."):
             log = LogFileName.match(name)
-            if log is None or log.is_cdc or log.instant_time < self.base_instant:
-                return self
-            return replace(self, logs={**self.logs, stat.path: (log.instant_time, stat.size_bytes)})
-        if instant_time < self.base_instant:
-            return self
-        logs = {path: log for path, log in self.logs.items() if log[0] >= instant_time} if self.logs else _NO_LOGS
-        return _Slice(instant_time, stat.num_writes, stat.size_bytes, logs)
+            if log is not None and not log.is_cdc and log.instant_time >= before[0]:
+                self._count_logs(group, {**self._logs.get(group, {}), stat.path: (log.instant_time, stat.size_bytes)})
+        elif instant_time >= before[0]:
+            self._bases[group] = after = (instant_time, stat.num_writes, stat.size_bytes)
+            self._count_base(before, after)
+            self._keep_logs(group, instant_time)
 
+    def _count_base(self, before: _Base, after: _Base) -> None:
+        self._rows += after[1] - before[1]
+        self._bytes += after[2] - before[2]
+        self._files += (after[0] != "") - (before[0] != "")
 
-_NO_LOGS: Final[Mapping[str, tuple[str, int]]] = {}
-_NOTHING: Final = _Slice("", 0, 0, _NO_LOGS)
+    def _keep_logs(self, group: _Group, since: str) -> None:
+        if logs := self._logs.get(group):
+            self._count_logs(group, {path: log for path, log in logs.items() if log[0] >= since})
+
+    def _count_logs(self, group: _Group, after: dict[str, _Log]) -> None:
+        before = self._logs.get(group, {})
+        self._bytes += sum(size for _, size in after.values()) - sum(size for _, size in before.values())
+        self._files += len(after) - len(before)
+        self._logs[group] = after
 
 
 def sizes_over_time(commits: Iterable[tuple[Instant, CommitMetadata]]) -> tuple[TableSize, ...]:
@@ -72,24 +87,13 @@ def sizes_over_time(commits: Iterable[tuple[Instant, CommitMetadata]]) -> tuple[
     Args:
         commits: all commits of the table with their metadata, in the order in which they completed.
     """
-    slices: dict[tuple[str, str], _Slice] = {}
-    rows = size_bytes = files = 0
+    live = _LiveFiles()
     found = []
     for instant, metadata in commits:
-        replaced = ((group.partition_path, group.file_id) for group in metadata.replaced_groups)
-        changes = [(slices.pop(key, _NOTHING), _NOTHING) for key in replaced]
+        for group in metadata.replaced_groups:
+            live.remove((group.partition_path, group.file_id))
         for stat in metadata.all_stats():
             if stat.path:
-                key = stat.partition_path, stat.file_id
-                before = slices.get(key, _NOTHING)
-                slices[key] = after = before.add(instant.time, stat)
-                changes.append((before, after))
-        for before, after in changes:
-            rows += after.rows - before.rows
-            size_bytes += after.base_bytes - before.base_bytes
-            files += (after.base_instant != "") - (before.base_instant != "")
-            if before.logs or after.logs:
-                size_bytes += after.log_bytes - before.log_bytes
-                files += len(after.logs) - len(before.logs)
-        found.append(TableSize(instant.time, rows, size_bytes, files))
+                live.add(instant.time, stat)
+        found.append(live.size_at(instant.time))
     return tuple(found)
