@@ -26,22 +26,18 @@ from lakeformat.sql_statements.ddl import (
     parse_type,
     partition_spec,
 )
-from lakeformat.sql_statements.parse import TableName, quote_sql, syntax_tree, table_and_rest
+from lakeformat.sql_statements.parse import NAME_PART, TableName, form, quote_sql, syntax_tree, table_and_rest
 
 __all__ = ["AlterColumns", "read_alter"]
 
-_PART: Final = r"(?:`[^`]+`|\"[^\"]+\"|\w+)"
-_PATH: Final = rf"{_PART}(?:\s*\.\s*{_PART})*"
-_RENAME: Final = re.compile(rf"rename\s+column\s+(?P<path>{_PATH})\s+to\s+(?P<name>{_PART})", re.IGNORECASE)
-_DROP: Final = re.compile(r"drop\s+columns?\s+(?P<exists>if\s+exists\s+)?(?P<list>.+)", re.IGNORECASE | re.DOTALL)
-_REPEATED: Final = re.compile(r"drop\s+columns?\s+(?:if\s+exists\s+)?", re.IGNORECASE)
-_ALTER: Final = re.compile(rf"alter\s+(?:column\s+)?(?P<path>{_PATH})\s+(?P<rest>.+)", re.IGNORECASE | re.DOTALL)
-_CHANGE: Final = re.compile(
-    rf"change\s+(?:column\s+)?(?P<path>{_PATH})\s+(?P<name>{_PART})\s+(?P<rest>.+)", re.IGNORECASE | re.DOTALL
-)
-_TYPE: Final = re.compile(r"(?:set\s+data\s+)?type\s+(?P<type>.+)", re.IGNORECASE | re.DOTALL)
-_PLACE: Final = re.compile(rf"(?:^|\s)(?:(?P<first>first)|after\s+(?P<after>{_PART}))\s*$", re.IGNORECASE)
-
+_RENAME: Final = form("rename column {path:path} to {name:part}")
+_DROP: Final = form("drop columns? [{exists:if exists}] {list:all}")
+_REPEATED: Final = form("drop columns?(?: if exists)? ")
+_ALTER: Final = form("alter [column] {path:path} {rest:all}")
+_CHANGE: Final = form("change [column] {path:path} {name:part} {rest:all}")
+_TYPE: Final = form("(?:set data )?type {type:all}")
+_PLACE: Final = form(r"(?:^|\s)(?:{first:first}|after {after:part})\s*$")
+_PATH: Final = form(r"\s*{path:path}\s*")
 
 #: Maps patterns of unsupported clauses of ``alter table`` to the alternative that the error message suggests.
 _UNSUPPORTED_ALTERS: Final[Mapping[str, str]] = {
@@ -172,10 +168,10 @@ def _place_of(node: Any) -> str | None:
 
 def _path(text: str) -> str:
     """Return a path without the quotes of its names."""
-    return ".".join(part.strip('`"') for part in re.findall(_PART, text))
+    return ".".join(part.strip('`"') for part in re.findall(NAME_PART, text))
 
 
 def _whole_path(text: str) -> str:
-    if not re.fullmatch(rf"\s*{_PATH}\s*", text):
+    if not _PATH.fullmatch(text):
         raise InvalidInputError(f"{quote_sql(text)} is no column; write drop columns (a, b)")
     return _path(text)

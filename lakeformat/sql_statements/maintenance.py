@@ -1,7 +1,7 @@
 """Parsing of statements that describe or maintain a table into dataclasses. No I/O.
 
-The statements are ``describe``, ``show``, ``optimize``, ``vacuum``, ``restore`` and ``truncate``, in the syntax of the
-guides of Spark, Hudi and Delta.
+The statements are ``describe``, ``show``, ``optimize``, ``vacuum``, ``restore``, ``truncate`` and those about indexes,
+in the syntax of the guides of Spark, Hudi and Delta. Each is one row of a table and one function.
 """
 
 from __future__ import annotations
@@ -9,21 +9,26 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 from lakeformat.errors import InvalidInputError
 from lakeformat.sql_statements.ddl import partition_spec
-from lakeformat.sql_statements.parse import NAME, TableName, quote_sql, syntax_tree, table_of_match
+from lakeformat.sql_statements.parse import TableName, first_word, form, quote_sql, syntax_tree, table_of_match
 
 __all__ = [
-    "READERS",
+    "CreateIndex",
     "DescribeTable",
+    "DropIndex",
+    "IndexStatement",
     "Optimize",
     "RestoreTable",
+    "ShowIndexes",
     "ShowTable",
     "ShowTables",
     "TruncateTable",
+    "Upkeep",
     "Vacuum",
+    "read_upkeep",
 ]
 
 
@@ -96,82 +101,73 @@ class RestoreTable:
     point: str
 
 
-_DESCRIBE: Final = re.compile(
-    rf"desc(?:ribe)?\s+(?:table\s+)?(?:(?P<what>extended|formatted|detail|history)\s+)?{NAME}(?:\s+limit\s+(?P<limit>\d+))?",
-    re.IGNORECASE,
-)
-_SHOW: Final = re.compile(
-    rf"show\s+(?P<what>partitions|create\s+table|tblproperties)\s+{NAME}(?P<rest>.*)", re.I | re.S
-)
-_SHOW_TABLES: Final = re.compile(r"show\s+tables(?:\s+like)?(?:\s+'(?P<like>[^']*)')?", re.IGNORECASE)
-_TRUNCATE: Final = re.compile(rf"truncate\s+table\s+{NAME}(?P<partition>\s+partition\s*\(.*\))?", re.I | re.S)
-_OPTIMIZE: Final = re.compile(
-    rf"optimize\s+(?:table\s+)?{NAME}(?P<full>\s+full)?(?:\s+where\s+(?P<where>.+?))?"
-    r"(?:\s+zorder\s+by\s*(?P<by>\(?[^()]+\)?))?",
-    re.I | re.S,
-)
-_VACUUM: Final = re.compile(
-    rf"vacuum\s+(?:table\s+)?{NAME}(?:\s+(?P<way>full|lite|using\s+inventory\b.*?))?"
-    r"(?:\s+retain\s+(?P<hours>\d+)\s+hours?)?(?P<dry>\s+dry\s+run)?",
-    re.I | re.S,
-)
-_RESTORE: Final = re.compile(
-    rf"restore\s+(?:table\s+)?{NAME}\s+to\s+(?P<kind>version|timestamp)\s+as\s+of\s+(?P<said>\d+|'[^']*')",
-    re.IGNORECASE,
-)
+@dataclass(frozen=True, slots=True)
+class CreateIndex:
+    """A ``create index`` statement.
+
+    Attributes:
+        index: name of the index.
+        columns: the columns in parentheses; empty if there are none.
+        if_not_exists: whether nothing happens if the index is there already.
+    """
+
+    target: TableName
+    index: str
+    columns: tuple[str, ...] = ()
+    if_not_exists: bool = False
 
 
-def _match(pattern: re.Pattern[str], text: str, shape: str) -> re.Match[str]:
-    found = pattern.fullmatch(text.strip())
-    if found is None:
-        raise InvalidInputError(f"cannot read {quote_sql(text)}; write {shape}")
-    return found
+@dataclass(frozen=True, slots=True)
+class DropIndex:
+    """A ``drop index`` statement. With ``if_exists`` nothing happens if the index is missing."""
+
+    target: TableName
+    index: str
+    if_exists: bool = False
 
 
-def _describe(text: str) -> DescribeTable | None:
-    found = _DESCRIBE.fullmatch(text.strip())
-    if found is None:
-        return None
+@dataclass(frozen=True, slots=True)
+class ShowIndexes:
+    """A ``show indexes`` statement."""
+
+    target: TableName
+
+
+IndexStatement: TypeAlias = CreateIndex | DropIndex | ShowIndexes
+Upkeep: TypeAlias = DescribeTable | IndexStatement | Optimize | RestoreTable | ShowTable | TruncateTable | Vacuum
+_Match: TypeAlias = re.Match[str]
+
+
+def _describe(found: _Match) -> DescribeTable:
     what = (found["what"] or "columns").lower().replace("formatted", "extended")
     if found["limit"] is not None and what != "history":
         raise InvalidInputError(f"limit is for describe history, not for describe {what}; leave it out")
     return DescribeTable(table_of_match(found), what, int(found["limit"]) if found["limit"] else None)
 
 
-def _show(text: str) -> ShowTable | ShowTables | None:
-    if tables := _SHOW_TABLES.fullmatch(text.strip()):
-        return ShowTables(tables["like"])
-    found = _SHOW.fullmatch(text.strip())
-    if found is None:
-        return None
+def _show(found: _Match) -> ShowTable:
     what = found["what"].lower().split()[0]
     if rest := found["rest"].strip():
         raise InvalidInputError(f"show {what} ... {quote_sql(rest)} is not supported; leave it out")
     return ShowTable(table_of_match(found), what)
 
 
-def _truncate(text: str) -> TruncateTable:
-    found = _match(_TRUNCATE, text, "truncate table name [partition (column = value)]")
+def _truncate(found: _Match) -> TruncateTable:
     if found["partition"] is None:
         return TruncateTable(table_of_match(found))
     partition = syntax_tree(f"truncate table t {found['partition']}").args["partition"]
     return TruncateTable(table_of_match(found), partition_spec(partition))
 
 
-def _optimize(text: str) -> Optimize:
-    found = _match(_OPTIMIZE, text, "optimize name [where condition] [zorder by (columns)]")
+def _optimize(found: _Match) -> Optimize:
     if found["full"]:
         raise InvalidInputError(
             "optimize ... full is not supported; name the columns: optimize ... zorder by (columns)"
         )
-    by = (found["by"] or "").strip().strip("()").replace("`", "")
-    return Optimize(
-        table_of_match(found), found["where"], tuple(each.strip() for each in by.split(",") if each.strip())
-    )
+    return Optimize(table_of_match(found), found["where"], _names(found["by"]))
 
 
-def _vacuum(text: str) -> Vacuum:
-    found = _match(_VACUUM, text, "vacuum name [retain n hours] [dry run]")
+def _vacuum(found: _Match) -> Vacuum:
     way = " ".join((found["way"] or "lite").lower().split())
     if way != "lite":
         raise InvalidInputError(
@@ -180,26 +176,129 @@ def _vacuum(text: str) -> Vacuum:
     return Vacuum(table_of_match(found), int(found["hours"]) if found["hours"] else None, found["dry"] is not None)
 
 
-def _restore(text: str) -> RestoreTable:
-    found = _match(_RESTORE, text, "restore table name to version as of n, or to timestamp as of '...'")
+def _restore(found: _Match) -> RestoreTable:
     return RestoreTable(table_of_match(found), found["kind"].lower(), found["said"].strip("'"))
 
 
-#: Maps each verb to the function that parses its statements. The function returns None for a ``describe`` or ``show``
-#: statement of another form, which Spark or duckdb then runs.
-READERS: Final[
-    Mapping[
-        str,
-        Callable[
-            [str], DescribeTable | ShowTable | ShowTables | TruncateTable | Optimize | Vacuum | RestoreTable | None
-        ],
-    ]
-] = {
-    "describe": _describe,
-    "desc": _describe,
-    "show": _show,
-    "truncate": _truncate,
-    "optimize": _optimize,
-    "vacuum": _vacuum,
-    "restore": _restore,
-}
+def _create_index(found: _Match) -> CreateIndex:
+    index, using = found["index"], found["using"]
+    if rest := found["rest"].strip():
+        raise InvalidInputError(
+            f"create index ... {quote_sql(rest)} is not supported: lakeformat makes no expression index and no "
+            "secondary index; leave it out, or let Hudi make the index"
+        )
+    if using is not None and using.lower() != index.lower():
+        raise InvalidInputError(
+            f"create index {index} ... using {using} is an expression index, which lakeformat does not make; write "
+            f"create index {using} on table"
+        )
+    return CreateIndex(table_of_match(found), index.lower(), _names(found["columns"]), found["unless"] is not None)
+
+
+def _drop_index(found: _Match) -> DropIndex:
+    return DropIndex(table_of_match(found), found["index"].lower(), found["unless"] is not None)
+
+
+def _names(listed: str | None) -> tuple[str, ...]:
+    """Return the names of a list, in parentheses or not, without quotes."""
+    names = re.sub(r"[()`\"]", "", listed or "").split(",")
+    return tuple(name.strip() for name in names if name.strip())
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A form of statements.
+
+    Attributes:
+        verbs: the first words.
+        form: the pattern of a whole statement.
+        read: makes the statement of a match.
+        shape: how to write it. Another text with the verb is refused by this; if it is empty, the host gets that text.
+        is_own: whether it is lakeformat's even if its table is not known, or if it has none.
+    """
+
+    verbs: tuple[str, ...]
+    form: re.Pattern[str]
+    read: Callable[[_Match], Upkeep | ShowTables]
+    shape: str = ""
+    is_own: bool = False
+
+
+_ROWS: Final = (
+    _Row(
+        ("create",),
+        form(
+            "create index [{unless:if not exists}] `?{index:word}`? on [table] {table} [using {using:word}]"
+            "{columns:list}?{rest:rest}"
+        ),
+        _create_index,
+    ),
+    _Row(("drop",), form("drop index [{unless:if exists}] `?{index:word}`? on [table] {table}"), _drop_index),
+    _Row(
+        ("show",),
+        form("show index(?:es)? (?:from|in|on) [table] {table}"),
+        lambda found: ShowIndexes(table_of_match(found)),
+    ),
+    _Row(
+        ("show",),
+        form("show tables [like] [{like:quoted}]"),
+        lambda found: ShowTables(found["like"] and found["like"].strip("'")),
+        is_own=True,
+    ),
+    _Row(("show",), form("show {what:partitions|create table|tblproperties} {table}{rest:rest}"), _show),
+    _Row(
+        ("describe", "desc"),
+        form("desc(?:ribe)? [table] [{what:extended|formatted|detail|history}] {table} [limit {limit:number}]"),
+        _describe,
+    ),
+    _Row(
+        ("truncate",),
+        form(r"truncate table {table} [{partition:partition\s*\(.*\)}]"),
+        _truncate,
+        "truncate table name [partition (column = value)]",
+    ),
+    # Hosts have no such verbs. If the table is not known, the user gets our error about it, not one about the syntax.
+    _Row(
+        ("optimize",),
+        form(r"optimize [table] {table} [{full:full}] [where {where:some}] [zorder by\s*{by:columns}]"),
+        _optimize,
+        "optimize name [where condition] [zorder by (columns)]",
+        is_own=True,
+    ),
+    _Row(
+        ("vacuum",),
+        form(
+            r"vacuum [table] {table} [{way:full|lite|using inventory\b.*?}]"
+            " [retain {hours:number} hours?] [{dry:dry run}]"
+        ),
+        _vacuum,
+        "vacuum name [retain n hours] [dry run]",
+        is_own=True,
+    ),
+    _Row(
+        ("restore",),
+        form("restore [table] {table} to {kind:version|timestamp} as of {said:moment}"),
+        _restore,
+        "restore table name to version as of n, or to timestamp as of '...'",
+        is_own=True,
+    ),
+)
+
+
+def read_upkeep(text: str, is_ours: Callable[[TableName], bool]) -> Upkeep | ShowTables | None:
+    """Parse a statement of one of the forms; return None for another one, or one about a table that is not ours.
+
+    Args:
+        is_ours: tells whether a table is one of lakeformat.
+
+    Raises:
+        InvalidInputError: if it has another form than its verb has, or a clause that is not supported.
+    """
+    verb, plain = first_word(text), text.strip()
+    rows = [row for row in _ROWS if verb in row.verbs]
+    for row in rows:
+        if found := row.form.fullmatch(plain):
+            return row.read(found) if row.is_own or is_ours(table_of_match(found)) else None
+    if rows and rows[-1].shape:
+        raise InvalidInputError(f"cannot read {quote_sql(text)}; write {rows[-1].shape}")
+    return None

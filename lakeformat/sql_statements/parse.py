@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = [
     "FORMATS",
     "NAME",
+    "NAME_PART",
     "Call",
     "Delete",
     "Dialect",
@@ -41,6 +42,7 @@ __all__ = [
     "find_close",
     "find_end_of_name",
     "first_word",
+    "form",
     "quote_sql",
     "read_call",
     "syntax_tree",
@@ -408,11 +410,44 @@ def _value(text: str) -> Any:
         raise InvalidInputError(f"{text!r} is not a value of a call; give a text, a number, true or false") from None
 
 
+#: Regular expression for a part of a name, with or without quotes.
+NAME_PART: Final = r"(?:`[^`]+`|\"[^\"]+\"|\w+)"
 #: Regular expression for a table: a path after a format, a path in quotes, or a name, with or without quotes.
 NAME: Final = (
     r"""(?:(?:lakehouse|hudi|delta)\.[`"](?P<path>[^`"]+)[`"]|'(?P<text>[^']+)'|"""
     r"""(?P<name>(?:\w+|[`"][^`"]+[`"])(?:\.(?:\w+|[`"][^`"]+[`"]))*))"""
 )
+
+
+#: Maps the kind of a part of a `form` to its pattern. Another kind is itself a pattern.
+_KINDS: Final[Mapping[str, str]] = {
+    "all": ".+",
+    "columns": r"\(?[^()]+\)?",
+    "list": r"\s*\([^()]*\)",
+    "moment": r"\d+|'[^']*'",
+    "number": r"\d+",
+    "part": NAME_PART,
+    "path": rf"{NAME_PART}(?:\s*\.\s*{NAME_PART})*",
+    "quoted": "'[^']*'",
+    "rest": ".*",
+    "some": ".+?",
+    "word": r"\w+",
+}
+
+
+def form(text: str) -> re.Pattern[str]:
+    """Return the pattern of a form of statements. Letter case is ignored.
+
+    In the text, a space means any whitespace. ``[...]`` may be left out, with the whitespace before it. ``{name:kind}``
+    is a part with a name; the kind is one of `_KINDS`, or a pattern. ``{table}`` is a table, for `table_of_match`.
+
+    >>> form("vacuum [table] {table} [retain {hours:number} hours]").fullmatch("VACUUM t retain  3 hours")["hours"]
+    '3'
+    """
+    pattern = re.sub(r" ?\[", lambda found: r"(?:\s+" if found[0][0] == " " else "(?:", text).replace("]", ")?")
+    pattern = pattern.replace(" ", r"\s+").replace("{table}", NAME)
+    parts = re.sub(r"\{(\w+):([^}]+)\}", lambda found: f"(?P<{found[1]}>{_KINDS.get(found[2], found[2])})", pattern)
+    return re.compile(parts, re.IGNORECASE | re.DOTALL)
 
 
 def table_of_match(match: re.Match[str]) -> TableName:

@@ -20,11 +20,13 @@ from lakeformat.services.alter.alter import alter_columns
 from lakeformat.services.alter.changes import AddColumn, DropColumn
 from lakeformat.sql_statements.alter import AlterColumns
 from lakeformat.sql_statements.ddl import AddColumns, DropPartitions, sql_type
-from lakeformat.sql_statements.index_statements import CreateIndex, DropIndex, ShowIndexes
 from lakeformat.sql_statements.maintenance import (
+    CreateIndex,
     DescribeTable,
+    DropIndex,
     Optimize,
     RestoreTable,
+    ShowIndexes,
     ShowTable,
     TruncateTable,
     Vacuum,
