@@ -34,15 +34,13 @@ from lakeformat.sql_statements.changes import (
     moved_condition,
     value_of,
 )
-from lakeformat.sql_statements.ddl import CreateTable, DropTable
+from lakeformat.sql_statements.ddl import CreateTable
 from lakeformat.sql_statements.maintenance import ShowTables
 from lakeformat.sql_statements.parse import (
-    Call,
     Delete,
     Dialect,
     Insert,
     MergeInto,
-    Query,
     TableName,
     Update,
     When,
@@ -50,8 +48,8 @@ from lakeformat.sql_statements.parse import (
 )
 from lakeformat.sql_statements.read_changes import Change, find_plain_where, read_change
 from lakeformat.sql_statements.recognize import AnyStatement, recognize
-from lakeformat.sql_statements.run_ddl import KnownTable, create_table, drop_table
-from lakeformat.sql_statements.run_maintenance import find_called_table, run_call, run_on_table
+from lakeformat.sql_statements.run_ddl import KnownTable
+from lakeformat.sql_statements.runner import StatementRunner
 from lakeformat.sql_statements.time_travel import ChangedTable, PastTable, PathTable, replace_tables, resolve_as_of
 from lakeformat.transaction.conflict import repeat_after
 from lakeformat.transaction.hooks import with_statement
@@ -150,46 +148,51 @@ def sql(spark: SparkSession, text: str) -> DataFrame:
     """
     said = text.strip().rstrip(";")
     runner = _Runner(spark, said)
-    return runner.run(recognize(said, Dialect.SPARK, lambda name: runner.views.get(name) is not None), said)
+    return runner.run(recognize(said, Dialect.SPARK, lambda name: runner.known.get(name) is not None))
 
 
-class _Runner:
-    """The runner of one SQL statement in one Spark session. It implements `Host` for ``create table``."""
+class _Runner(StatementRunner):
+    """The runner of one SQL statement in one Spark session."""
 
     def __init__(self, spark: SparkSession, text: str) -> None:
-        self.spark, self.views, self.text = spark, _Views(spark), text
+        self.spark, self.known, self.text = spark, _Views(spark), text
         self._ready: set[str] = set()
 
-    def run(self, statement: AnyStatement, text: str) -> DataFrame:
-        """Run the statement. If it changes a table of Spark's catalog, pass the statement to ``spark.sql``."""
-        if isinstance(statement, Change) and self._is_sparks(statement.target):
-            return self.query(text)
-        match statement:
-            case Change():
-                return self.change(statement)
-            case Call():
-                return self.call(statement)
-            case Query():
-                return self.query(statement.text)
-            case ShowTables():
-                return self.spark.sql(text)
-            case CreateTable():
-                if self._is_sparks(statement.target):
-                    name = statement.target.name
-                    raise InvalidInputError(f"{name!r} is in Spark's catalog already; choose another name")
-                made = create_table(statement, self.views, self)
-                return self._rows(made) if isinstance(made, pa.Table) else self._result_frame(made)
-            case DropTable():
-                return self._rows(drop_table(statement, self.views))
-            case _:
-                return self._rows(run_on_table(statement, self._table(statement.target)[0]))
+    def run(self, statement: AnyStatement) -> DataFrame:
+        """Run the statement.
 
-    def change(self, said: Change) -> DataFrame:
-        """Run an ``insert``, ``update``, ``delete`` or ``merge``. Return one row with the instant and row counts."""
-        parts = read_change(said)
+        Raises:
+            InvalidInputError: if it creates a table whose name is in Spark's catalog.
+        """
+        if isinstance(statement, CreateTable) and self._is_sparks(statement.target):
+            name = statement.target.name
+            raise InvalidInputError(f"{name!r} is in Spark's catalog already; choose another name")
+        frame: DataFrame = super().run(statement)
+        return frame
+
+    def show_tables(self, statement: ShowTables) -> DataFrame:
+        """Pass the statement to ``spark.sql``: the names are those of the session's views."""
+        return self.spark.sql(self.text)
+
+    def called_table(self, name: str) -> LakehouseTable:
+        """Open the table that a ``call`` gives by its name or its path."""
+        return self._open(self.known.get(name) or KnownTable(name))
+
+    def answer(self, answer: pa.Table | WriteResult) -> DataFrame:
+        """Return rows, or the result of a write, as a DataFrame."""
+        return self._rows(answer) if isinstance(answer, pa.Table) else self._result_frame(answer)
+
+    def change(self, change: Change) -> DataFrame:
+        """Run an ``insert``, ``update``, ``delete`` or ``merge``. Return one row with the instant and row counts.
+
+        Pass it to ``spark.sql`` if it changes a table of Spark's catalog.
+        """
+        if self._is_sparks(change.target):
+            return self.query(self.text)
+        parts = read_change(change)
         if isinstance(parts, Insert):
             return self.insert(parts)
-        table, _ = self._table(parts.target)
+        table = self.table(parts.target)
         match parts:
             case MergeInto():
                 return self._repeat(table, lambda: self.merge(parts))
@@ -197,7 +200,7 @@ class _Runner:
                 whens = (When("matched", parts.where, "update", parts.values),)
                 return self._repeat(table, lambda: self._merge_without_source(parts.target, whens))
             case Delete():
-                where = find_plain_where(said, _columns(table, table.context.snapshot()))
+                where = find_plain_where(change, _columns(table, table.context.snapshot()))
                 # For a merge-on-read table, the merge below appends the keys of the deleted rows to log files.
                 if where is not None and not table.config.takes_logs:
                     return self._result_frame(table.delete(where=where))
@@ -209,7 +212,7 @@ class _Runner:
         return repeat_after(WriteConflictError, run, attempts, before_repetition=self._ready.clear)
 
     def _is_sparks(self, target: TableName) -> bool:
-        is_ours = target.path is not None or self.views.get(target.name) is not None
+        is_ours = target.path is not None or self.known.get(target.name) is not None
         return not is_ours and self.spark.catalog.tableExists(target.name)
 
     def _rows(self, answer: pa.Table) -> DataFrame:
@@ -235,8 +238,16 @@ class _Runner:
         table = LakehouseTable.forPath(self.spark, known.path, **known.options)
         return LakehouseTable(self.spark, table.context, with_statement(table.options, self.text))
 
+    def table(self, named: TableName) -> LakehouseTable:
+        """Open a table so that its commits store the statement's text.
+
+        Raises:
+            TableNotFoundError: if the name is unknown.
+        """
+        return self._table(named)[0]
+
     def _table(self, named: TableName) -> tuple[LakehouseTable, str]:
-        known = KnownTable(named.path) if named.path is not None else self.views.get(named.name)
+        known = KnownTable(named.path) if named.path is not None else self.known.get(named.name)
         if known is None:
             raise TableNotFoundError(
                 f"no table is known as {named.name!r}; call lakeformat.spark.view(spark, {named.name!r}, path), or "
@@ -254,11 +265,11 @@ class _Runner:
         Return the SQL with the name of a view instead of each path and each clause such as ``version as of 3``.
         """
         plain, found = replace_tables(
-            text, Dialect.SPARK, lambda name: self.views.get(name) is not None, lambda path: False
+            text, Dialect.SPARK, lambda name: self.known.get(name) is not None, lambda path: False
         )
         words = {token.value.lower() for token in tokenize(plain, Dialect.SPARK) if token.is_name}
         for name in words - self._ready:
-            each, known = found.get(name), self.views.get(name)
+            each, known = found.get(name), self.known.get(name)
             if each is not None:
                 frame = read(self.spark, each.path) if isinstance(each, PathTable) else self._read_past(each)
                 frame.createOrReplaceTempView(name)
@@ -277,15 +288,9 @@ class _Runner:
         asked |= {FORMAT: "cdc"} if past.images else {"meta_columns": "false"}
         return self.spark.read.format("lakehouse").options(**asked).load(path)
 
-    def call(self, call: Call) -> DataFrame:
-        """Run the procedure of a ``call`` statement, and return its result rows."""
-        said = find_called_table(call)
-        known = self.views.get(said) or KnownTable(said)
-        return self._rows(run_call(call, self._open(known)))
-
     def insert(self, said: Insert) -> DataFrame:
         """Run an insert. The columns of its query are, in order, those of its column list, else those of the table."""
-        table, _ = self._table(said.target)
+        table = self.table(said.target)
         columns = _columns(table, table.context.writable_snapshot())
         wanted = said.columns or tuple(name for name in columns.names if name.lower() not in _lower(said.partition))
         rows = self.query(said.query)

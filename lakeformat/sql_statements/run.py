@@ -22,11 +22,10 @@ from lakeformat.errors import InvalidInputError, TableNotFoundError, WriteConfli
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.public import public
 from lakeformat.services.bad_rows import make_collector
-from lakeformat.sql_statements.ddl import CreateTable, DropTable
 from lakeformat.sql_statements.duckdb_changes import find_changes, fit_rows, make_copy, run_change
 from lakeformat.sql_statements.duckdb_session import DuckDBSession, LazyScan, duckdb_session, quote_name
 from lakeformat.sql_statements.maintenance import ShowTables
-from lakeformat.sql_statements.parse import Call, Dialect, Insert, Query, TableName
+from lakeformat.sql_statements.parse import Dialect, Insert, TableName
 from lakeformat.sql_statements.read_changes import (
     Change,
     find_change,
@@ -34,9 +33,9 @@ from lakeformat.sql_statements.read_changes import (
     find_plain_where,
     read_change,
 )
-from lakeformat.sql_statements.recognize import AnyStatement, recognize
-from lakeformat.sql_statements.run_ddl import PROCESS_TABLES, KnownTable, create_table, drop_table
-from lakeformat.sql_statements.run_maintenance import find_called_table, run_call, run_on_table
+from lakeformat.sql_statements.recognize import recognize
+from lakeformat.sql_statements.run_ddl import PROCESS_TABLES, KnownTable
+from lakeformat.sql_statements.runner import StatementRunner
 from lakeformat.sql_statements.time_travel import FoundTable, PastTable, PathTable, replace_tables, resolve_as_of
 from lakeformat.statements import merge_rows
 from lakeformat.table import Table, exists, open_table
@@ -79,34 +78,27 @@ def sql(text: str, *, time_zone: str = "UTC", **tables: Any) -> ResultTable | Wr
     return answer if isinstance(answer, WriteResult) else ResultTable(answer)
 
 
-class _Runner:
-    """The runner of one SQL statement. It implements `Host` and `KnownTables` for `create_table`."""
+class _Runner(StatementRunner):
+    """The runner of one SQL statement in plain Python. It implements `KnownTables`, too."""
 
     def __init__(self, tables: Mapping[str, Any], time_zone: str, text: str) -> None:
         self.tables = {name.lower(): rows for name, rows in tables.items()}
-        self.time_zone, self.text = time_zone, text
+        self.time_zone, self.text, self.known = time_zone, text, self
         self._snapshots: dict[str, Snapshot] = {}
 
-    def run(self, statement: AnyStatement) -> pa.Table | WriteResult:
-        """Run the statement. Return the rows of a query, or the result of a write."""
-        match statement:
-            case Query():
-                return self.query(statement.text)
-            case Call():
-                name = find_called_table(statement)
-                is_path = name.lower() not in self.tables and PROCESS_TABLES.get(name) is None
-                return run_call(statement, self.table(TableName(name, name if is_path else None)))
-            case Change():
-                return self.change(statement)
-            case CreateTable():
-                return create_table(statement, self, self)
-            case DropTable():
-                return drop_table(statement, self)
-            case ShowTables():
-                names = fnmatch.filter({*self.tables, *PROCESS_TABLES.list_names()}, statement.like or "*")
-                return pa.table({"tableName": pa.array(sorted(names), pa.string())})
-            case _:
-                return run_on_table(statement, self.table(statement.target))
+    def answer(self, answer: pa.Table | WriteResult) -> pa.Table | WriteResult:
+        """Return the answer itself."""
+        return answer
+
+    def called_table(self, name: str) -> Table:
+        """Open the table that a ``call`` gives by its name or its path."""
+        is_path = name.lower() not in self.tables and PROCESS_TABLES.get(name) is None
+        return self.table(TableName(name, name if is_path else None))
+
+    def show_tables(self, statement: ShowTables) -> pa.Table:
+        """Return the names of the arguments of the call and of the tables of this process."""
+        names = fnmatch.filter({*self.tables, *PROCESS_TABLES.list_names()}, statement.like or "*")
+        return pa.table({"tableName": pa.array(sorted(names), pa.string())})
 
     # --- the methods of `KnownTables`: arguments of the call hide registered tables of the same name -------
 
