@@ -14,6 +14,7 @@ from typing import Final, TypeAlias
 from lakeformat.errors import InvalidInputError
 from lakeformat.sql_statements.ddl import partition_spec
 from lakeformat.sql_statements.parse import TableName, first_word, form, quote_sql, syntax_tree, table_of_match
+from lakeformat.sql_statements.time_travel import PastTable
 
 __all__ = [
     "CreateIndex",
@@ -87,18 +88,8 @@ class Vacuum:
     dry_run: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class RestoreTable:
-    """A ``restore table ... to`` statement.
-
-    Attributes:
-        kind: ``version`` for the number of a commit or an instant time, ``timestamp`` for a date and time.
-        point: the number or time, as the statement gives it.
-    """
-
-    target: TableName
-    kind: str
-    point: str
+class RestoreTable(PastTable):
+    """A ``restore table ... to`` statement: the state that the table gets back."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Checks of the contents of live files, and of the file index against their footers.
+"""Checks of the contents of live files, of the file index against their footers, and of the rings of buckets.
 
 The contents are keys, bloom filters, key ranges, column statistics and log blocks. A wrong file index makes readers
 skip rows. Memory: the keys of one partition; of everything else, one batch of a file.
@@ -6,7 +6,7 @@ skip rows. Memory: the keys of one partition; of everything else, one batch of a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
@@ -20,6 +20,7 @@ from lakeformat.errors import CorruptTableError, InvalidInputError, LakeformatEr
 from lakeformat.file_system_view.context import TableContext
 from lakeformat.file_system_view.file_index.shards import IndexedFiles, ShardPart
 from lakeformat.file_system_view.file_index.stored import FOLDER, fold_bounds, indexed_paths, stored_bounds
+from lakeformat.file_system_view.hashing_rings import list_stored_rings, load_ring, ring_folder, uses_consistent_hashing
 from lakeformat.file_system_view.live_files import file_objects
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.files.batch_rows import OpenParquet
@@ -41,8 +42,9 @@ from lakeformat.predicate import ColumnBounds
 from lakeformat.read.query import readable_schema
 from lakeformat.services.doctor.findings import Finding, Kind
 from lakeformat.storage.port import Storage
+from lakeformat.timeline.timeline import Timeline
 
-__all__ = ["check_index_bounds", "check_index_files", "check_partition", "footer_key_range"]
+__all__ = ["check_index_bounds", "check_index_files", "check_partition", "check_rings", "footer_key_range"]
 
 _ROWS: Final = 1 << 16
 _BYTES: Final = 64 << 20
@@ -305,3 +307,17 @@ def _count_wrong_bounds(
 
 def _flags(flags: pa.Array) -> pa.Array:
     return pc.fill_null(flags, False)
+
+
+def check_rings(storage: Storage, timeline: Timeline, slices: Iterable[FileSlice]) -> Iterator[Finding]:
+    """Yield a finding for each partition whose ring is damaged, or has no bucket for a live file group."""
+    if not uses_consistent_hashing(storage):
+        return
+    ids_of: dict[str, list[str]] = {}
+    for piece in slices:
+        ids_of.setdefault(piece.group.partition_path, []).append(piece.group.file_id)
+    for path, ids in ids_of.items():
+        try:
+            load_ring(storage, timeline, list_stored_rings(storage, path), ids)
+        except CorruptTableError as error:
+            yield Finding(Kind.BUCKETS, ring_folder(path), str(error))

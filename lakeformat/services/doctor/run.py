@@ -28,11 +28,10 @@ from lakeformat.model.instant import WRITE_ACTIONS, Action, Instant, State
 from lakeformat.model.table_config import PROPERTIES_PATH, TableConfig, TableType
 from lakeformat.services.doctor import file_checks, plan, timeline_checks
 from lakeformat.services.doctor.damaged_instants import make_completed
-from lakeformat.services.doctor.file_checks import check_partition
+from lakeformat.services.doctor.file_checks import check_partition, check_rings
 from lakeformat.services.doctor.findings import Finding, Findings, Kind
 from lakeformat.services.doctor.lost_properties import fits_rows, make_properties
 from lakeformat.services.doctor.metadata_checks import check_metadata_table
-from lakeformat.services.doctor.ring_checks import check_rings
 from lakeformat.services.restore.run import RestoreSession
 from lakeformat.services.savepoint import SavepointSession
 from lakeformat.storage.port import Lease, own_path
