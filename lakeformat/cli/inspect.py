@@ -48,7 +48,7 @@ __all__ = [
     "sql",
 ]
 
-#: Rows that ``--format table`` shows by default; characters of what an entry of the history did.
+#: Rows that ``--format table`` shows by default; characters of an entry of the history.
 _SHOWN: Final = 20
 _DETAIL: Final = 80
 #: Columns of ``files`` in the order in which people look at them: those that are long come last.
