@@ -76,7 +76,7 @@ RATCHETS: Final = (
             "lakeformat/transaction/claims",
             "lakeformat/transaction/commit_order",
         ),
-        40,
+        5,
         "ask the room that orders commits",
     ),
     Ratchet(

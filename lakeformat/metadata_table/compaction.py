@@ -68,9 +68,9 @@ def may_have_merged(table: MetadataTable, instant_time: str) -> bool:
 
     Also true if its instant is not on the timeline: it may be archived, or the table was filled from a listing later.
     """
-    instants, has_lock = table.instants, table.storage.has_lock
+    instants, is_alone = table.instants, table.storage.has_lock
     end = instants.completions.get(instant_time)
-    if end is None or not has_lock:  # Without a lock, another process may compact at any moment.
+    if end is None or not is_alone:  # Without a lock, another process may compact at any moment.
         return True
     return last_compaction(table) > end or any(instants.completions[time] > end for time in instants.filled)
 
@@ -132,12 +132,12 @@ def _choose_time(table: MetadataTable, timeline: Timeline, instant_time: str, un
     Under a lock, a pending instant matters only if its deltacommit is completed: one that is completed later gets a
     completion time after the compaction.
     """
-    instants, last, has_lock = table.instants, last_compaction(table), table.storage.has_lock
+    instants, last, is_alone = table.instants, last_compaction(table), table.storage.has_lock
     if not instants.has_completion_times:
         newest = max(instants.filled | instants.applied)
         pending = min((instant_time, *(instant.time for instant in timeline.pending)))
-        return f"{newest}{_SUFFIX}" if has_lock and last < newest < pending else None
-    times = [instant.time for instant in timeline.pending if not has_lock or instant.time in instants.times]
+        return f"{newest}{_SUFFIX}" if is_alone and last < newest < pending else None
+    times = [instant.time for instant in timeline.pending if not is_alone or instant.time in instants.times]
     before = instant_time_before(min((*times, instant_time)))
     while before in undone:
         before = instant_time_before(before)

@@ -47,6 +47,7 @@ from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.timeline.write_report import REPORT_KEY
 from lakeformat.transaction.claims import HEARTBEATS
+from lakeformat.transaction.commit_order import order_of
 from lakeformat.transaction.result import WriteResult
 
 __all__ = [
@@ -172,7 +173,7 @@ def run_due_services(
         was due.
     """
     executors = executors or Executors()
-    if not context.storage.has_lock:  # Another process that holds the lock is doing the same work.
+    if not order_of(context.store).is_alone:  # Another process that holds the lock is doing the same work.
         options = options.with_values(**{"hoodie.write.lock.wait_time_ms": 0})
     results: dict[str, Any] = {}
     loaded: list[Timeline] = []

@@ -37,6 +37,7 @@ __all__ = [
     "check_folder",
     "check_path",
     "check_version",
+    "is_remote",
     "list_until_none_goes",
     "own_path",
 ]
@@ -69,6 +70,11 @@ class Version:
     """The version of a file's content, as the storage names it (on object stores the etag)."""
 
     tag: str
+
+
+def is_remote(storage: Locks) -> bool:
+    """Tell whether each call may be a request to a server, which takes long. A storage with locks is local."""
+    return not storage.has_lock
 
 
 def check_version(path: str, location: str, found: Version | None, expected: Version | None) -> None:

@@ -18,6 +18,7 @@ from lakeformat.model.instant import Instant, State
 from lakeformat.storage.port import Clock, Lease, OutcomeUnknownError
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
+from lakeformat.transaction.commit_order import order_of
 from lakeformat.transaction.decisions import Decision, DecisionState, Kind, decide, fingerprint
 from lakeformat.transaction.foreign_writes import ADVICE
 from lakeformat.transaction.rollback import was_rolled_back
@@ -104,7 +105,7 @@ def put_completed(
     except OutcomeUnknownError as error:
         raise _make_unknown_error(store, commit, error) from None
     except StorageError as error:
-        if not store.storage.has_lock or (ours := _read_own_completed(store, commit)) is None:
+        if not order_of(store).is_alone or (ours := _read_own_completed(store, commit)) is None:
             raise
         _LOG.warning(
             "commit %s of %s is visible although storage reported: %s", commit.time, store.storage.location, error

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
 from lakeformat.errors import WriteConflictError
 from lakeformat.model.instant import Instant, State
@@ -34,6 +35,10 @@ class CommitOrder(ABC):
     """How one process may change a table beside others. On storage with locks, call it under the table's lock."""
 
     store: TimelineStore
+    #: Whether no other process can change the table now.
+    is_alone: ClassVar[bool]
+    #: Milliseconds after which a request can still be carried out.
+    late_ms: ClassVar[int]
 
     @abstractmethod
     def config(self) -> TableConfig:
@@ -73,6 +78,8 @@ class CommitOrder(ABC):
 
 
 class _UnderLock(CommitOrder):
+    is_alone, late_ms = True, 0
+
     def config(self) -> TableConfig:
         return self.store.config()
 
@@ -96,6 +103,8 @@ class _UnderLock(CommitOrder):
 
 
 class _ByDecisions(CommitOrder):
+    is_alone, late_ms = False, LATEST_REQUEST_MS
+
     def config(self) -> TableConfig:
         return self.store.known_config
 
@@ -129,7 +138,7 @@ class _ByDecisions(CommitOrder):
         """
         storage, path = self.store.storage, self.store.path(commit)
         done, begun = storage.info(path), storage.info(claims.claim_path(rollback.time))
-        if done is not None and begun is not None and begun.modified_ms - done.modified_ms >= LATEST_REQUEST_MS:
+        if done is not None and begun is not None and begun.modified_ms - done.modified_ms >= self.late_ms:
             self.store.undo(commit)
         else:
             storage.replace(path, encode_void_commit(self.store, path, storage.read(path)))

@@ -1,6 +1,6 @@
 """Markers: they name each data file before it exists, so that a rollback finds it.
 
-On storage with locks each marker is an empty file (Hudi: ``DirectWriteMarkers``). On other storage each file costs a
+On local storage each marker is an empty file (Hudi: ``DirectWriteMarkers``). On remote storage each file costs a
 request, so all markers of a step are the lines of one file (Hudi: ``TimelineServerBasedWriteMarkers``). A folder must
 not hold markers of both kinds.
 
@@ -16,7 +16,7 @@ from typing import Final
 
 from lakeformat.codec import properties
 from lakeformat.model.files import PARTITION_MARKER, LogFileName, join_path
-from lakeformat.storage.port import HOODIE, Storage
+from lakeformat.storage.port import HOODIE, Storage, is_remote
 from lakeformat.timeline.timeline_layout import TimelineLayout
 
 __all__ = ["MarkerKind", "list_marked_logs", "marker_kind", "prepare_partition", "put_markers", "remove_markers"]
@@ -60,7 +60,7 @@ def put_markers(storage: Storage, instant_time: str, kinds: Mapping[str, MarkerK
     """
     folder = _marker_folder(instant_time)
     names = [f"{path}.marker.{kind.value}" for path, kind in kinds.items()]
-    if storage.has_lock:
+    if not is_remote(storage):
         paths = [f"{folder}/{name}" for name in names]
         for path in paths:
             storage.touch(path)

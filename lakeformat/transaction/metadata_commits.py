@@ -68,8 +68,9 @@ _MADE_BY_OPTIONS: Final = frozenset(each.value for each in MetadataPartition)
 def drop_metadata_table(store: TimelineStore, clock: Clock) -> bool:
     """Remove the metadata table from the properties, then delete its folder. Return whether there was one."""
     storage = store.storage
-    config = order_of(store).config()
-    if not storage.has_lock and not config.has_metadata_table:
+    order = order_of(store)
+    config = order.config()
+    if not order.is_alone and not config.has_metadata_table:
         return False  # A folder without the property is one that readers ignore; repair() removes it.
     if config.has_metadata_table:
         forget_partitions(store, clock)
@@ -96,10 +97,11 @@ def add_changes(
         make_changes: called with the metadata table. It returns the changes, and the partitions that cannot follow.
         compact_commits: the table is compacted first if a file group has more log files.
     """
-    config = order_of(store).config()
+    order = order_of(store)
+    config = order.config()
     _remove_stray_definitions(store, config)
     if not config.has_metadata_table:
-        if store.storage.has_lock and store.storage.info(FOLDER) is not None:
+        if order.is_alone and store.storage.info(FOLDER) is not None:
             store.storage.delete_folder(FOLDER)
         return
     timeline = store.load()  # Before the metadata table is opened: see `compact`.
@@ -178,7 +180,7 @@ def _open_whole(store: TimelineStore, config: TableConfig, timeline: Timeline) -
     if table is None:
         raise CorruptTableError("its partition files is missing or not complete")
     lacking, unknown = table.instants.find_lacking(timeline), None
-    if store.storage.has_lock:  # Else a slow writer may have added one, which the next writer removes.
+    if order_of(store).is_alone:  # Else a slow writer may have added one, which the next writer removes.
         unknown = table.instants.find_unknown(timeline)
     if lacking or unknown:
         text = f"it lacks instant {lacking} of the table" if lacking else f"the table does not have its {unknown}"

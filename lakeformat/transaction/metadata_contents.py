@@ -34,6 +34,7 @@ from lakeformat.model.merge_settings import RecordMergeMode
 from lakeformat.model.table_config import TableConfig
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
+from lakeformat.transaction.commit_order import order_of
 from lakeformat.transaction.new_files import measure_files, read_base
 from lakeformat.transaction.partition_statistics import can_have_partition_stats, combines_fields
 
@@ -180,7 +181,7 @@ class FirstContents:
         lacking = find_unmeasured(names, known, types)
         config = self._config
         is_custom = has_logs and config.merge_settings.mode is RecordMergeMode.CUSTOM
-        can_have = can_have_partition_stats(config) and self._storage.has_lock
+        can_have = can_have_partition_stats(config) and order_of(self._store).is_alone
         if lacking or is_custom or not can_have:
             why = f"the bounds of {'/'.join(lacking[0])} are not known" if lacking else "its settings do not allow it"
             raise UnsupportedTableError(

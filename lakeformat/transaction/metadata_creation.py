@@ -69,7 +69,7 @@ def make_missing_partitions(
     """
     storage, lock = store.storage, settings.lock
     wanted, config = frozenset(settings.metadata.names), store.known_config
-    if not (can_have_partition_stats(config) and storage.has_lock):
+    if not (can_have_partition_stats(config) and order_of(store).is_alone):
         wanted -= {MetadataPartition.PARTITION_STATS.value}
     if wanted <= frozenset(config.metadata_partitions):
         return

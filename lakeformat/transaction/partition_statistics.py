@@ -36,6 +36,7 @@ from lakeformat.model.table_config import TableConfig
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.transaction import claims
+from lakeformat.transaction.commit_order import order_of
 from lakeformat.transaction.new_files import measure_files
 
 __all__ = ["PartitionChanges", "can_have_partition_stats", "combines_fields", "find_partition_changes", "live_after"]
@@ -101,7 +102,7 @@ def find_partition_changes(
         schema: the table's columns, with the meta columns.
         written: records of `MetadataPartition.COLUMN_STATS` of the files that the commit has written.
     """
-    if not store.storage.has_lock:
+    if not order_of(store).is_alone:
         return None
     types = indexed_columns(form.columns, schema, stores_types=form.stores_types)
     touched = sorted({*metadata.stats, *metadata.replaced})

@@ -24,6 +24,7 @@ from lakeformat.model.instant import Instant
 from lakeformat.model.internal_schema import InternalSchema
 from lakeformat.model.operation import Operation
 from lakeformat.read.run.view import TableView
+from lakeformat.storage.port import is_remote
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.timeline.write_report import REPORT_KEY, Report
@@ -234,7 +235,7 @@ def read_other_writes(
     if not looks_for_running:
         return read_commits(), ()
     find = partial(find_running_writes, store, timeline, ours.time)
-    return run_both(read_commits, find, at_once=not store.storage.has_lock)
+    return run_both(read_commits, find, at_once=is_remote(store.storage))
 
 
 def _check_columns_unaltered(outcome: Outcome, others: Sequence[tuple[str, CommitMetadata]]) -> None:

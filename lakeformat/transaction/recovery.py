@@ -17,7 +17,7 @@ from lakeformat.concurrency import run_all, run_both
 from lakeformat.errors import CorruptTableError
 from lakeformat.model.instant import COMMIT_ACTIONS, REPLACE_ACTIONS, Action, Instant, State
 from lakeformat.model.table_config import TableConfig
-from lakeformat.storage.port import Clock, FileInfo, own_path
+from lakeformat.storage.port import Clock, FileInfo, is_remote, own_path
 from lakeformat.timeline.store import TimelineStore, put_once
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.transaction import claims
@@ -99,8 +99,8 @@ def _recover(
     allows_lost: bool,
 ) -> tuple[DecisionState, Timeline]:
     claimed = claims.list_claims(store.storage) if claimed is None else claimed
-    # Without locks, one listing of the heartbeats shows most writers to be alive, and saves two requests for each.
-    is_beside = bool(claimed) and not store.storage.has_lock
+    # On remote storage, one listing of the heartbeats shows most writers to be alive, and saves two requests for each.
+    is_beside = bool(claimed) and is_remote(store.storage)
     look = partial(claims.list_fresh_heartbeats, store.storage, clock) if is_beside else frozenset[str]
     try:  # `settle` lists the whole timeline, so load it again only after changes.
         alive, (state, _, timeline) = run_both(look, partial(settle, store), at_once=is_beside)
@@ -132,7 +132,7 @@ def _recover(
     if has_undos or any_dead or stale:
         after, _, timeline = settle(store)
         state = replace(state, undone=after.undone)
-    if store.storage.has_lock or store.storage.location not in _CLEARED:
+    if order_of(store).is_alone or store.storage.location not in _CLEARED:
         _CLEARED.add(store.storage.location)
         _clear_old_files(store, state, clock)
         claims.forget_heartbeats(store.storage, state, timeline, clock)

@@ -28,6 +28,7 @@ from lakeformat.storage.port import Clock
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.transaction import claims
+from lakeformat.transaction.commit_order import order_of
 from lakeformat.transaction.decisions import (
     Decision,
     DecisionState,
@@ -72,7 +73,7 @@ def roll_back(
         traces = Traces(store=store, time=victim.time, write_id=None if keeps_stage else claim and claim.write_id)
         prepare_removal(store, victim.time)
         # On storage without locks the table may have moved to another version without a rollback of the write.
-        if not store.storage.has_lock or was_rolled_back(store, timeline, victim.time):
+        if order_of(store).late_ms or was_rolled_back(store, timeline, victim.time):
             # The plan of the rollback does not name files that the writer wrote after it was rolled back. If they
             # stayed, they would become visible once the instant is archived.
             _take_back_files(traces, _make_requests(store, victim), victim.time)

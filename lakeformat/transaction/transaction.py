@@ -31,7 +31,7 @@ from lakeformat.model.commit import CommitMetadata
 from lakeformat.model.files import FileGroupId
 from lakeformat.model.instant import WRITE_ACTIONS, Action, Instant, State
 from lakeformat.model.operation import Operation
-from lakeformat.storage.port import Lease
+from lakeformat.storage.port import Lease, is_remote
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.timeline.write_report import Report
 from lakeformat.transaction import claims
@@ -47,6 +47,7 @@ from lakeformat.transaction.commit_listeners import (
     PublishedCommit,
     SchemaHistoryWriter,
 )
+from lakeformat.transaction.commit_order import order_of
 from lakeformat.transaction.conflict import (
     StalePlanError,
     check_conflicts,
@@ -136,7 +137,7 @@ class Transaction:
         with lock_table(self.storage, self.settings.lock, clock=clock) as lease:
             self._lease = lease if excludes_writers(self.storage, self.settings.lock) else None
             if not self._has_begun:
-                _, claimed = run_both(self._check_version, find, at_once=not self.storage.has_lock)
+                _, claimed = run_both(self._check_version, find, at_once=is_remote(self.storage))
                 self._seen = recover(self.store, self.settings.config, clock, kept_plan=kept_plan, claimed=claimed)
                 add_properties(self.store, clock, self.settings.lacking)
                 make_missing_partitions(self.store, clock, self.settings, lease, self._seen[1])
@@ -179,7 +180,7 @@ class Transaction:
         while True:
             self._has_begun = False
             try:
-                if self.storage.has_lock and attempts.is_late:
+                if order_of(self.store).is_alone and attempts.is_late:
                     with self.hold_lock():
                         return attempt()
                 return attempt()

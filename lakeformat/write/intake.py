@@ -47,7 +47,7 @@ from lakeformat.model.record import RECORD_KEY
 from lakeformat.model.table_config import (
     TableConfig,
 )
-from lakeformat.storage.port import Clock, Ids, Storage
+from lakeformat.storage.port import Clock, Ids, Storage, is_remote
 from lakeformat.storage.scratch import open_mapped_storage
 from lakeformat.timeline.path_probe import check_free, check_no_commits
 from lakeformat.timeline.store import TimelineStore
@@ -380,7 +380,7 @@ def _find_engine_and_keys(store: TimelineStore, snapshot: Snapshot, options: Opt
     """Tell whether the table has consistent hashing, and return the result of `_table_keys`. Both need a request."""
     find_engine = partial(find_bucket_engine, store.storage)
     find_keys = partial(_table_keys, store, snapshot, options)
-    return run_both(find_engine, find_keys, at_once=not store.storage.has_lock)
+    return run_both(find_engine, find_keys, at_once=is_remote(store.storage))
 
 
 def _plan_without_rows(

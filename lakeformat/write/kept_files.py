@@ -7,7 +7,7 @@ from typing import Any, Final, cast
 import pyarrow as pa
 
 from lakeformat.model.files import BaseFileName
-from lakeformat.storage.port import Storage
+from lakeformat.storage.port import Storage, is_remote
 
 __all__ = ["keep_small_files"]
 
@@ -20,10 +20,9 @@ _KEPT_BYTES: Final = 64 << 20
 def keep_small_files(storage: Storage) -> Storage:
     """Return a storage that reads each small base file once, and keeps it for later reads.
 
-    Base files never change, and the memory is freed with the returned storage. On storage with locks, which is local,
-    the storage itself is returned.
+    Base files never change, and the memory is freed with the returned storage. A local storage itself is returned.
     """
-    return storage if storage.has_lock else cast("Storage", _KeptFiles(storage))
+    return cast("Storage", _KeptFiles(storage)) if is_remote(storage) else storage
 
 
 class _KeptFiles:

@@ -45,7 +45,8 @@ from lakeformat.timeline.archive_writer import (
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.timeline.void_commits import list_logs
 from lakeformat.transaction import claims
-from lakeformat.transaction.decisions import LATEST_REQUEST_MS, Decision, DecisionState, Kind, decide
+from lakeformat.transaction.commit_order import order_of
+from lakeformat.transaction.decisions import Decision, DecisionState, Kind, decide
 from lakeformat.transaction.metadata_commits import find_archive_limit
 from lakeformat.transaction.traces import delete_files_of
 from lakeformat.transaction.undo import list_remaining_logs
@@ -95,10 +96,10 @@ class ArchiveSession:
         """
         if len(timeline.instants) + added <= archive_limits(self.options).most:
             return False
-        if self.storage.has_lock:
+        if not (late_ms := order_of(self.store).late_ms):
             return True
         done = (instant.time for instant in timeline.instants if instant.state is State.COMPLETED)
-        old = format_instant_time(self.context.clock.now_ms() - LATEST_REQUEST_MS, self.store.known_config.zone)
+        old = format_instant_time(self.context.clock.now_ms() - late_ms, self.store.known_config.zone)
         return min(done, default="~") <= old
 
     def archive(
@@ -207,13 +208,12 @@ class ArchiveSession:
     def _list_young_undone(self, timeline: Timeline) -> frozenset[str]:
         """Return the times of the instants whose files late requests may still create.
 
-        These are the instants that rollbacks and restores younger than `LATEST_REQUEST_MS` have undone. On storage with
-        locks, no request is late.
+        These are the instants that rollbacks and restores have undone which are younger than a request can be late.
         """
-        if self.storage.has_lock:
+        if not (late_ms := order_of(self.store).late_ms):
             return frozenset()
         undos = (each for each in timeline.instants if each.action in _BLOCKING_ACTIONS)
-        return undone_times(self.store, [each for each in undos if self.store.age_ms(each) < LATEST_REQUEST_MS])
+        return undone_times(self.store, [each for each in undos if self.store.age_ms(each) < late_ms])
 
     def _keep_young(self, chosen: Sequence[Instant], entries: Mapping[str, FileInfo]) -> tuple[Instant, ...]:
         """Return the instants before the first one that must stay, because late requests may still create its files.
@@ -221,13 +221,13 @@ class ArchiveSession:
         Otherwise an archived commit could come back. Ages are measured by the storage's clock: between two files of one
         listing. On storage with locks, all may be archived.
         """
-        if self.storage.has_lock:
+        if not (late_ms := order_of(self.store).late_ms):
             return tuple(chosen)
         now = max((entry.modified_ms for entry in entries.values()), default=0)
 
         def is_old(instant: Instant) -> bool:
             entry = entries.get(self.store.layout.file_name(instant))
-            return entry is not None and now - entry.modified_ms >= LATEST_REQUEST_MS
+            return entry is not None and now - entry.modified_ms >= late_ms
 
         return tuple(takewhile(is_old, chosen))
 

@@ -22,7 +22,7 @@ from lakeformat.file_system_view.file_groups import is_partition
 from lakeformat.model.files import PARTITION_MARKER, BaseFileName, FileGroupId, LogFileName
 from lakeformat.model.instant import Action, Instant, State
 from lakeformat.services.clean.plan import CleanedFile, DeleteConstraints, PartitionFiles, Retention, Slice
-from lakeformat.storage.port import HOODIE, FileInfo, Storage, own_path
+from lakeformat.storage.port import HOODIE, FileInfo, Storage, is_remote, own_path
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 
@@ -203,7 +203,7 @@ def list_partition_files(
 
 
 def _list_folders(store: TimelineStore, folders: Sequence[str]) -> Iterator[tuple[str, Sequence[FileInfo]]]:
-    threads = 1 if store.storage.has_lock else _LIST_THREADS  # A local folder is listed faster than a thread starts.
+    threads = _LIST_THREADS if is_remote(store.storage) else 1  # A local folder is listed faster than a thread starts.
     for start in range(0, len(folders), _LIST_THREADS):
         some = folders[start : start + _LIST_THREADS]
         yield from zip(some, run_all(store.storage.list, some, threads=threads), strict=True)

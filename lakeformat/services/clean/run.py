@@ -50,7 +50,7 @@ from lakeformat.services.clean.plan import (
     choose_files,
     find_earliest_to_retain,
 )
-from lakeformat.storage.port import Lease, Storage, check_path
+from lakeformat.storage.port import Lease, Storage, check_path, is_remote
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.transaction import claims
 from lakeformat.transaction.claims import keep_alive
@@ -113,7 +113,7 @@ class CleanResult(OneLine):
 def delete_in_process(storage: Storage, paths: Sequence[str]) -> Mapping[str, str]:
     """Delete files with threads of this process. Return a mapping of path to error text for those that failed."""
     failed: dict[str, str] = {}
-    if not storage.has_lock:  # Many by one request. If that fails, each by one of its own, which says what failed.
+    if is_remote(storage):  # Many by one request. If that fails, each by one of its own, which says what failed.
         with suppress(StorageError):
             storage.delete_all(paths)
             return failed
@@ -238,7 +238,7 @@ class CleanSession:
             def plan_clean() -> _Work | None:
                 nonlocal result, search, first, found
                 before, scope, first, why = first, first, None, ""
-                if scope is None or self.storage.has_lock:
+                if scope is None or order_of(self.store).is_alone:
                     scope, why = self._find_scope(config, retention, only_if_due, before=before)
                 # Since the first search no write has begun, but a running one may have filled an empty partition.
                 is_same = found is not None and scope == before and not found.emptied_partitions
@@ -284,7 +284,7 @@ class CleanSession:
                 nothing is due if a clean has been planned since this write began, or if fewer commits have begun since
                 the last clean than writes are running. A later write will find the rest.
         """
-        if not self.storage.has_lock:
+        if not order_of(self.store).is_alone:
             last = max((clean.time for clean in timeline.of_action(Action.CLEAN)), default="")
             begun = sum(commit.time > last for commit in timeline.commits)
             if last > since or begun < len(timeline.pending_writes):
@@ -324,7 +324,7 @@ class CleanSession:
     def _has_dead_clean(self, timeline: Timeline) -> bool:
         """Tell whether there is a pending clean whose process may be dead. Only the lock makes it certain."""
         pending = [clean for clean in timeline.of_action(Action.CLEAN) if clean.state is not State.COMPLETED]
-        return any(self.storage.has_lock or not self._is_alive(clean) for clean in pending)
+        return any(order_of(self.store).is_alone or not self._is_alive(clean) for clean in pending)
 
     def _claim_dead_clean(self, config: TableConfig) -> _Work | None:
         """Claim a pending clean whose process is dead. Return None if there is no such clean."""
@@ -366,7 +366,7 @@ class CleanSession:
 
     def _is_cheap(self, scope: _Scope) -> bool:
         """Tell whether the search may be done without the table's lock."""
-        return self.storage.has_lock or scope.partitions == frozenset()
+        return order_of(self.store).is_alone or scope.partitions == frozenset()
 
     def _find_scope(
         self,
@@ -409,7 +409,7 @@ class CleanSession:
         timeline, time = scope.seen[1], scope.earliest.time if scope.earliest else None
         to_delete, is_all = self._choose_files(timeline, retention, time, scope.partitions)
         saved = frozenset(instant.time for instant in list_savepoints(timeline))
-        if not self.storage.has_lock:
+        if not order_of(self.store).is_alone:
             # Another process may be about to write the first files into an empty partition, whose marker must stay.
             to_delete = tuple(replace(each, is_whole=False) for each in to_delete)
         last_search = LastSearch(time or scope.known_earliest, timeline.commit_times, saved)
@@ -511,7 +511,7 @@ class CleanSession:
                 f"{path} ({why}); it stays pending, and the next clean continues with it"
             )
         # Without locks the completion is decided, so the clean need not wait for the lock again.
-        with self._lock() if self.storage.has_lock else nullcontext():
+        with self._lock() if order_of(self.store).is_alone else nullcontext():
             self._complete(work, names_of, started)
 
     def _complete(self, work: _Work, names_of: Mapping[str, Sequence[str]], started: int) -> None:
@@ -553,7 +553,7 @@ class CleanSession:
 
         Return whether it was removed.
         """
-        if not self.storage.has_lock:
+        if not order_of(self.store).is_alone:
             return False  # Another process may be about to write the first files into the partition.
         entries = self.storage.list(check_path(path))
         marks = [entry.path for entry in entries if PARTITION_MARKER in entry.name]

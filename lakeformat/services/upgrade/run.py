@@ -236,7 +236,7 @@ class VersionSession:
         """Decide that the move has ended. No write that began meanwhile may be published."""
         ended = Decision(kind=Kind.UPGRADE, instant_time="", is_barrier=True, moving="")
         decide(self.store, lambda *_: ended)
-        if not self.storage.has_lock:
+        if not order_of(self.store).is_alone:
             # The instants of these writes may be on the timeline that is removed, so no writer would undo them. A
             # completed write may have a claim, too, for a moment.
             claimed = claims.list_claimed_times(self.storage)
