@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -75,6 +76,9 @@ def _parse_pairs(text: str) -> dict[str, str]:
             raise ValueError(f"write key=value, one pair a line; {line.strip()!r} is none")
         pairs[key.strip()] = values[0].strip() if values else ""
     return pairs
+
+
+_entry: Final = partial(Option, Effect.WRITE)
 
 
 def _text(key: str, doc: str, default: str | None = None, *aliases: str, **form: Any) -> Any:
@@ -212,25 +216,24 @@ class CatalogOptions:
 
 
 CATALOG_OPTIONS: Final = (
-    Option(CATALOG_SWITCH, "Register the table in a catalog after each write; see the page Catalogs.",
-           Effect.WRITE, parse_flag, False),
-    Option("hoodie.datasource.meta.sync.enable", "The same as hoodie.datasource.hive_sync.enable.",
-           Effect.WRITE, parse_flag, False, ("hoodie.datasource.meta_sync.enable",)),
-    Option(_TOOLS, "The catalogs, by Hudi's classes: HiveSyncTool, AwsGlueCatalogSyncTool, or both with a comma.",
-           Effect.WRITE, str.strip, "org.apache.hudi.hive.HiveSyncTool",
+    _entry(CATALOG_SWITCH, "Register the table in a catalog after each write; see the page Catalogs.",
+           parse_flag, False),
+    _entry("hoodie.datasource.meta.sync.enable", "The same as hoodie.datasource.hive_sync.enable.",
+           parse_flag, False, ("hoodie.datasource.meta_sync.enable",)),
+    _entry(_TOOLS, "The catalogs, by Hudi's classes: HiveSyncTool, AwsGlueCatalogSyncTool, or both with a comma.",
+           str.strip, "org.apache.hudi.hive.HiveSyncTool",
            ("hoodie.datasource.meta.sync.client.tool.class",)),
-    Option(_MODE, "hms: the Hive metastore itself is called. glue: the catalog is AWS Glue. jdbc and hiveql need "
-           "HiveServer2 and are refused.",
-           Effect.WRITE),
-    Option(METASTORE_URIS, "Address of the Hive metastore, such as thrift://host:9083; several with commas, tried in "
+    _entry(_MODE, "hms: the Hive metastore itself is called. glue: the catalog is AWS Glue. jdbc and hiveql need "
+           "HiveServer2 and are refused."),
+    _entry(METASTORE_URIS, "Address of the Hive metastore, such as thrift://host:9083; several with commas, tried in "
            "order. By default hive.metastore.uris of the Spark session or of hive-site.xml.",
-           Effect.WRITE, str.strip, None,
+           str.strip, None,
            ("hive.metastore.uris", "spark.hadoop.hive.metastore.uris", "spark.hive.metastore.uris")),
-    Option(FAILS, "A write whose registration fails raises CatalogError, although its commit is visible. By default "
+    _entry(FAILS, "A write whose registration fails raises CatalogError, although its commit is visible. By default "
            "a warning is logged.",
-           Effect.WRITE, parse_flag, False),
-    Option(_IGNORES, "false, if it is given, means lakeformat.catalog.fail_on_error=true.",
-           Effect.WRITE, parse_flag, True),
+           parse_flag, False),
+    _entry(_IGNORES, "false, if it is given, means lakeformat.catalog.fail_on_error=true.",
+           parse_flag, True),
     *options_of(CatalogOptions),
     *options_of(GlueOptions),
 )  # fmt: skip

@@ -79,6 +79,7 @@ _CONSISTENT_EXECUTIONS: Final = (
 )
 
 
+_entry: Final = partial(Option, Effect.WRITE)
 _option: Final = partial(declare, Effect.WRITE)
 
 
@@ -236,50 +237,41 @@ class ClusteringOptions:
 
 
 CLUSTERING_OPTIONS: Final[tuple[Option, ...]] = (
-    Option(
+    _entry(
         INLINE,
         "Cluster after a write if there are enough commits since the last clustering.",
-        Effect.WRITE,
         parse_flag,
         False,
         ("hoodie.datasource.clustering.inline.enable",),
     ),
-    Option(INLINE_COMMITS, "Commits from one inline clustering to the next.", Effect.WRITE, parse_positive, 4),
-    Option(
-        SCHEDULE_INLINE,
-        "Plan a clustering after a write by the same count, without running it.",
-        Effect.WRITE,
-        parse_flag,
-        False,
+    _entry(INLINE_COMMITS, "Commits from one inline clustering to the next.", parse_positive, 4),
+    _entry(
+        SCHEDULE_INLINE, "Plan a clustering after a write by the same count, without running it.", parse_flag, False
     ),
-    Option(
+    _entry(
         SORT_COLUMNS,
         "Columns by which clustering sorts, separated by commas; without columns it only joins small files.",
-        Effect.WRITE,
         parse_names,
         (),
     ),
-    Option(
+    _entry(
         LAYOUT_STRATEGY,
         "Order of clustered rows: linear, z-order or hilbert. Table.cluster uses hilbert for several columns unless "
         "this option is given.",
-        Effect.WRITE,
         parse_layout_strategy,
         "linear",
     ),
-    Option(
+    _entry(
         BUILD_METHOD,
         "How values become steps of a curve: sample uses their ranks in a sample, direct their leading bits.",
-        Effect.WRITE,
         make_choice_parser("sample", "direct"),
         "sample",
     ),
-    Option(SAMPLE_SIZE, "Rows of the sample for the curve.", Effect.WRITE, parse_positive, 200000),
+    _entry(SAMPLE_SIZE, "Rows of the sample for the curve.", parse_positive, 200000),
     *options_of(ClusteringOptions),
-    Option(
+    _entry(
         SORT_BUFFER,
         "Memory in bytes for sorting, shared by all groups that run at once; larger groups are sorted on storage.",
-        Effect.WRITE,
         parse_positive,
         1 << 30,
     ),

@@ -81,6 +81,7 @@ def _parse_strategy(text: str) -> str:
 _HUDIS_RULE: Final = (INLINE, SCHEDULE_INLINE, TRIGGER, COMPACTION_COMMITS, INLINE_SECONDS)
 
 
+_entry: Final = partial(Option, Effect.WRITE)
 _option: Final = partial(declare, Effect.WRITE)
 
 
@@ -124,71 +125,62 @@ class AutoCompaction:
 
 COMPACTION_OPTIONS: Final[tuple[Option, ...]] = (
     *options_of(AutoCompaction),
-    Option(
+    _entry(
         INLINE,
         "Compact a merge-on-read table after a write when a compaction is due; pending plans are run first.",
-        Effect.WRITE,
         parse_flag,
         False,
     ),
-    Option(
+    _entry(
         SCHEDULE_INLINE,
         "Plan a compaction after a write when it is due, unless one is pending, without running it.",
-        Effect.WRITE,
         parse_flag,
         False,
     ),
-    Option(
+    _entry(
         TRIGGER,
         "When a compaction is due: NUM_COMMITS, NUM_COMMITS_AFTER_LAST_REQUEST, TIME_ELAPSED, NUM_AND_TIME or "
         "NUM_OR_TIME.",
-        Effect.WRITE,
         make_choice_parser(
             "NUM_COMMITS", "NUM_COMMITS_AFTER_LAST_REQUEST", "TIME_ELAPSED", "NUM_AND_TIME", "NUM_OR_TIME"
         ),
         "NUM_COMMITS",
     ),
-    Option(COMPACTION_COMMITS, "Deltacommits from one compaction to the next.", Effect.WRITE, parse_positive, 5),
-    Option(INLINE_SECONDS, "Seconds from one compaction to the next.", Effect.WRITE, parse_positive, 3600),
-    Option(
+    _entry(COMPACTION_COMMITS, "Deltacommits from one compaction to the next.", parse_positive, 5),
+    _entry(INLINE_SECONDS, "Seconds from one compaction to the next.", parse_positive, 3600),
+    _entry(
         STRATEGY,
         "Hudi's class that chooses and orders the file slices of a compaction, with or without its package.",
-        Effect.WRITE,
         _parse_strategy,
         STRATEGIES[0],
     ),
-    Option(
+    _entry(
         TARGET_IO,
         "Megabytes that one compaction reads and writes; the file slice that exceeds the limit is its last.",
-        Effect.WRITE,
         parse_count,
         500 * 1024,
     ),
-    Option(
+    _entry(
         LOG_SIZE,
         "LogFileSizeBasedCompactionStrategy: bytes of log files from which a file slice is compacted.",
-        Effect.WRITE,
         parse_count,
         0,
     ),
-    Option(
+    _entry(
         LOG_COUNT,
         "LogFileNumBasedCompactionStrategy: number of log files from which a file slice is compacted.",
-        Effect.WRITE,
         parse_count,
         0,
     ),
-    Option(
+    _entry(
         DAYS,
         "Strategies by day: number of partitions (DayBased), or of days back from today (partition-aware).",
-        Effect.WRITE,
         parse_positive,
         10,
     ),
-    Option(
+    _entry(
         PARTITION_PATTERN,
         "PartitionRegexBasedCompactionStrategy: a regular expression for whole partition paths.",
-        Effect.WRITE,
         parse_pattern,
     ),
 )

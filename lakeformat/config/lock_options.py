@@ -4,21 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from lakeformat.config.option import Effect, Option, make_choice_parser, parse_count, parse_positive
 from lakeformat.config.problems import Problem
 from lakeformat.errors import InvalidOptionError
 
-__all__ = [
-    "LOCK_OPTIONS",
-    "LOCK_PROVIDER",
-    "RETRIES",
-    "RETRY_SECONDS",
-    "LockSettings",
-    "find_lock_errors",
-    "lock_kind",
-]
+__all__ = ["LOCK_OPTIONS", "LOCK_PROVIDER", "RETRIES", "RETRY_SECONDS", "LockSettings", "find_lock_errors", "lock_kind"]
 
 RETRIES: Final = "lakeformat.write.retries"
 RETRY_SECONDS: Final = "lakeformat.write.retry.seconds"
@@ -63,74 +56,59 @@ def _parse_provider(text: str) -> str:
     return name
 
 
+_entry: Final = partial(Option, Effect.WRITE)
+
+
 def _text(name: str, help_text: str, default: Any = None) -> Option:
-    return Option(_LOCK + name, help_text, Effect.WRITE, default=default)
+    return _entry(_LOCK + name, help_text, default=default)
 
 
 def _number(name: str, help_text: str, default: int) -> Option:
-    return Option(_LOCK + name, help_text, Effect.WRITE, parse_positive, default)
+    return _entry(_LOCK + name, help_text, parse_positive, default)
 
 
 LOCK_OPTIONS: Final[tuple[Option, ...]] = (
-    Option(
-        RETRY_SECONDS,
-        "Seconds for which a write is repeated after conflicts with other writers.",
-        Effect.WRITE,
-        parse_count,
-        300,
+    _entry(
+        RETRY_SECONDS, "Seconds for which a write is repeated after conflicts with other writers.", parse_count, 300
     ),
-    Option(
+    _entry(
         RETRIES,
         "Maximum number of times that a write is repeated after a conflict with another writer, whatever the time; by "
         "default the time alone counts.",
-        Effect.WRITE,
         parse_count,
     ),
-    Option(
-        _HUDI_RETRIES, "If it is set, it is obeyed instead of lakeformat.write.retries.", Effect.WRITE, parse_count, 0
-    ),
-    Option(
+    _entry(_HUDI_RETRIES, "If it is set, it is obeyed instead of lakeformat.write.retries.", parse_count, 0),
+    _entry(
         "hoodie.client.heartbeat.interval_in_ms",
         "Milliseconds between two heartbeats of a writer, as other writers expect them.",
-        Effect.WRITE,
         parse_positive,
         60000,
     ),
-    Option(
+    _entry(
         "hoodie.client.heartbeat.tolerable.misses",
         "Number of missed heartbeats after which other writers count a writer as dead.",
-        Effect.WRITE,
         parse_positive,
         2,
     ),
-    Option(
+    _entry(
         _MODE,
         "OPTIMISTIC_CONCURRENCY_CONTROL or NON_BLOCKING_CONCURRENCY_CONTROL: Hudi writes to the table, too, so each "
         "write holds Hudi's lock to begin and to publish. Writers of lakeformat alone need no mode.",
-        Effect.WRITE,
         make_choice_parser(*_MODES),
         "SINGLE_WRITER",
     ),
-    Option(
+    _entry(
         LOCK_PROVIDER,
         "Class of Hudi's lock: StorageBasedLockProvider (the default on object stores), ZookeeperBasedLockProvider or "
         "DynamoDBBasedLockProvider, also their implicit forms. FileSystemBasedLockProvider, InProcessLockProvider and "
         "NoopLockProvider mean the storage's own lock, on object stores the lock file. All jobs that write to the "
         "table need the same.",
-        Effect.WRITE,
         _parse_provider,
     ),
-    Option(
-        _LOCK + "wait_time_ms",
-        "Milliseconds to wait for another writer of this table.",
-        Effect.WRITE,
-        parse_count,
-        60000,
-    ),
-    Option(
+    _entry(_LOCK + "wait_time_ms", "Milliseconds to wait for another writer of this table.", parse_count, 60000),
+    _entry(
         _LOCK + "client.num_retries",
         "Number of times that the wait for Hudi's lock is repeated. The default outlives the lock of a dead Hudi job.",
-        Effect.WRITE,
         parse_count,
         5,
     ),
@@ -139,10 +117,9 @@ LOCK_OPTIONS: Final[tuple[Option, ...]] = (
         "Seconds for which the lock file is valid without a renewal; at most 60 for a lock of lakeformat alone.",
         300,
     ),
-    Option(
+    _entry(
         _RENEWAL,
         "Seconds between two renewals of the lock file.",
-        Effect.WRITE,
         parse_positive,
         30,
         (_LOCK + "storage.heartbeat.poll.secs",),
@@ -159,10 +136,9 @@ LOCK_OPTIONS: Final[tuple[Option, ...]] = (
     _text("dynamodb.partition_key", "Key of the table's lock; by default hoodie.table.name, if it is given."),
     _text("dynamodb.region", "Region of DynamoDB; by default that of the environment, else us-east-1."),
     _text("dynamodb.endpoint_url", "Address of DynamoDB, if it is not the region's."),
-    Option(
+    _entry(
         _LOCK + "dynamodb.billing_mode",
         "Billing mode of a table of locks that is made.",
-        Effect.WRITE,
         make_choice_parser("PAY_PER_REQUEST", "PROVISIONED"),
         "PAY_PER_REQUEST",
     ),

@@ -6,15 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from lakeformat.config.option import (
-    Effect,
-    declare,
-    options_of,
-    parse_flag,
-    parse_growth,
-    parse_positive,
-    values_of,
-)
+from lakeformat.config.option import Effect, declare, options_of, parse_flag, parse_growth, parse_positive, values_of
 from lakeformat.config.read_options import METADATA_TABLE
 from lakeformat.config.write_options import INDEX_COLUMNS, INDEX_COLUMNS_LIMIT
 

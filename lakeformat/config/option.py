@@ -303,17 +303,17 @@ class Option:
     """One option.
 
     Attributes:
+        effect: The action that the option affects; other actions ignore it.
         key: The full name: Hudi's if Hudi has the option, else lakeformat's.
         doc: The help text.
-        effect: The action that the option affects; other actions ignore it.
         parse: A function that converts the text to the value, or raises ``ValueError`` with advice.
         default: The default, as a parsed value.
         aliases: Other accepted names.
     """
 
+    effect: Effect
     key: str
     doc: str
-    effect: Effect
     parse: Callable[[str], Any] = str.strip
     default: Any = None
     aliases: tuple[str, ...] = ()
@@ -340,7 +340,7 @@ def declare(
         convert: A function that makes the value of the field of the value of the option.
         is_secret: Whether the ``repr`` of the dataclass leaves the field out.
     """
-    option = Option(key, doc, effect, parse, default, aliases)
+    option = Option(effect, key, doc, parse, default, aliases)
     return field(metadata={_OPTION: option, _CONVERT: convert}, repr=not is_secret)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Protocol
 
 from lakeformat.config.option import (
@@ -60,115 +61,89 @@ HISTORY_BATCH: Final = "hoodie.timeline.compaction.batch.size"
 HISTORY_BYTES: Final = "hoodie.timeline.compaction.target.file.max.bytes"
 KEPT_MANIFESTS: Final = "hoodie.timeline.manifest.retained.versions"
 
+_entry: Final = partial(Option, Effect.WRITE)
 LIFE_OPTIONS: Final[tuple[Option, ...]] = (
-    Option(
-        CLEANS,
-        "After a write, delete files that only older versions of the table need.",
-        Effect.WRITE,
-        parse_flag,
-        True,
-    ),
-    Option(
+    _entry(CLEANS, "After a write, delete files that only older versions of the table need.", parse_flag, True),
+    _entry(
         CLEAN_POLICY,
         "What cleaning keeps: KEEP_LATEST_COMMITS, KEEP_LATEST_BY_HOURS or KEEP_LATEST_FILE_VERSIONS.",
-        Effect.WRITE,
         make_choice_parser("KEEP_LATEST_COMMITS", "KEEP_LATEST_BY_HOURS", "KEEP_LATEST_FILE_VERSIONS"),
         "KEEP_LATEST_COMMITS",
         ("hoodie.cleaner.policy",),
     ),
-    Option(
+    _entry(
         COMMITS_RETAINED,
         "KEEP_LATEST_COMMITS: number of commits that time travel can still read.",
-        Effect.WRITE,
         parse_positive,
         10,
         ("hoodie.cleaner.commits.retained",),
     ),
-    Option(
+    _entry(
         HOURS_RETAINED,
         "KEEP_LATEST_BY_HOURS: number of hours whose commits time travel can still read.",
-        Effect.WRITE,
         parse_positive,
         24,
         ("hoodie.cleaner.hours.retained",),
     ),
-    Option(
+    _entry(
         VERSIONS_RETAINED,
         "KEEP_LATEST_FILE_VERSIONS: number of versions of each file group that stay.",
-        Effect.WRITE,
         parse_positive,
         3,
         ("hoodie.cleaner.fileversions.retained",),
     ),
-    Option(
+    _entry(
         "hoodie.clean.trigger.strategy",
         "Rule by which a clean is due.",
-        Effect.WRITE,
         make_choice_parser("NUM_COMMITS"),
         "NUM_COMMITS",
     ),
-    Option(
-        CLEAN_AFTER,
-        "Commits from one automatic clean to the next.",
-        Effect.WRITE,
-        parse_positive,
-        1,
-        ("hoodie.clean.max.commits",),
+    _entry(
+        CLEAN_AFTER, "Commits from one automatic clean to the next.", parse_positive, 1, ("hoodie.clean.max.commits",)
     ),
-    Option(
+    _entry(
         CLEAN_INCREMENTALLY,
         "Look only at partitions that have changed since the last clean.",
-        Effect.WRITE,
         parse_flag,
         True,
         ("hoodie.cleaner.incremental.mode",),
     ),
-    Option(
-        ARCHIVES, "After a write, move old commits from the timeline into the archive.", Effect.WRITE, parse_flag, True
-    ),
-    Option(
-        MIN_COMMITS, "Least number of commits that archiving leaves on the timeline.", Effect.WRITE, parse_positive, 20
-    ),
-    Option(
+    _entry(ARCHIVES, "After a write, move old commits from the timeline into the archive.", parse_flag, True),
+    _entry(MIN_COMMITS, "Least number of commits that archiving leaves on the timeline.", parse_positive, 20),
+    _entry(
         MAX_COMMITS,
         "Archiving starts if the timeline has more commits, cleans and rollbacks than this.",
-        Effect.WRITE,
         parse_positive,
         30,
     ),
-    Option(ARCHIVE_BATCH, "Instants in a block of the archive (table version 6).", Effect.WRITE, parse_positive, 10),
-    Option(
+    _entry(ARCHIVE_BATCH, "Instants in a block of the archive (table version 6).", parse_positive, 10),
+    _entry(
         BEYOND_SAVEPOINT,
         "Also archive commits after a savepoint: only the savepointed commits themselves stay on the timeline.",
-        Effect.WRITE,
         parse_flag,
         False,
     ),
-    Option(
+    _entry(
         BLOCKED_BY_CLEAN,
         "Archive only commits older than the oldest commit that the last clean kept completely.",
-        Effect.WRITE,
         parse_flag,
         False,
     ),
-    Option(
+    _entry(
         HISTORY_BATCH,
         "Number of files of one level of the archive that are merged into one (table versions 8 and 9).",
-        Effect.WRITE,
         parse_positive,
         10,
     ),
-    Option(
+    _entry(
         HISTORY_BYTES,
         "Most bytes of archive files that are merged into one (table versions 8 and 9).",
-        Effect.WRITE,
         parse_positive,
         1048576000,
     ),
-    Option(
+    _entry(
         KEPT_MANIFESTS,
         "Number of older manifests of the archive that are kept for readers (table versions 8 and 9).",
-        Effect.WRITE,
         parse_count,
         3,
     ),
@@ -201,18 +176,17 @@ def _parse_days(text: str) -> int:
 
 
 TTL_OPTIONS: Final[tuple[Option, ...]] = (
-    Option(_INLINE, "After a write, delete partitions that have expired.", Effect.WRITE, parse_flag, False),
-    Option(
+    _entry(_INLINE, "After a write, delete partitions that have expired.", parse_flag, False),
+    _entry(
         _TYPE,
         "Start of a partition's age: KEEP_BY_TIME (its newest commit) or KEEP_BY_CREATION_TIME (its first commit).",
-        Effect.WRITE,
         make_choice_parser("KEEP_BY_TIME", "KEEP_BY_CREATION_TIME"),
         "KEEP_BY_TIME",
     ),
-    Option(_CLASS, "The same by Hudi's class; it takes precedence.", Effect.WRITE, _parse_ttl_class, ""),
-    Option(_DAYS, "Days after which a partition expires; -1 for never.", Effect.WRITE, _parse_days, -1),
-    Option(_PARTITIONS, "Partition paths that may expire; all by default.", Effect.WRITE, parse_names, ()),
-    Option(_MOST, "Most partitions that expire at once, the oldest first.", Effect.WRITE, parse_positive, 1000),
+    _entry(_CLASS, "The same by Hudi's class; it takes precedence.", _parse_ttl_class, ""),
+    _entry(_DAYS, "Days after which a partition expires; -1 for never.", _parse_days, -1),
+    _entry(_PARTITIONS, "Partition paths that may expire; all by default.", parse_names, ()),
+    _entry(_MOST, "Most partitions that expire at once, the oldest first.", parse_positive, 1000),
 )
 
 

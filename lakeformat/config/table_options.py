@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from lakeformat.config.option import (
@@ -23,44 +24,41 @@ __all__ = ["MODE", "PAYLOAD", "TABLE_OPTIONS", "UNCLEAR_KEYS", "MergeOptions"]
 
 UNCLEAR_KEYS: Final = "lakeformat.write.unclear.keys"
 
+_table: Final = partial(Option, Effect.TABLE)
+_write: Final = partial(Option, Effect.WRITE)
 TABLE_OPTIONS: Final[tuple[Option, ...]] = (
-    Option(
+    _table(
         "hoodie.table.name",
         "Name of the table; the folder's name if not given.",
-        Effect.TABLE,
         aliases=("name", "hoodie.datasource.write.table.name"),
     ),
-    Option("hoodie.database.name", "Database to which the table belongs.", Effect.TABLE, default=""),
-    Option(
+    _table("hoodie.database.name", "Database to which the table belongs.", default=""),
+    _table(
         WRITE + "recordkey.field",
         "Columns that identify a row, separated by commas, with dots for fields of structs; none for generated keys.",
-        Effect.TABLE,
         parse_names,
         (),
         ("recordkey", "record_key", "hoodie.table.recordkey.fields"),
     ),
-    Option(
+    _write(
         UNCLEAR_KEYS,
         "What a write does with a key of several fields whose text in Hudi other values have, too, because a value "
         "holds `,b:` (b is a key field) or is `__null__`: refuse the row, or merge rows with one text, as Hudi.",
-        Effect.WRITE,
         make_choice_parser("refuse", "merge"),
         "refuse",
         ("unclear_keys",),
     ),
-    Option(
+    _table(
         WRITE + "partitionpath.field",
         "Columns whose values make the partition folders; none for one folder.",
-        Effect.TABLE,
         parse_names,
         (),
         ("partitionpath", "partition_by", "hoodie.table.partition.fields"),
     ),
-    Option(
+    _table(
         "hoodie.table.ordering.fields",
         "Column that decides which of two rows with one key is newer; in table version 9 also several, separated by "
         "commas, of which the first that differs decides.",
-        Effect.TABLE,
         aliases=(
             "ordering",
             WRITE + "precombine.field",
@@ -69,83 +67,67 @@ TABLE_OPTIONS: Final[tuple[Option, ...]] = (
             "hoodie.payload.ordering.field",
         ),
     ),
-    Option(
+    _table(
         WRITE + "keygenerator.class",
         "How keys and partition paths are made; by default inferred from the columns.",
-        Effect.TABLE,
         aliases=("hoodie.table.keygenerator.class", "keygenerator"),
     ),
-    Option(
+    _table(
         WRITE + "keygenerator.type",
         "The same by a short name: SIMPLE, COMPLEX, NON_PARTITION, TIMESTAMP, CUSTOM.",
-        Effect.TABLE,
         aliases=("hoodie.table.keygenerator.type",),
     ),
-    Option(
-        WRITE + "hive_style_partitioning",
-        "Name folders column=value.",
-        Effect.TABLE,
-        parse_flag,
-        False,
-        ("hive_style",),
-    ),
-    Option(
+    _table(WRITE + "hive_style_partitioning", "Name folders column=value.", parse_flag, False, ("hive_style",)),
+    _table(
         WRITE + "partitionpath.urlencode",
         "Escape special characters of partition values.",
-        Effect.TABLE,
         parse_flag,
         False,
         ("url_encode",),
     ),
-    Option(
+    _table(
         WRITE + "table.type",
         "COPY_ON_WRITE: changed files are written again; MERGE_ON_READ: updates and deletes are appended to log files, "
         "which readers merge.",
-        Effect.TABLE,
         make_choice_parser("COPY_ON_WRITE", "MERGE_ON_READ"),
         "COPY_ON_WRITE",
         ("table_type", "hoodie.datasource.write.storage.type", "hoodie.table.type"),
     ),
-    Option(
+    _table(
         "hoodie.write.table.version",
         "Table version of a new table: 6 (Hudi 0.14 to 1.2 read it), 8 (1.0 and later) or 9 (1.1 and later).",
-        Effect.TABLE,
         make_choice_parser(*map(str, TABLE_VERSIONS)),
         "6",
         ("hoodie.table.version",),
     ),
-    Option(
+    _table(
         "hoodie.write.complex.keygen.new.encoding",
         "Form of the key if the complex generator has one key field: true (the default) writes the value alone, "
         "false field:value. Tables keep their form; from table version 9 on it is always field:value, as in Hudi.",
-        Effect.TABLE,
         parse_flag,
         None,
     ),
-    Option(
+    _table(
         WRITE + "payload.class",
         "Hudi 0.x name of the merge rule: OverwriteWithLatestAvroPayload, DefaultHoodieRecordPayload, "
         "EventTimeAvroPayload, PartialUpdateAvroPayload (the newer row, its nulls filled from the other), "
         "OverwriteNonDefaultsWithLatestAvroPayload (nulls of the incoming row keep the stored value), "
         "AWSDmsAvroPayload (rows of AWS DMS: Op=D deletes), PostgresDebeziumAvroPayload or MySqlDebeziumAvroPayload "
         "(rows of Debezium: _change_operation_type=d deletes, _event_lsn or the place in the binary log orders).",
-        Effect.TABLE,
         aliases=("hoodie.compaction.payload.class",),
     ),
-    Option(
+    _table(
         "hoodie.write.record.merge.mode",
         "COMMIT_TIME_ORDERING: the incoming row wins; EVENT_TIME_ORDERING (the "
         "default with an ordering column): the greater ordering value wins; on a tie, the incoming row wins.",
-        Effect.TABLE,
         make_choice_parser("COMMIT_TIME_ORDERING", "EVENT_TIME_ORDERING"),
         None,
         ("merge_mode", "hoodie.record.merge.mode"),
     ),
-    Option(
+    _table(
         "hoodie.write.record.merge.strategy.id",
         "The same by Hudi's ids. The id of commit-time ordering selects it; the ids of event-time ordering and of "
         "payload classes leave the choice to the ordering column and the payload class.",
-        Effect.TABLE,
         parse_merge_strategy,
         None,
         (
@@ -154,28 +136,25 @@ TABLE_OPTIONS: Final[tuple[Option, ...]] = (
             "hoodie.compaction.record.merger.strategy",
         ),
     ),
-    Option(
+    _table(
         "hoodie.write.record.merge.custom.implementation.classes",
         "Hudi's own mergers, whose rules are supported: HoodieAvroRecordMerger, HoodieSparkRecordMerger, "
         "DefaultSparkRecordMerger, OverwriteWithLatestSparkRecordMerger; the rule is chosen by the options above.",
-        Effect.TABLE,
         parse_mergers,
         (),
         (WRITE + "record.merger.impls",),
     ),
-    Option(
+    _table(
         "hoodie.table.cdc.enabled",
         "Log the changes of each commit row by row, beside the base files that it writes again. Changes can also be "
         "read without this log.",
-        Effect.TABLE,
         parse_flag,
         False,
     ),
-    Option(
+    _table(
         "hoodie.table.cdc.supplemental.logging.mode",
         "Contents of the log for each row: DATA_BEFORE_AFTER (the row before and after), DATA_BEFORE or OP_KEY_ONLY; "
         "readers find the rest in base files.",
-        Effect.TABLE,
         make_choice_parser("DATA_BEFORE_AFTER", "DATA_BEFORE", "OP_KEY_ONLY"),
         "DATA_BEFORE_AFTER",
     ),

@@ -56,43 +56,34 @@ MERGE: Final = "lakeformat.write.merge"
 INDEX_COMMITS: Final = "lakeformat.file.index.commits"
 INDEX_SHARD_FILES: Final = "lakeformat.file.index.shard.files"
 
+_entry: Final = partial(Option, Effect.WRITE)
 FILE_INDEX_OPTIONS: Final[tuple[Option, ...]] = (
-    Option(
+    _entry(
         FILE_INDEX,
         "Keep a file index beside the table: its live files with rows and column statistics, for planning without "
         "listing folders or opening footers; false also reads without it.",
-        Effect.WRITE,
         parse_flag,
         True,
     ),
-    Option(
+    _entry(
         INDEX_COLUMNS,
         "Columns, or leaves of structs, whose statistics the file index and a new column_stats keep; by default all "
         "columns up to a limit.",
-        Effect.WRITE,
         parse_names,
     ),
-    Option(
+    _entry(
         INDEX_COLUMNS_LIMIT,
         "Number of leaf columns whose statistics the file index and a new column_stats keep if no columns are named.",
-        Effect.WRITE,
         parse_count,
         32,
     ),
-    Option(
+    _entry(
         INDEX_COMMITS,
         "Number of commits after which the file index merges its entries for single commits into one snapshot.",
-        Effect.WRITE,
         parse_positive,
         16,
     ),
-    Option(
-        INDEX_SHARD_FILES,
-        "Most files that one file of the file index describes.",
-        Effect.WRITE,
-        parse_positive,
-        100_000,
-    ),
+    _entry(INDEX_SHARD_FILES, "Most files that one file of the file index describes.", parse_positive, 100_000),
 )
 
 
@@ -175,44 +166,32 @@ class WriteOptions:
         parse_flag,
         False,
     )
-    COMBINE_UPSERT: ClassVar = Option(
-        "hoodie.combine.before.upsert",
-        "Keep one row per key of the batch on upsert; must stay on.",
-        Effect.WRITE,
-        parse_flag,
-        True,
+    COMBINE_UPSERT: ClassVar = _entry(
+        "hoodie.combine.before.upsert", "Keep one row per key of the batch on upsert; must stay on.", parse_flag, True
     )
-    COMBINE_DELETE: ClassVar = Option(
-        "hoodie.combine.before.delete",
-        "Keep one row per key of the batch on delete; must stay on.",
-        Effect.WRITE,
-        parse_flag,
-        True,
+    COMBINE_DELETE: ClassVar = _entry(
+        "hoodie.combine.before.delete", "Keep one row per key of the batch on delete; must stay on.", parse_flag, True
     )
-    PARTIAL_UPDATE: ClassVar = Option(
+    PARTIAL_UPDATE: ClassVar = _entry(
         "lakeformat.write.partial.update",
         "Upsert only some columns of stored rows, nulls included: true for the input's columns, or names separated by "
         "commas; all other columns keep their values.",
-        Effect.WRITE,
         parse_partial_columns,
         None,
         ("partial_update",),
     )
-    MERGER: ClassVar = Option(
+    MERGER: ClassVar = _entry(
         "lakeformat.write.merger",
         "Function that merges stored and incoming rows on upsert: package.module:function on two Arrow tables.",
-        Effect.WRITE,
         parse_function_name,
         None,
         ("merger",),
     )
-    DELETE_FIELD: ClassVar = Option(
-        "hoodie.payload.delete.field",
-        "Column that marks deletes besides _hoodie_is_deleted; needs the marker.",
-        Effect.WRITE,
+    DELETE_FIELD: ClassVar = _entry(
+        "hoodie.payload.delete.field", "Column that marks deletes besides _hoodie_is_deleted; needs the marker."
     )
-    DELETE_MARKER: ClassVar = Option(
-        "hoodie.payload.delete.marker", "Value of the delete field, as text, in rows that are deletes.", Effect.WRITE
+    DELETE_MARKER: ClassVar = _entry(
+        "hoodie.payload.delete.marker", "Value of the delete field, as text, in rows that are deletes."
     )
     index: IndexType = _option(  # noqa: RUF009  # It declares a field.
         "hoodie.index.type",
@@ -225,24 +204,18 @@ class WriteOptions:
         "AUTO",
         convert=INDEX_TYPES.__getitem__,
     )
-    BLOOM_MOVES: ClassVar = Option(
+    BLOOM_MOVES: ClassVar = _entry(
         "hoodie.bloom.index.update.partition.path",
         "GLOBAL_BLOOM: a row with another partition than the stored row moves there; false keeps the old partition.",
-        Effect.WRITE,
         parse_flag,
         True,
     )
-    SIMPLE_MOVES: ClassVar = Option(
-        "hoodie.simple.index.update.partition.path",
-        "The same for GLOBAL_SIMPLE.",
-        Effect.WRITE,
-        parse_flag,
-        True,
+    SIMPLE_MOVES: ClassVar = _entry(
+        "hoodie.simple.index.update.partition.path", "The same for GLOBAL_SIMPLE.", parse_flag, True
     )
-    RECORD_MOVES: ClassVar = Option(
+    RECORD_MOVES: ClassVar = _entry(
         "hoodie.record.index.update.partition.path",
         "The same for GLOBAL_RECORD_LEVEL_INDEX, whose default is another one in Hudi.",
-        Effect.WRITE,
         parse_flag,
         False,
     )
@@ -320,129 +293,99 @@ class WriteOptions:
         500000,
         convert=lambda value: max(1, value),
     )
-    SORT_MODE: ClassVar = Option(
+    SORT_MODE: ClassVar = _entry(
         "hoodie.bulkinsert.sort.mode",
         "Order and files of bulk_insert: NONE keeps the order of the rows; GLOBAL_SORT sorts by partition and key; "
         "PARTITION_SORT does so within each task; PARTITION_PATH_REPARTITION makes as few files per partition as the "
         "size limit allows; PARTITION_PATH_REPARTITION_AND_SORT does both.",
-        Effect.WRITE,
         make_choice_parser(
-            "NONE",
-            "GLOBAL_SORT",
-            "PARTITION_SORT",
-            "PARTITION_PATH_REPARTITION",
-            "PARTITION_PATH_REPARTITION_AND_SORT",
+            "NONE", "GLOBAL_SORT", "PARTITION_SORT", "PARTITION_PATH_REPARTITION", "PARTITION_PATH_REPARTITION_AND_SORT"
         ),
         "NONE",
     )
-    SORT_COLUMNS: ClassVar = Option(
+    SORT_COLUMNS: ClassVar = _entry(
         "hoodie.bulkinsert.user.defined.partitioner.sort.columns",
         "Columns by which bulk_insert sorts instead of the key, separated by commas; with sort mode NONE, globally.",
-        Effect.WRITE,
         parse_names,
         (),
     )
-    PARTITIONER_CLASS: ClassVar = Option(
+    PARTITIONER_CLASS: ClassVar = _entry(
         "hoodie.bulkinsert.user.defined.partitioner.class",
         "Hudi's RowCustomColumnsSortPartitioner or RDDCustomColumnsSortPartitioner: sort by the columns above.",
-        Effect.WRITE,
         parse_partitioner,
     )
-    PARTITIONER: ClassVar = Option(
+    PARTITIONER: ClassVar = _entry(
         "lakeformat.bulkinsert.partitioner",
         "A Python function, package.module:function, that takes the Arrow table of a partition's rows and returns the "
         "number of each row's output file.",
-        Effect.WRITE,
         parse_function_name,
     )
     fill_missing: bool = _option(
         "hoodie.write.set.null.for.missing.columns", "Fill columns that the input lacks with null.", parse_flag, False
     )
-    RECONCILE: ClassVar = Option(
+    RECONCILE: ClassVar = _entry(
         WRITE + "reconcile.schema",
         "Keep the table's columns: those that the input lacks become null, narrower types widen, wider are refused.",
-        Effect.WRITE,
         parse_flag,
         False,
     )
-    VALIDATORS: ClassVar = Option(
+    VALIDATORS: ClassVar = _entry(
         "hoodie.precommit.validators",
         "Checks before a write becomes visible: SqlQuerySingleResultPreCommitValidator, "
         "SqlQueryEqualityPreCommitValidator, SqlQueryInequalityPreCommitValidator, with or without their package.",
-        Effect.WRITE,
         parse_names,
         (),
     )
-    SINGLE_QUERIES: ClassVar = Option(
+    SINGLE_QUERIES: ClassVar = _entry(
         "hoodie.precommit.validators.single.value.sql.queries",
         "Queries with the result that they must have after the write, separated by semicolons: select count(*) from "
         "<TABLE_NAME> where v is null#0.",
-        Effect.WRITE,
     )
-    EQUAL_QUERIES: ClassVar = Option(
+    EQUAL_QUERIES: ClassVar = _entry(
         "hoodie.precommit.validators.equality.sql.queries",
         "Queries whose results must be equal before and after the write.",
-        Effect.WRITE,
     )
-    UNEQUAL_QUERIES: ClassVar = Option(
+    UNEQUAL_QUERIES: ClassVar = _entry(
         "hoodie.precommit.validators.inequality.sql.queries",
         "Queries whose results must differ before and after the write.",
-        Effect.WRITE,
     )
-    FUNCTIONS: ClassVar = Option(
+    FUNCTIONS: ClassVar = _entry(
         "lakeformat.transaction.validators",
         "Python functions package.module:function that may refuse a write before it is visible.",
-        Effect.WRITE,
         parse_names,
         (),
     )
-    CALLBACKS: ClassVar = Option(
+    CALLBACKS: ClassVar = _entry(
         "lakeformat.transaction.callbacks",
         "Python functions package.module:function that are called when a write is visible.",
-        Effect.WRITE,
         parse_names,
         (),
     )
-    CALLBACK: ClassVar = Option(
-        "hoodie.write.commit.callback.on", "POST a message when a write is visible.", Effect.WRITE, parse_flag, False
+    CALLBACK: ClassVar = _entry(
+        "hoodie.write.commit.callback.on", "POST a message when a write is visible.", parse_flag, False
     )
-    CALLBACK_CLASS: ClassVar = Option(
+    CALLBACK_CLASS: ClassVar = _entry(
         "hoodie.write.commit.callback.class",
         "Only HTTP so far.",
-        Effect.WRITE,
         default="org.apache.hudi.callback.impl.HoodieWriteCommitHttpCallback",
     )
-    CALLBACK_URL: ClassVar = Option(
-        "hoodie.write.commit.callback.http.url", "URL to which the message is sent.", Effect.WRITE
+    CALLBACK_URL: ClassVar = _entry("hoodie.write.commit.callback.http.url", "URL to which the message is sent.")
+    CALLBACK_SECONDS: ClassVar = _entry(
+        "hoodie.write.commit.callback.http.timeout.seconds", "Seconds to wait for the server.", parse_count, 30
     )
-    CALLBACK_SECONDS: ClassVar = Option(
-        "hoodie.write.commit.callback.http.timeout.seconds",
-        "Seconds to wait for the server.",
-        Effect.WRITE,
-        parse_count,
-        30,
-    )
-    CALLBACK_KEY: ClassVar = Option(
+    CALLBACK_KEY: ClassVar = _entry(
         "hoodie.write.commit.callback.http.api.key",
         "Sent as header HUDI-CALLBACK-KEY.",
-        Effect.WRITE,
         default="hudi_write_commit_http_callback",
     )
-    CALLBACK_HEADERS: ClassVar = Option(
-        "hoodie.write.commit.callback.http.custom.headers", "Further headers, name:value;name:value.", Effect.WRITE
+    CALLBACK_HEADERS: ClassVar = _entry(
+        "hoodie.write.commit.callback.http.custom.headers", "Further headers, name:value;name:value."
     )
-    METADATA_PREFIX: ClassVar = Option(
-        WRITE + "commitmeta.key.prefix",
-        "Options with this prefix go into the commit's extra metadata.",
-        Effect.WRITE,
-        default="_",
+    METADATA_PREFIX: ClassVar = _entry(
+        WRITE + "commitmeta.key.prefix", "Options with this prefix go into the commit's extra metadata.", default="_"
     )
-    SYNC: ClassVar = Option(
-        "lakeformat.storage.sync",
-        "Flush data files to the disk before they are committed.",
-        Effect.WRITE,
-        parse_flag,
-        False,
+    SYNC: ClassVar = _entry(
+        "lakeformat.storage.sync", "Flush data files to the disk before they are committed.", parse_flag, False
     )
     buffer_bytes: int = _option(
         "lakeformat.write.buffer.bytes",

@@ -22,13 +22,13 @@ from lakeformat.config.write_options import WriteOptions
 class _Dummies:
     plain: int
     size: int = declare(Effect.READ, "dummy.size", "A size.", parse_count, 3)
-    BESIDE: ClassVar = Option("dummy.beside", "Read by its key.", Effect.READ)
+    BESIDE: ClassVar = Option(Effect.READ, "dummy.beside", "Read by its key.")
     secret: str = declare(Effect.READ, "dummy.secret", "A secret.", convert=str.upper, is_secret=True)
 
 
 def test_options_follow_from_the_class_in_the_order_of_its_members() -> None:
     assert [option.key for option in options_of(_Dummies)] == ["dummy.size", "dummy.beside", "dummy.secret"]
-    assert options_of(_Dummies)[0] == Option("dummy.size", "A size.", Effect.READ, parse_count, 3)
+    assert options_of(_Dummies)[0] == Option(Effect.READ, "dummy.size", "A size.", parse_count, 3)
 
 
 def test_values_are_those_of_the_options_as_the_fields_hold_them() -> None:
