@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-__all__ = ["OFFSETS", "VIEWS", "Kind", "kind_of"]
+__all__ = ["OFFSETS", "VIEWS", "Kind", "field_type", "kind_of"]
 
 #: Maps each view type to the plain type with the same values. Arrow cannot decode dictionaries of view types.
 VIEWS: Final = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
@@ -61,3 +61,22 @@ _KINDS: Final[Mapping[int, Kind]] = {
 def kind_of(data_type: pa.DataType) -> Kind:
     """Return the kind of an Arrow type."""
     return _KINDS.get(data_type.id, Kind.OTHER)
+
+
+def field_type(schema: pa.Schema, name: str) -> pa.DataType | None:
+    """Return the type of a column, or of a struct's field (``a.b``); None if there is no such column.
+
+    >>> str(field_type(pa.schema([("a", pa.struct([("b", pa.int64())]))]), "a.b"))
+    'int64'
+    """
+    if name in schema.names:
+        return schema.field(schema.names.index(name)).type
+    top, *inner = name.split(".")
+    if top not in schema.names:
+        return None
+    kind = schema.field(schema.names.index(top)).type
+    for part in inner:
+        if kind_of(kind) is not Kind.STRUCT or kind.get_field_index(part) < 0:
+            return None
+        kind = kind.field(part).type
+    return kind

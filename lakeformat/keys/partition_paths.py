@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeformat.arrow.kinds import Kind, kind_of
+from lakeformat.arrow.kinds import Kind, field_type, kind_of
 from lakeformat.codec.java import (
     END_MILLI,
     FIRST_MILLI,
@@ -333,7 +333,7 @@ def partition_values(path: str, settings: KeySettings, schema: pa.Schema) -> dic
         texts = ["/".join(segments[end - (width or 0) : end]) for end, width in zip(ends, widths, strict=True)]
     values = {}
     for field, text in zip(fields, texts, strict=True):
-        type_ = _field_type(schema, field.name)
+        type_ = field_type(schema, field.name)
         if type_ is not None and settings.kind_of(field) is PartitionKind.SIMPLE:
             value = _parse_value(text, field.name, settings, type_)
             if value is not None:
@@ -350,20 +350,6 @@ def _count_segments(field: PartitionField, settings: KeySettings) -> int | None:
             return 1 if settings.url_encode else 1 + JavaPattern.parse(settings.timestamp.output_format).slashes
         case _:
             return None
-
-
-def _field_type(schema: pa.Schema, name: str) -> pa.DataType | None:
-    if name in schema.names:
-        return schema.field(name).type if schema.names.count(name) == 1 else None
-    top, *inner = name.split(".")
-    if schema.names.count(top) != 1:
-        return None
-    type_ = schema.field(top).type
-    for part in inner:
-        if kind_of(type_) is not Kind.STRUCT or type_.get_field_index(part) < 0:
-            return None
-        type_ = type_.field(part).type
-    return type_
 
 
 def _parse_value(text: str, name: str, settings: KeySettings, type_: pa.DataType) -> pa.Scalar | None:

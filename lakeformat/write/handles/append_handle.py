@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeformat.arrow.gather import gather_column
-from lakeformat.arrow.kinds import Kind, kind_of
+from lakeformat.arrow.kinds import Kind, field_type, kind_of
 from lakeformat.codec.stored_types import with_meta_columns
 from lakeformat.files.base_file import (
     ROW_GROUP_ROWS,
@@ -46,7 +46,6 @@ from lakeformat.write.handles.slice_changes import (
     rewrite_slice,
 )
 from lakeformat.write.rows.incoming import Incoming
-from lakeformat.write.rows.schema import field_type
 from lakeformat.write.workload.buckets import Bucket, LogPlace, log_name
 
 __all__ = ["append", "log_file_name"]

@@ -7,6 +7,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from lakeformat.arrow.kinds import field_type
 from lakeformat.codec.avro.schema import to_avro
 from lakeformat.codec.java import java_text
 from lakeformat.config.resolve import Options
@@ -39,7 +40,7 @@ from lakeformat.model.table_config import (
 )
 from lakeformat.model.table_version import SEVERAL_ORDERING_FIELDS, SINGLE_KEY_NAMES, table_version
 from lakeformat.write.plan.merging import merge_mode, payload_name
-from lakeformat.write.rows.schema import check_log_ordering, check_ordering, field_type
+from lakeformat.write.rows.schema import check_log_ordering, check_ordering
 
 __all__ = ["NEW_ENCODING", "check_options", "key_settings", "lacking_properties", "new_table_values"]
 

@@ -12,13 +12,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeformat.arrow.gather import combine_table, gather
-from lakeformat.arrow.kinds import kind_of
+from lakeformat.arrow.kinds import field_type, kind_of
 from lakeformat.config.option import import_callable
 from lakeformat.config.resolve import Options
 from lakeformat.errors import InvalidInputError, InvalidOptionError, SchemaMismatchError, nearest
 from lakeformat.keys.record_keys import field_column
 from lakeformat.model.record import RECORD_KEY
-from lakeformat.write.rows.schema import field_type
 
 __all__ = ["PARTITIONER", "SORT_COLUMNS", "Layout", "Partitioner", "SortMode", "plan_layout", "sort_order"]
 

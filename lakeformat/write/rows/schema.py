@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from lakeformat.arrow.kinds import Kind, kind_of
+from lakeformat.arrow.kinds import Kind, field_type, kind_of
 from lakeformat.codec.column_ids import widens
 from lakeformat.codec.stored_types import arrow_type_for_storage, storage_schema
 from lakeformat.errors import SchemaMismatchError, meant
@@ -21,7 +21,6 @@ __all__ = [
     "check_ordering",
     "check_stays_number",
     "evolve",
-    "field_type",
     "incoming_schema",
     "make_nested_nullable",
     "mark_required",
@@ -93,25 +92,6 @@ def _make_nullable(kind: pa.DataType) -> pa.DataType:
         return pa.map_(kind.key_type, _make_nullable(kind.item_type))
     if kind_of(kind) is Kind.LIST:
         return pa.list_(pa.field(kind.value_field.name, _make_nullable(kind.value_type)))
-    return kind
-
-
-def field_type(schema: pa.Schema, name: str) -> pa.DataType | None:
-    """Return the type of a column, or of a struct's field (``a.b``); None if there is no such column.
-
-    >>> str(field_type(pa.schema([("a", pa.struct([("b", pa.int64())]))]), "a.b"))
-    'int64'
-    """
-    if name in schema.names:
-        return schema.field(schema.names.index(name)).type
-    top, *inner = name.split(".")
-    if top not in schema.names:
-        return None
-    kind = schema.field(schema.names.index(top)).type
-    for part in inner:
-        if kind_of(kind) is not Kind.STRUCT or kind.get_field_index(part) < 0:
-            return None
-        kind = kind.field(part).type
     return kind
 
 
