@@ -84,7 +84,12 @@ def read_blocks(storage: Storage, log: LogFile) -> tuple[LogBlock, ...]:
     if log.name.is_cdc:
         return ()
     with _open(storage, log.path) as source:
-        return tuple(parse_blocks(source, log.path, min(log.size_bytes, source.size())))
+        if source.size() < log.size_bytes:  # A listing of the metadata table does not show this.
+            raise CorruptTableError(
+                f"{log.path} has {source.size():,} bytes of the {log.size_bytes:,} written; restore it from a copy; "
+                "lakeformat check says what else helps"
+            )
+        return tuple(parse_blocks(source, log.path, log.size_bytes))
 
 
 def read_change_data(storage: Storage, log: LogFile) -> Iterator[pa.Table]:

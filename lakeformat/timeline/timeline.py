@@ -85,6 +85,11 @@ class Timeline:
         return tuple(i for i in self.pending if i.action in WRITE_ACTIONS)
 
     @property
+    def is_being_undone(self) -> bool:
+        """Tell whether a rollback or restore is pending."""
+        return any(i.action in {Action.ROLLBACK, Action.RESTORE} for i in self.pending)
+
+    @property
     def has_writes(self) -> bool:
         """Tell whether there is a commit, completed or pending. A first write that failed leaves a table without."""
         return bool(self.commits or self.pending_writes)

@@ -37,8 +37,8 @@ from lakeformat.storage.port import (
     RandomIds,
     Storage,
     VersionChangedError,
-    own_path,
 )
+from lakeformat.timeline.lost_commits import CLAIMS
 from lakeformat.timeline.store import TimelineStore, put_once
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.transaction.decisions import Check, Decision, DecisionState, decide, settle
@@ -65,6 +65,7 @@ __all__ = [
     "has_process_lock",
     "is_alive",
     "is_only_claim",
+    "is_without_life",
     "keep_alive",
     "list_claimed_times",
     "list_claims",
@@ -119,7 +120,7 @@ class Claim:
 
 def claim_path(instant_time: str) -> str:
     """Return the path of an instant's claim file, which the writer's process keeps locked."""
-    return own_path("pending", instant_time)
+    return f"{CLAIMS}/{instant_time}"
 
 
 def _heartbeat_path(instant_time: str) -> str:
@@ -319,6 +320,14 @@ def list_fresh_heartbeats(storage: Storage, clock: Clock) -> frozenset[str]:
     return frozenset(entry.name for entry in storage.list(HEARTBEATS) if entry.modified_ms > oldest)
 
 
+def is_without_life(store: TimelineStore, instant: Instant, clock: Clock) -> bool:
+    """Tell whether a pending instant has no writer any more, whichever program began it."""
+    claim = read_claim(store.storage, instant.time)
+    if claim is not None:
+        return not is_alive(store, instant, claim, clock)
+    return not has_live_heartbeat(store, instant, clock, grace_ms=FOREIGN_GRACE_MS)
+
+
 def has_live_heartbeat(
     store: TimelineStore, instant: Instant, clock: Clock, *, grace_ms: int, dead_after_ms: int = DEAD_AFTER_MS
 ) -> bool:
@@ -369,7 +378,7 @@ def forget_heartbeats(storage: Storage, state: DecisionState, timeline: Timeline
 
 def list_claims(storage: Storage) -> Sequence[FileInfo]:
     """List the claim files. List them before the timeline is loaded from which `choose_stale_claims` chooses."""
-    return [entry for entry in storage.list(own_path("pending")) if not entry.is_folder]
+    return [entry for entry in storage.list(CLAIMS) if not entry.is_folder]
 
 
 def list_claimed_times(storage: Storage) -> frozenset[str]:

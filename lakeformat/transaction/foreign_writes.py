@@ -1,4 +1,4 @@
-"""Pending instants that have no claim: those of other programs, and what is left of commits that lost their files.
+"""Pending instants of other programs, which have no claim.
 
 Their writers are alive as long as their heartbeats are recent (Hudi: ``HoodieHeartbeatClient``). Writers of lakeformat
 work beside a live writer of another program: what it completes meanwhile is checked for conflicts when they publish.
@@ -7,15 +7,12 @@ work beside a live writer of another program: what it completes meanwhile is che
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Final
 
-from lakeformat.codec.timeline_files.commit import CHECKSUM_KEY
 from lakeformat.concurrency import poll, sleep
-from lakeformat.errors import CorruptTableError
 from lakeformat.model.files import FileGroupId
-from lakeformat.model.instant import COMMIT_ACTIONS, WRITE_ACTIONS, Action, Instant, State
+from lakeformat.model.instant import COMMIT_ACTIONS, Action, Instant, State
 from lakeformat.storage.port import Clock
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
@@ -25,8 +22,6 @@ from lakeformat.transaction.conflict import PendingActionError
 __all__ = [
     "ADVICE",
     "check_foreign_writes",
-    "check_no_lost_commits",
-    "find_lost_commits",
     "find_running_writes",
     "is_foreign_and_alive",
     "is_left_alone",
@@ -66,43 +61,6 @@ def is_left_alone(store: TimelineStore, timeline: Timeline, rollback: Instant, c
             f"for it, or run again {claims.FOREIGN_GRACE_MS // 60_000} minutes after it died"
         )
     return True
-
-
-def find_lost_commits(store: TimelineStore, timeline: Timeline) -> tuple[Instant, ...]:
-    """Return the commits of lakeformat whose completed files are gone: they look like writes of another program.
-
-    A writer of lakeformat releases its claim only after its instant has completed, was rolled back, or is a plan again.
-    So an inflight file of lakeformat, which has a checksum, is never without a claim while its write is under way.
-    """
-    suspects = [i for i in timeline.pending if i.action in WRITE_ACTIONS and i.state is State.INFLIGHT]
-    if not suspects:
-        return ()
-    claimed = claims.list_claimed_times(store.storage)
-    suspects = [i for i in suspects if i.time not in claimed and _has_checksum(store, i)]
-    if not suspects:
-        return ()
-    still_pending = frozenset(store.load().pending)  # One may have completed before the claims were listed.
-    return tuple(instant for instant in suspects if instant in still_pending)
-
-
-def _has_checksum(store: TimelineStore, instant: Instant) -> bool:
-    with suppress(FileNotFoundError):
-        return CHECKSUM_KEY.encode() in store.read(instant)
-    return False
-
-
-def check_no_lost_commits(store: TimelineStore, timeline: Timeline) -> None:
-    """Check that no commit has lost its completed file: a write would start from the table without its rows.
-
-    Raises:
-        CorruptTableError: a commit has lost its file.
-    """
-    for lost in find_lost_commits(store, timeline):
-        raise CorruptTableError(
-            f"{store.storage.location}: commit {lost.time} has completed, but its completed file in "
-            f"{store.layout.folder} is gone; restore that file from a copy, or give the commit up: lakeformat check "
-            "says whether rollback or restore does"
-        )
 
 
 #: Age at which a requested instant of another program has taken note of the commits that it is checked against.

@@ -16,6 +16,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from lakeformat.errors import CorruptTableError
 from lakeformat.model.commit import CommitMetadata, WriteStat
 from lakeformat.model.files import BaseFileName, FileGroupId, LogFileName
 from lakeformat.model.instant import Action, Instant
@@ -217,7 +218,7 @@ def read_plan_sources(store: TimelineStore, timeline: Timeline, times: Collectio
     for instant in (*timeline.commits, *timeline.plans):
         if instant.time not in times:
             continue
-        with suppress(FileNotFoundError):
+        with suppress(FileNotFoundError, CorruptTableError):
             if instant.action is Action.REPLACE_COMMIT:
                 requested = store.read_requested_replace(instant)
                 plan: ClusteringPlan | CompactionPlan | None = requested.plan if requested is not None else None

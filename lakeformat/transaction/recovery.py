@@ -18,6 +18,7 @@ from lakeformat.errors import CorruptTableError
 from lakeformat.model.instant import COMMIT_ACTIONS, REPLACE_ACTIONS, Action, Instant, State
 from lakeformat.model.table_config import TableConfig
 from lakeformat.storage.port import Clock, FileInfo, is_remote, own_path
+from lakeformat.timeline.lost_commits import check_no_lost_commits, find_lost_commits
 from lakeformat.timeline.store import TimelineStore, put_once
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.transaction import claims
@@ -33,7 +34,7 @@ from lakeformat.transaction.decisions import (
     read_state,
     settle,
 )
-from lakeformat.transaction.foreign_writes import check_no_lost_commits, find_lost_commits, is_left_alone
+from lakeformat.transaction.foreign_writes import is_left_alone
 from lakeformat.transaction.metadata_commits import drop_metadata_table, take_back_late
 from lakeformat.transaction.rollback import finish_rollback, revert_run, roll_back, was_rolled_back
 from lakeformat.transaction.traces import Moment, Traces, list_files_of

@@ -237,8 +237,11 @@ PARAMETERS = [
     if harm != "flipped" or (".log" not in case.pattern and case.pattern != BASE)  # Tests of bytes flip these.
 ]  # fmt: skip
 NUMBERS = count()
-#: On S3 the newest commit's file, which the last decision may bring back.
-ON_S3 = [each for each in PARAMETERS if each.values[1] in COMMON[:2] and each.values[2] in {"deleted", "truncated"}]
+#: On S3 the newest commit's file, which the last decision may bring back, is harmed before a push, the others by night.
+ON_S3 = [
+    pytest.param(*each.values, id=each.id, marks=() if each.values[1] in COMMON[:2] else pytest.mark.nightly)
+    for each in PARAMETERS
+]
 Grown = dict[tuple[int, str], tuple[Place, list[Model]]]
 
 

@@ -133,8 +133,66 @@ def test_repair_spares_a_commit_that_another_process_has_made_in_place_of_the_da
         table.rollback()
         table.upsert(batch({3: 333}))
 
-    meanwhile = once(lambda call: call.name == "lock" and next(locks) == 3, other)
+    meanwhile = once(lambda call: call.name == "lock" and next(locks) == 2, other)
     mending = open_at(FaultyStorage(LocalStorage(path), meanwhile=meanwhile), "mending")
     with pytest.raises(InstantNotAvailableError, match="cannot roll back: instant"):
         mending.repair()
     assert rows_of(path) == {**before, 3: 333}
+
+
+@TABLES
+def test_read_without_a_commit_between_others_is_refused(version: int, kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    states = grow(path, version, kind)
+    first, middle, _ = (file.name[:17] for file in completed(path))
+    completed(path)[1].unlink()
+    with pytest.raises(CorruptTableError, match=f"{middle}.*reads as of a commit before it are right"):
+        rows_of(path)
+    rows = lakeformat.open(path).read(as_of=first).to_arrow().to_pylist()
+    assert {row["id"]: row["v"] for row in rows} == states[0]
+
+
+def test_commit_on_which_others_rest_is_lost_whichever_program_wrote_it(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    grow(path, 9, "MERGE_ON_READ")
+    first = completed(path)[0]
+    first.unlink()
+    (inflight,) = folder_of(path).glob(f"{first.name[:17]}*.inflight")
+    inflight.write_bytes(b"")  # As Hudi's may be: it has no checksum of lakeformat.
+    with pytest.raises(CorruptTableError, match=first.name[:17]):
+        lakeformat.open(path).upsert(batch({1: 7}))
+    (found,) = lakeformat.open(path).check().of(Kind.DAMAGED_INSTANT)
+    assert first.name[:17] in found.path
+    assert "only that helps" in found.cure
+
+
+def test_log_file_that_is_shorter_than_the_metadata_table_says_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    table = lakeformat.create(
+        path, SCHEMA, record_key="id", table_type="MERGE_ON_READ", **{"hoodie.metadata.enable": True}
+    )
+    for value in (1, 2):
+        table.upsert(batch({1: value}))
+    (log,) = path.glob(".*.log.*")
+    truncate(log)
+    with pytest.raises(CorruptTableError, match=f"{log.name} has 100 bytes of the"):
+        rows_of(path)
+    assert not lakeformat.open(path).check().of(Kind.METADATA_TABLE)
+
+
+def test_check_looks_again_if_a_commit_is_archived_meanwhile(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    grow(path, 9, "COPY_ON_WRITE")
+    for key in range(4):
+        lakeformat.open(path, **ALONE).upsert(batch({key: 0}))
+    oldest = completed(path)[0].name
+
+    def archive(_: Call) -> None:
+        keep = {"hoodie.keep.min.commits": 3, "hoodie.keep.max.commits": 4, "hoodie.clean.commits.retained": 2}
+        lakeformat.open(path, **keep).clean()
+        lakeformat.open(path, **keep).archive()
+
+    meanwhile = once(lambda call: call.name == "read" and call.path.endswith(oldest), archive)
+    checked = open_at(FaultyStorage(LocalStorage(path), meanwhile=meanwhile), "checked")
+    assert not checked.check()
+    assert completed(path)[0].name != oldest

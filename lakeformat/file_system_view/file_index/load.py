@@ -38,6 +38,7 @@ from lakeformat.model.files import FileGroupId
 from lakeformat.model.instant import Action, Instant, State
 from lakeformat.model.table_config import TableConfig, TableType
 from lakeformat.storage.port import FileInfo
+from lakeformat.timeline.lost_commits import check_no_commit_is_skipped
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 
@@ -119,6 +120,8 @@ def _load(
 ) -> Snapshot:
     # Load the timeline before any listing, so that the listing contains every file of its commits.
     loaded = timeline or store.load(config.archive_folder if use_index else None)
+    if not hidden_times:
+        check_no_commit_is_skipped(store, loaded if as_of is None else loaded.as_of(as_of))
     whole = loaded.with_pending(hidden_times)
     if as_of is not None:
         check_instant_available(store, whole, as_of)

@@ -7,7 +7,7 @@ missing, and written again as new ones.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
 import pyarrow as pa
@@ -34,10 +34,16 @@ _INITIAL: Final = "0000"
 _DELETING: Final = frozenset({Action.CLEAN, Action.ROLLBACK, Action.RESTORE})
 
 
-def check_metadata_table(store: TimelineStore, config: TableConfig, facts: Facts) -> Iterator[Finding]:
+def check_metadata_table(
+    store: TimelineStore, config: TableConfig, facts: Facts, damaged: Collection[str]
+) -> Iterator[Finding]:
     """Yield findings if Hudi's metadata table lacks commits, cannot be read, or has other files than the folders.
 
     There is at most one finding of each sort, which counts the files and names one of them.
+
+    Args:
+        damaged: paths of live files that have other sizes than their commits say. Made again, the metadata table would
+            have these sizes, and readers would not notice the damage.
     """
     if not config.has_metadata_table:
         return
@@ -56,7 +62,7 @@ def check_metadata_table(store: TimelineStore, config: TableConfig, facts: Facts
     except UnsupportedTableError:
         return  # Newer releases of Hudi may read it.
     if stored is not None:
-        yield from _compare_files(store, facts, stored)
+        yield from _compare_files(store, facts, stored, damaged)
 
 
 def _finding(path: str, reason: str) -> Finding:
@@ -85,8 +91,11 @@ def _read_files(storage: Storage, config: TableConfig, timeline: Timeline) -> di
     return {join_path(path, name): size for path, name, size in zip(*columns, strict=True)}
 
 
-def _compare_files(store: TimelineStore, facts: Facts, stored: Mapping[str, int]) -> Iterator[Finding]:
-    live = {file.path: file.size_bytes for each in facts.slices for file in each.files}
+def _compare_files(
+    store: TimelineStore, facts: Facts, stored: Mapping[str, int], damaged: Collection[str]
+) -> Iterator[Finding]:
+    files = (file for each in facts.slices for file in each.files)
+    live = {file.path: file.size_bytes for file in files if file.path not in damaged}
     lacks = sorted(path for path in live.keys() - stored.keys() if store.storage.info(path) is not None)
     if lacks:
         yield _finding(lacks[0], f"it lacks {len(lacks)} live files: Hudi does not see their rows")

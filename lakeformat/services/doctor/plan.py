@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from lakeformat.file_system_view.file_groups import Listing
@@ -89,9 +89,10 @@ def find_orphans(facts: Facts) -> Iterator[Finding]:
 
     Files of an instant older than the timeline are skipped: nothing is known about that instant. Files of a pending
     instant, or of one later than the newest, are skipped: their writer may be running. Log files of timeline layout 1
-    are skipped: they carry the instant of their slice, not of their writer.
+    are skipped: they carry the instant of their slice, not of their writer. Files of an instant that is missing from
+    the timeline (`find_gaps`) are skipped: it may come back from a copy.
     """
-    timeline = facts.timeline
+    timeline, known = facts.timeline, {time for time, _ in _list_gaps(facts)}
     committed = {stat.path for _, stat in facts.stats()}
     pending = {instant.time for instant in timeline.pending}
     newest = timeline.last_time or ""
@@ -99,7 +100,7 @@ def find_orphans(facts: Facts) -> Iterator[Finding]:
     files: tuple[BaseFile | LogFile, ...] = (*facts.listing.bases, *logs)
     for file in files:
         time = file.name.instant_time
-        if file.path in facts.saved or time in pending or time > newest:
+        if file.path in facts.saved or time in pending or time > newest or time in known:
             continue
         is_unnamed = isinstance(file, BaseFile) and time in timeline.commit_times and file.path not in committed
         if is_unnamed or not timeline.is_committed(time):
@@ -185,17 +186,25 @@ def find_miscounts(facts: Facts) -> Iterator[Finding]:
 
 
 def find_gaps(facts: Facts) -> Iterator[Finding]:
-    """Yield instants that commits name as the previous commit of a file, but that are missing from the timeline."""
-    timeline = facts.timeline
-    seen: set[str] = set()
+    """Yield instants on which commits rest, but that are missing from the timeline."""
+    commits = facts.timeline.commit_times
+    for gap, commit in sorted(dict(reversed(list(_list_gaps(facts)))).items()):
+        target = max((time for time in commits if time < gap), default="")
+        else_ = "only that helps"
+        if target and facts.can_restore(target):
+            else_ = f"else lakeformat restore {target} gives all later commits up"
+        cure = f"commit {commit} rests on it: restore it from a copy; {else_}"
+        yield Finding(Kind.TIMELINE_GAP, f"{facts.timeline.layout.folder}/{gap}", cure)
+
+
+def _list_gaps(facts: Facts) -> Iterator[tuple[str, str]]:
+    """Yield each missing instant with a commit that has rewritten files of it, or has appended to its slices."""
     for instant, stat in facts.stats():
-        before = stat.prev_commit
-        if before is None or before in seen or not stat.is_base or not before.isdigit():
-            continue
-        if not timeline.is_committed(before) and timeline.find(before) is None:
-            seen.add(before)
-            cure = f"commit {instant.time} rests on it: bring it back from a copy, or restore() to one before"
-            yield Finding(Kind.TIMELINE_GAP, f"{timeline.layout.folder}/{before}", cure)
+        log = LogFileName.match(stat.path.rpartition("/")[2])
+        before = stat.prev_commit or (log.instant_time if log is not None else "")
+        is_known = not before.isdigit() or facts.timeline.is_committed(before) or facts.timeline.find(before)
+        if not is_known and before != instant.time:
+            yield before, instant.time
 
 
 def find_unarchived(facts: Facts) -> Iterator[Finding]:
@@ -212,16 +221,20 @@ def find_unarchived(facts: Facts) -> Iterator[Finding]:
             yield Finding(Kind.TIMELINE_GAP, f"{facts.archive}/{time}", cure)
 
 
-def find_lost_saved_files(saved: Mapping[str, Iterable[str]], listing: Listing) -> Iterator[Finding]:
+def find_lost_saved_files(
+    saved: Mapping[str, Iterable[str]], listing: Listing, unmarked: Collection[str]
+) -> Iterator[Finding]:
     """Yield base files that savepoints name but that do not exist.
 
     Args:
         saved: maps the instant time of each savepoint to the paths of its files.
+        unmarked: partitions without a marker, whose files are not in the listing.
     """
     present = {file.path for file in listing.bases}
     for time, paths in saved.items():
         for path in paths:
-            if BaseFileName.match(path.rpartition("/")[2]) and path not in present:
+            folder, _, name = path.rpartition("/")
+            if BaseFileName.match(name) and path not in present and folder not in unmarked:
                 yield Finding(Kind.SAVEPOINT, path, f"bring it back from a copy, or delete_savepoint('{time}')")
 
 

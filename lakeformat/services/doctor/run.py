@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from lakeformat.codec import properties
+from lakeformat.concurrency import tries
 from lakeformat.config.resolve import Options
-from lakeformat.errors import CorruptTableError, InvalidInputError, LakeformatError
+from lakeformat.errors import CorruptTableError, LakeformatError
 from lakeformat.file_system_view.context import TableContext
 from lakeformat.file_system_view.file_groups import Listing, list_files, visible_files
 from lakeformat.file_system_view.file_index.stored import FOLDER
@@ -24,10 +25,10 @@ from lakeformat.file_system_view.slices import build_slices
 from lakeformat.file_system_view.snapshot import FileNames, Snapshot, make_latest_base, table_schema
 from lakeformat.locks import lock_table
 from lakeformat.model.files import FileSlice, join_path, match_data_file
-from lakeformat.model.instant import WRITE_ACTIONS, Action, Instant, State
+from lakeformat.model.instant import Action, Instant, State
 from lakeformat.model.table_config import PROPERTIES_PATH, TableConfig, TableType
 from lakeformat.services.doctor import file_checks, plan, timeline_checks
-from lakeformat.services.doctor.damaged_instants import make_completed
+from lakeformat.services.doctor.damaged_instants import find_decided, is_mendable, mend_instant
 from lakeformat.services.doctor.file_checks import check_partition, check_rings
 from lakeformat.services.doctor.findings import Finding, Findings, Kind
 from lakeformat.services.doctor.lost_properties import fits_rows, make_properties
@@ -37,7 +38,8 @@ from lakeformat.services.savepoint import SavepointSession
 from lakeformat.storage.port import Lease, own_path
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.transaction import claims
-from lakeformat.transaction.decisions import read_state, settle
+from lakeformat.transaction.conflict import conflict_of
+from lakeformat.transaction.decisions import settle
 from lakeformat.transaction.lost_writes import LostWrite
 from lakeformat.transaction.markers import prepare_partition
 from lakeformat.transaction.metadata_commits import drop_metadata_table
@@ -51,6 +53,10 @@ __all__ = ["REMOVED", "DoctorSession"]
 _LOG: Final = logging.getLogger("lakeformat.services")
 #: Folder to which repairs move the files that they remove. Each repair makes a subfolder, named by its time.
 REMOVED: Final = own_path("removed")
+
+
+#: Seconds before each further try of a check that met files which another process was archiving.
+_PAUSES: Final = (0.0, 0.1, 0.3)
 
 
 #: Kinds of findings that may be files of a running write.
@@ -92,6 +98,15 @@ class DoctorSession:
         Args:
             contents: whether to read the rows of all live files.
         """
+        for is_last in tries(_PAUSES):
+            try:
+                return self._check(contents=contents)
+            except FileNotFoundError as error:
+                if is_last:
+                    raise conflict_of(self.storage.location, error) from None
+        raise AssertionError("the last try returns or raises")
+
+    def _check(self, *, contents: bool) -> Findings:
         if lost := self._find_lost_properties():
             return Findings(lost)
         state = self._inspect()
@@ -171,40 +186,32 @@ class DoctorSession:
         _LOG.warning("%s/%s was made again: %s", self.storage.location, PROPERTIES_PATH, made.why)
 
     def _mend_instants(self) -> tuple[Finding, ...]:
-        """Mend damaged instants: roll the newest commit back, write the other files again. Return their findings."""
-        damaged, _ = self._find_damaged_instants()
-        if not damaged:
-            return ()
-        self._write_decided()
-        still, instants = self._find_damaged_instants()
-        commits = [instants[each.path].time for each in still if instants[each.path].action in WRITE_ACTIONS]
-        for finding in still:
-            if instants[finding.path].action not in WRITE_ACTIONS:
-                self._write_completed(instants[finding.path])
-        if commits:  # By its time, because another process may have undone it and written since.
+        """Mend damaged instants: roll the newest commit back, mend the other files. Return their findings.
+
+        The lock keeps other processes from archiving meanwhile. The commit is rolled back by its time, because another
+        process may undo it and write before this one has the lock again.
+        """
+        commits: list[str] = []
+        with lock_table(self.storage, self.options.lock, service=True, clock=self.context.clock):
+            damaged = [each for each in self._check_instants(self.store.load()) if each[1].mends]
+            for instant, _ in damaged:
+                if (decided := find_decided(self.store, instant)) is not None:
+                    self.storage.replace(decided.path, decided.data)
+                elif not is_mendable(instant):
+                    commits.append(instant.time)
+                else:
+                    self._mend_instant(instant)
+        if commits:
             RestoreSession(self.context, self.options).rollback(max(commits))
-        return damaged
+        return tuple(finding for _, finding in damaged)
 
-    def _find_damaged_instants(self) -> tuple[tuple[Finding, ...], dict[str, Instant]]:
-        """Return the damaged instants that a repair mends, and all instants by path. No other process archives now."""
-        with lock_table(self.storage, self.options.lock, service=True, clock=self.context.clock):
-            state = self._inspect()
-        found = tuple(each for each in state.found if each.mends and each.kind in _FIRST)
-        return found, {self.store.path(instant): instant for instant in state.timeline.instants}
-
-    def _write_decided(self) -> None:
-        """Write the file of the last decision again, if it is damaged or gone. On storage with locks there is none."""
-        last = read_state(self.storage)[0].last
-        if last is not None and last.path and self.store.is_on_timeline(last.path):
-            self.storage.replace(last.path, last.data)
-
-    def _write_completed(self, instant: Instant) -> None:
-        """Write the damaged completed file of a clean, rollback, restore or savepoint again."""
+    def _mend_instant(self, instant: Instant) -> None:
         is_savepoint = instant.action is Action.SAVEPOINT
-        with lock_table(self.storage, self.options.lock, service=True, clock=self.context.clock):
-            files = SavepointSession(self.context, self.options).list_files(instant.time) if is_savepoint else {}
-            data = make_completed(self.store, instant, files, self.context.clock.now_ms())
-            self.storage.replace(self.store.path(instant), data)
+        files = SavepointSession(self.context, self.options).list_files(instant.time) if is_savepoint else {}
+        mend_instant(self.store, instant, files, self.context.clock.now_ms())
+
+    def _check_instants(self, timeline: Timeline) -> Iterator[tuple[Instant, Finding]]:
+        return timeline_checks.check_instants(self.context, timeline, self._can_restore)
 
     def _list_repairable(self) -> tuple[Finding, ...]:
         found = self._inspect().found
@@ -249,7 +256,7 @@ class DoctorSession:
         config.check_readable(self.storage.location)
         timeline = self.store.load()
         torn, archived, newest = timeline_checks.check_archive(self.store)
-        findings = [*timeline_checks.check_instants(self.store, timeline, self._can_restore), *torn]
+        findings = [*(finding for _, finding in self._check_instants(timeline)), *torn]
         if any(each.kind is Kind.DAMAGED_INSTANT for each in findings):
             return _TableState(config, timeline, tuple(findings))  # The other checks cannot run without all commits.
         try:
@@ -260,19 +267,21 @@ class DoctorSession:
             return _TableState(config, timeline, tuple(findings))  # The archive says when older commits completed.
         saved = self._list_saved_files(timeline)
         findings += plan.find_incomplete(facts, lambda path: self.storage.info(path) is not None)
+        unmarked = {each.path for each in findings if each.kind is Kind.NO_PARTITION_FILE}
         findings += plan.find_miscounts(facts)
         lost = timeline_checks.find_table_lost_writes(self.store, timeline, [*newest, *facts.commits])
         findings += plan.find_orphans(facts)
         findings += plan.find_gaps(facts)
         if not torn:
             findings += plan.find_unarchived(facts)
-        findings += plan.find_lost_saved_files(saved, facts.listing)
+        findings += plan.find_lost_saved_files(saved, facts.listing, unmarked)
         findings += timeline_checks.check_markers(self.storage, timeline)
         findings += timeline_checks.find_dead_instants(self.context, timeline)
         findings += file_checks.check_index_files(
             self.context, frozenset(each.base for each in facts.slices if each.base)
         )
-        findings += check_metadata_table(self.store, config, facts)
+        damaged = {each.path for each in findings if each.kind is Kind.OTHER_SIZE}
+        findings += check_metadata_table(self.store, config, facts, damaged)
         findings += timeline_checks.find_foreign_folders(self.storage)
         findings = self._drop_leftovers_of_new_writes(findings, timeline)
         return _TableState(config, timeline, tuple(findings), facts, tuple(lost))
@@ -319,14 +328,7 @@ class DoctorSession:
         )  # fmt: skip
 
     def _can_restore(self, instant_time: str) -> bool:
-        """Tell whether the table can be restored to a commit, if no savepoint keeps a later one."""
-        try:
-            RestoreSession(self.context, self.options).plan_restore(instant_time)
-        except InvalidInputError:
-            return True
-        except LakeformatError:
-            return False
-        return True
+        return RestoreSession(self.context, self.options).can_restore(instant_time)
 
     def _check_contents(self, state: _TableState, facts: plan.Facts) -> Iterator[Finding]:
         timeline = state.timeline

@@ -16,21 +16,20 @@ import pyarrow.compute as pc
 from lakeformat.codec.log_blocks import parse_blocks
 from lakeformat.errors import CorruptTableError, LakeformatError
 from lakeformat.file_system_view.context import TableContext
-from lakeformat.file_system_view.file_groups import Listing
+from lakeformat.file_system_view.file_groups import Listing, list_files
 from lakeformat.files.footers import open_base, open_parquet, row_batches
 from lakeformat.model.commit import CommitMetadata
 from lakeformat.model.files import PARTITION_MARKER, BaseFile
 from lakeformat.model.instant import COMMIT_ACTIONS, COMPLETES_AS, WRITE_ACTIONS, Action, Instant, State
 from lakeformat.model.record import COMMIT_TIME, RECORD_KEY
-from lakeformat.services.doctor.damaged_instants import read_completed
+from lakeformat.services.doctor.damaged_instants import find_decided, how_mended, is_mendable, read_completed, read_plan
 from lakeformat.services.doctor.findings import Finding, Kind
 from lakeformat.storage.port import HOODIE, FileInfo, Storage
 from lakeformat.timeline.archive import LOG_NAME, VERSION_NAME, find_version_damage
+from lakeformat.timeline.lost_commits import find_lost_commits
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.transaction import claims
-from lakeformat.transaction.decisions import read_state
-from lakeformat.transaction.foreign_writes import find_lost_commits
 from lakeformat.transaction.lost_writes import LostWrite, find_lost_writes, read_plan_sources
 
 __all__ = [
@@ -55,42 +54,71 @@ _completed_at: Final = attrgetter("completed_at")
 _FINISHED_BY: Final = {
     Action.CLEAN: "clean() finishes it",
     Action.RESTORE: "restore() to the same instant finishes it",
-    Action.COMPACTION: "compact() runs its plan",
+    Action.COMPACTION: "lakeformat compact TABLE --run {time} runs its plan",
     Action.CLUSTERING: "run_clustering() or cancel_clustering() it",
 }
 
 
-def check_instants(store: TimelineStore, timeline: Timeline, can_restore: Callable[[str], bool]) -> Iterator[Finding]:
-    """Yield a finding for each completed instant whose metadata cannot be read, and each commit without its file."""
+def check_instants(
+    context: TableContext, timeline: Timeline, can_restore: Callable[[str], bool]
+) -> Iterator[tuple[Instant, Finding]]:
+    """Yield each instant whose metadata or plan cannot be read, and each commit without its file, with its finding."""
+    store, damaged = context.store, list[tuple[Instant, str]]()
     for instant in timeline.instants:
-        if instant.state is not State.COMPLETED:
-            continue
         try:
-            if instant.action in COMMIT_ACTIONS:
+            if instant.action in COMMIT_ACTIONS and instant.state is State.COMPLETED:
                 store.read_commit(instant)
-            else:
+            elif instant.state is State.COMPLETED:
                 read_completed(store, instant)
+            elif is_mendable(instant) and claims.is_without_life(store, instant, context.clock):
+                read_plan(store, instant)
         except CorruptTableError as error:
-            yield _make_damage(store, timeline, instant, f"{error}", can_restore)
-    if not any(instant.action in {Action.ROLLBACK, Action.RESTORE} for instant in timeline.pending):
-        for instant in find_lost_commits(store, timeline):
-            why = f"the completed file of commit {instant.time} is gone"
-            yield _make_damage(store, timeline, instant, why, can_restore)
+            damaged.append((instant, f"{error}".partition("; ")[0]))
+    lost = () if timeline.is_being_undone else find_lost_commits(store, timeline)
+    damaged = [each for each in damaged if each[0] not in lost]
+    damaged += [(instant, f"the completed file of commit {instant.time} is gone") for instant in lost]
+    commits = {i.time for i, _ in damaged if i in lost or not is_mendable(i)}
+    first: Instant | None = None
+    for instant, why in sorted(damaged, key=lambda each: each[0].completed_at):
+        if instant.time not in commits and _has_log_of(store, instant):
+            cure = f"{why}: {_BACK}; only that helps, because log files exist in slices that it has opened"
+            yield instant, Finding(Kind.DAMAGED_INSTANT, store.path(instant), cure)
+        elif instant.time not in commits:
+            cure = f"{why}: no row is lost; {_BACK}, or lakeformat repair --yes {how_mended(store, instant)}"
+            yield instant, Finding(Kind.DAMAGED_INSTANT, store.path(instant), cure, mends=True)
+        elif first is not None:
+            cure = f"{why}: {_BACK}; first do what is said of {first.time}, which is damaged, too"
+            yield instant, Finding(Kind.DAMAGED_INSTANT, store.path(instant), cure)
+        else:
+            first = instant
+            yield instant, _make_damage(store, timeline, instant, why, can_restore, len(commits) - 1)
+
+
+def _has_log_of(store: TimelineStore, plan: Instant) -> bool:
+    """Tell whether a log file belongs to a slice that a compaction plan has opened. In layout 2 it belongs to none."""
+    if plan.action is not Action.COMPACTION or store.layout.has_completion_times:
+        return False
+    return any(log.name.instant_time == plan.time for log in list_files(store.storage).logs)
 
 
 def _make_damage(
-    store: TimelineStore, timeline: Timeline, instant: Instant, why: str, can_restore: Callable[[str], bool]
+    store: TimelineStore,
+    timeline: Timeline,
+    instant: Instant,
+    why: str,
+    can_restore: Callable[[str], bool],
+    damaged_later: int,
 ) -> Finding:
-    """Return the finding of a completed instant whose file is damaged or gone, with what brings the table back."""
-    path, why = store.path(instant), why.partition("; ")[0]
-    if instant.action not in WRITE_ACTIONS:
-        cure = f"{why}: no row is lost; {_BACK}, or lakeformat repair --yes writes it again"
-        return Finding(Kind.DAMAGED_INSTANT, path, cure, mends=True)
+    """Return the finding of a commit whose file is damaged or gone, with what brings the table back.
+
+    Args:
+        damaged_later: number of later commits whose files are damaged or gone, too.
+    """
+    path = store.path(instant)
     end_of = _completed_at if instant.state is State.COMPLETED else _time
     others = [commit for commit in timeline.commits if commit != instant]
-    later = sum(end_of(commit) > end_of(instant) for commit in others)
-    decided = read_state(store.storage)[0].last
-    if decided is not None and decided.path and decided.instant_time == instant.time:
+    later = max(damaged_later, sum(end_of(commit) > end_of(instant) for commit in others))
+    if find_decided(store, instant) is not None:
         cure = f"{why}: no row is lost; lakeformat repair --yes writes it again, as it was decided"
         return Finding(Kind.DAMAGED_INSTANT, path, cure, mends=True)
     held = sorted(i.time for i in timeline.of_action(Action.SAVEPOINT) if i.time >= instant.time)
@@ -159,14 +187,16 @@ def check_markers(storage: Storage, timeline: Timeline) -> Iterator[Finding]:
 def find_dead_instants(context: TableContext, timeline: Timeline) -> Iterator[Finding]:
     """Yield a finding for each pending instant whose writer is dead. Plans that wait to be run are not reported."""
     for instant in timeline.pending:
-        if not _is_plan(context.store, instant) and _is_dead(context, instant):
+        if not _is_plan(context.store, instant) and claims.is_without_life(context.store, instant, context.clock):
             is_ours = claims.read_claim(context.storage, instant.time) is not None
             mends = instant.action in _RECOVERED or (is_ours and instant.action in WRITE_ACTIONS | {Action.RESTORE})
             cure = "lakeformat repair --yes rolls it back or finishes it, as the next write does"
             if instant.action is Action.SAVEPOINT:
                 cure = f"make it again, if it was complete: lakeformat savepoint {instant.time}; {cure}"
             if not mends:
-                cure = _FINISHED_BY.get(instant.action, "finish it with the program that began it")
+                cure = _FINISHED_BY.get(instant.action, "finish it with the program that began it").format(
+                    time=instant.time
+                )
             yield Finding(Kind.DEAD_INSTANT, context.store.path(instant), cure, mends=mends)
 
 
@@ -180,13 +210,6 @@ def _is_plan(store: TimelineStore, instant: Instant) -> bool:
     except CorruptTableError:
         return False
     return request is not None and request.plan is not None
-
-
-def _is_dead(context: TableContext, instant: Instant) -> bool:
-    claim = claims.read_claim(context.storage, instant.time)
-    if claim is not None:
-        return not claims.is_alive(context.store, instant, claim, context.clock)
-    return not claims.has_live_heartbeat(context.store, instant, context.clock, grace_ms=claims.FOREIGN_GRACE_MS)
 
 
 def find_foreign_folders(storage: Storage) -> Iterator[Finding]:

@@ -67,7 +67,10 @@ def find_last_commit(timeline: Timeline) -> Instant | None:
 
 
 def find_cleaned_base(
-    deleted: Iterable[tuple[str, str]], bases: Iterable[BaseFile], undone: Collection[str]
+    deleted: Iterable[tuple[str, str]],
+    bases: Iterable[BaseFile],
+    undone: Collection[str],
+    replaced: Collection[FileGroupId],
 ) -> str | None:
     """Return a file group whose newest version before some writes was cleaned after them; None if there is none.
 
@@ -75,6 +78,7 @@ def find_cleaned_base(
         deleted: partition path and bare name of the files that cleans have deleted since the first of the writes.
         bases: the base files that exist.
         undone: instant times of the writes.
+        replaced: file groups that the commits before have replaced, so that their files are not needed.
     """
     first = min(undone)
     newest: dict[FileGroupId, str] = {}
@@ -83,7 +87,9 @@ def find_cleaned_base(
             newest[base.group] = max(newest.get(base.group, ""), base.name.instant_time)
     for path, name in deleted:
         file = match_data_file(name)
-        if file is not None and newest.get(FileGroupId(path, file.file_id), "") < file.instant_time < first:
+        if file is None or (group := FileGroupId(path, file.file_id)) in replaced:
+            continue
+        if newest.get(group, "") < file.instant_time < first:
             return f"{file.file_id} of {path!r}"
     return None
 

@@ -32,13 +32,13 @@ from lakeformat.services.restore.plan import (
     list_instants_after,
 )
 from lakeformat.timeline.damaged_commits import read_commit_if_whole
+from lakeformat.timeline.lost_commits import check_no_lost_commits, find_lost_commits
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.transaction import claims
 from lakeformat.transaction.claims import keep_alive
 from lakeformat.transaction.conflict import conflict_of
 from lakeformat.transaction.decisions import Decision, DecisionState, Kind
-from lakeformat.transaction.foreign_writes import check_no_lost_commits, find_lost_commits
 from lakeformat.transaction.recovery import recover
 from lakeformat.transaction.undo import CommitUndo, choose_files, list_remaining_logs
 
@@ -90,14 +90,15 @@ def snapshot_before(
     found = [(instant, read_commit_if_whole(store, instant)) for instant in undone]
     metadatas = [(instant, metadata) for instant, metadata in found if metadata is not None]
     listing = list_files(context.storage)
+    times = frozenset(instant.time for instant in undone)
+    left = timeline.with_pending(times)
     missing = find_missing_before(metadatas, listing, location)
     if missing is None and len(metadatas) < len(found):
-        deleted = _list_cleaned(store, timeline, min(instant.time for instant in undone))
-        gone = find_cleaned_base(deleted, listing.bases, {instant.time for instant in undone})
+        replaced = {group for commit in left.commits for group in store.read_commit(commit).replaced_groups}
+        gone = find_cleaned_base(_list_cleaned(store, timeline, min(times)), listing.bases, times, replaced)
         missing = gone and f"{location}: the version before of file group {gone} has been cleaned away"
     if missing is not None:
         raise InstantNotAvailableError(f"cannot {activity}: {missing}; choose a later instant")
-    left = timeline.with_pending(frozenset(instant.time for instant in undone))
     return list_snapshot(store, config, left, is_time_travel=True)
 
 
@@ -159,10 +160,18 @@ class RestoreSession:
         undone = list_instants_after(timeline, target, list_clustering_plans(self.store, timeline))
         if undone:
             check_not_saved(timeline, undone, self.storage.location)
-            snapshot_at(self.context, config, timeline, target, activity="restore")
-            self._check_savepoint(timeline, target)
-            self._check_logs(timeline, undone)
+            self._check_files(config, timeline, target, undone)
         return RestoreResult("", to, tuple(i.time for i in undone))
+
+    def can_restore(self, to: str) -> bool:
+        """Tell whether the table can be restored to a commit, once no savepoint keeps a later one."""
+        with suppress(LakeformatError):
+            config, timeline = self._config(), self.store.load()
+            target = find_target(timeline, to, self.storage.location, activity="restore")
+            undone = list_instants_after(timeline, target, list_clustering_plans(self.store, timeline))
+            self._check_files(config, timeline, target, undone)
+            return True
+        return False
 
     def plan_rollback(self, instant_time: str | None) -> RestoreResult:
         """Return what `rollback` would undo, or raise the same errors. Takes no lock and changes nothing."""
@@ -182,9 +191,7 @@ class RestoreSession:
             if not undone:
                 return RestoreResult("", to, ())
             self._check_undo(timeline, undone, plans)
-            snapshot_at(self.context, config, timeline, target, activity="restore")
-            self._check_savepoint(timeline, target)
-            self._check_logs(timeline, undone)
+            self._check_files(config, timeline, target, undone)
             plan = RestorePlan(tuple((i.time, i.action.value) for i in undone), to)
             restore = claims.claim_instant(
                 self.store, config, self.context.clock, Action.RESTORE,
@@ -340,6 +347,8 @@ class RestoreSession:
         for instant in timeline.pending_writes:
             if instant.state is State.REQUESTED and (instant.time in plans or instant.action in _PLANS):
                 continue  # The plan waits to be run: no process is writing for it.
+            if instant.action in _PLANS and claims.is_without_life(self.store, instant, self.context.clock):
+                continue  # Its run has died, or its completed file is gone: it can be run again.
             if instant in lost:
                 continue
             raise WriteConflictError(
@@ -356,6 +365,13 @@ class RestoreSession:
                     f"{self.store.path(instant)} in {self.storage.location} was planned with the files of commit "
                     f"{victim.time}; run or cancel it first, or restore() to the commit before"
                 )
+
+    def _check_files(self, config: TableConfig, timeline: Timeline, target: Instant, undone: Sequence[Instant]) -> None:
+        """Check that all files of a commit are there, and none of them has rows that would be undone."""
+        if undone:
+            snapshot_at(self.context, config, timeline, target, activity="restore")
+            self._check_savepoint(timeline, target)
+            self._check_logs(timeline, undone)
 
     def _check_savepoint(self, timeline: Timeline, target: Instant) -> None:
         """Check that all base files exist that a savepoint of the commit ``target`` names.
