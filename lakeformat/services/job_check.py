@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from lakeformat.catalog.verbs import registration_note
@@ -21,26 +22,24 @@ from lakeformat.config.retention_options import MAX_COMMITS
 from lakeformat.config.stream_options import BATCH_ID
 from lakeformat.config.verdicts import OptionOutcome, Verdict, judge
 from lakeformat.errors import InvalidOptionError, LakeformatError
+from lakeformat.model.keys import PartitionField
 from lakeformat.services.archive.plan import archive_limits
 from lakeformat.storage import check_package
 from lakeformat.transaction.batch_ids import batch_of
 from lakeformat.transaction.hooks import callbacks_of, validators_of
 from lakeformat.write.plan.job import check_combining, choose_operation
 from lakeformat.write.plan.merging import find_partial_or_merger, merge_mode
+from lakeformat.write.plan.table_settings import named_generator
 
 __all__ = ["check_job", "find_problems", "judge_job"]
 
 _WRITE: Final = "hoodie.datasource.write."
+_PARTITION: Final = _WRITE + "partitionpath.field"
 
 
-def _check_services(options: Options) -> None:
-    pairs = (
-        (clustering.INLINE, clustering.SCHEDULE_INLINE),
-        (compaction.INLINE, compaction.SCHEDULE_INLINE),
-    )
-    for inline, apart in pairs:
-        if options[inline] and options[apart]:
-            raise InvalidOptionError(f"{inline}=true and {apart}=true exclude each other; set one of them")
+def _check_service(inline: str, apart: str, options: Options) -> None:
+    if options[inline] and options[apart]:
+        raise InvalidOptionError(f"{inline}=true and {apart}=true exclude each other; set one of them")
 
 
 #: Pairs of an option and the check of the options around it. A check raises `LakeformatError`.
@@ -56,7 +55,10 @@ _CHECKS: Final[tuple[tuple[str, Callable[[Options], object]], ...]] = (
     ("hoodie.write.commit.callback.on", callbacks_of),
     (BATCH_ID, batch_of),
     (MAX_COMMITS, archive_limits),
-    (clustering.INLINE, _check_services),
+    (clustering.INLINE, partial(_check_service, clustering.INLINE, clustering.SCHEDULE_INLINE)),
+    (compaction.INLINE, partial(_check_service, compaction.INLINE, compaction.SCHEDULE_INLINE)),
+    (_WRITE + "keygenerator.class", named_generator),
+    (_PARTITION, lambda options: [PartitionField.parse(text) for text in options[_PARTITION]]),
     (clustering.PLAN_CLASS, lambda options: options.clustering),
 )
 

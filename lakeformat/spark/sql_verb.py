@@ -1,7 +1,8 @@
 """``spark.sql`` after ``register``: statements that change a table of this format are run by `lakeformat.spark.sql`.
 
 Spark itself cannot change a table that its catalog does not have. Its errors for ``merge``, ``update`` and ``delete``
-name neither the cause nor a cure. All other statements reach PySpark's own method with the same arguments.
+name neither the cause nor a cure. All other statements reach PySpark's own method with the same arguments. The name of
+a temporary view that Spark itself made says nothing of its table, so Spark's error gets a note.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import functools
 import re
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from importlib import import_module
 from threading import Lock
 from typing import Any, Final
@@ -52,7 +54,11 @@ def _wrapper_of(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def wrapper(self: Any, sqlQuery: str, *arguments: Any, **named: Any) -> Any:  # noqa: N803  PySpark's name.
         if arguments or named or not _changes_ours(self, sqlQuery):
-            return original(self, sqlQuery, *arguments, **named)
+            try:
+                return original(self, sqlQuery, *arguments, **named)
+            except Exception as error:
+                _add_advice(error, self, sqlQuery)
+                raise
         from lakeformat.spark.host import plain_errors
 
         with plain_errors():
@@ -67,3 +73,17 @@ def _changes_ours(spark: Any, text: object) -> bool:
     if found is None:
         return False
     return bool(found["path"]) or spark.conf.get(_VIEW + found["name"].lower(), None) is not None
+
+
+def _add_advice(error: Exception, spark: Any, text: object) -> None:
+    """Add a note to Spark's error for a change of a temporary view, which may be of a table of this format."""
+    found = _CHANGE.match(text) if isinstance(text, str) else None
+    if found is None or not found["name"]:
+        return
+    name = found["name"].lower()
+    with suppress(Exception):  # Spark's own error is what counts.
+        if any(each.isTemporary and each.name.lower() == name for each in spark.catalog.listTables(pattern=name)):
+            error.add_note(
+                f"Spark cannot change a temporary view. If {name} shows a table of lakeformat, make the view by "
+                f"lakeformat.spark.view(spark, '{name}', path), or name the path: lakehouse.`path`"
+            )

@@ -58,13 +58,29 @@ REFUSED: dict[str, tuple[dict[str, str], tuple[str, ...], tuple[str, ...]]] = {
         {
             "hoodie.clustering.inline": "true",
             "hoodie.clustering.schedule.inline": "true",
+            "hoodie.compact.inline": "true",
+            "hoodie.compact.schedule.inline": "true",
             "hoodie.keep.min.commits": "30",
             "hoodie.keep.max.commits": "20",
             "hoodie.combine.before.upsert": "false",
             "hoodie.datasource.write.payload.class": "my.Payload",
         },
         (),
-        ("exclude each other", "is not more than", "would write one key twice", "my.Payload is not supported"),
+        (
+            "clustering.schedule.inline=true exclude",
+            "compact.schedule.inline=true exclude",
+            "is not more than",
+            "would write one key twice",
+            "my.Payload is not supported",
+        ),
+    ),
+    "keys": (
+        {
+            "hoodie.datasource.write.keygenerator.class": "com.acme.Keys",
+            "hoodie.datasource.write.partitionpath.field": "day:DATE",
+        },
+        (),
+        ("key generator 'com.acme.Keys' is not supported", "day:DATE"),
     ),
     "hooks": (
         {

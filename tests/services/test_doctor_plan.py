@@ -189,7 +189,7 @@ def test_archived_commits_of_files_must_be_in_the_archive() -> None:
 
 def test_base_files_that_a_savepoint_names_must_exist() -> None:
     saved = {hour(1): [base(1).path, base(1, "b").path, log(1).path]}
-    (found,) = find_lost_saved_files(saved, Listing((base(1),), ()))
+    (found,) = find_lost_saved_files(saved, Listing((base(1),), ()), ())
     assert (found.kind, found.path) == (Kind.SAVEPOINT, base(1, "b").path)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from lakeformat.spark import register, unregister, view
@@ -36,3 +37,18 @@ def test_statements_of_spark_sql_change_views_and_paths(spark: SparkSession, pat
     unregister()
     assert SparkSession.sql is not original
     assert spark.sql("select 1 as one").collect()[0].one == 1
+
+
+@pytest.mark.parametrize("made_by", ["frame", "statement"])
+def test_change_of_a_view_that_spark_made_is_answered_with_a_way(made_by: str, spark: SparkSession, path: Path) -> None:
+    if made_by == "frame":
+        spark.read.format("lakehouse").load(str(path)).createOrReplaceTempView("of_spark")
+    else:
+        spark.sql(f"create or replace temporary view of_spark using lakehouse options (path '{path}')")
+    with pytest.raises(PySparkException) as refused:
+        spark.sql("update of_spark set v = 'c' where id = 1").collect()
+    (note,) = refused.value.__notes__
+    assert "lakeformat.spark.view(spark, 'of_spark', path)" in note
+    with pytest.raises(PySparkException) as refused:
+        spark.sql("update nobodys set v = 'c'").collect()
+    assert not getattr(refused.value, "__notes__", [])

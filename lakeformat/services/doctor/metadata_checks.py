@@ -42,8 +42,8 @@ def check_metadata_table(
     There is at most one finding of each sort, which counts the files and names one of them.
 
     Args:
-        damaged: paths of live files that have other sizes than their commits say. Made again, the metadata table would
-            have these sizes, and readers would not notice the damage.
+        damaged: paths of live files that have other sizes than their commits say. If one was cut short, a metadata
+            table that is made again would have its size, and readers would not notice the damage.
     """
     if not config.has_metadata_table:
         return
@@ -94,20 +94,21 @@ def _read_files(storage: Storage, config: TableConfig, timeline: Timeline) -> di
 def _compare_files(
     store: TimelineStore, facts: Facts, stored: Mapping[str, int], damaged: Collection[str]
 ) -> Iterator[Finding]:
-    files = (file for each in facts.slices for file in each.files)
-    live = {file.path: file.size_bytes for file in files if file.path not in damaged}
+    live = {file.path: file.size_bytes for each in facts.slices for file in each.files}
     lacks = sorted(path for path in live.keys() - stored.keys() if store.storage.info(path) is not None)
     if lacks:
         yield _finding(lacks[0], f"it lacks {len(lacks)} live files: Hudi does not see their rows")
-    differ = sorted(path for path, size in live.items() if path in stored and _is_other_size(path, stored[path], size))
+    cut = {path for path in damaged if live.get(path, 0) < stored.get(path, 0)}
+    known = [(path, size) for path, size in live.items() if path in stored and path not in cut]
+    differ = sorted(path for path, size in known if _is_other_size(path, stored[path], size))
     if differ:
         path = differ[0]
         yield _finding(
             path, f"it has other sizes for {len(differ)} live files, here {stored[path]:,} bytes for {live[path]:,}"
         )
     listing = facts.listing
-    known = {file.path for files in (listing.bases, listing.logs, listing.change_data) for file in files}
-    gone = sorted(path for path in stored.keys() - known if store.storage.info(path) is None)
+    present = {file.path for files in (listing.bases, listing.logs, listing.change_data) for file in files}
+    gone = sorted(path for path in stored.keys() - present if store.storage.info(path) is None)
     if gone and not _may_be_deleting(store):
         yield _finding(gone[0], f"it names {len(gone)} files that are gone")
 

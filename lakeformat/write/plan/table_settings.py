@@ -42,7 +42,7 @@ from lakeformat.model.table_version import SEVERAL_ORDERING_FIELDS, SINGLE_KEY_N
 from lakeformat.write.plan.merging import merge_mode, payload_name
 from lakeformat.write.rows.schema import check_log_ordering, check_ordering
 
-__all__ = ["NEW_ENCODING", "check_options", "key_settings", "lacking_properties", "new_table_values"]
+__all__ = ["NEW_ENCODING", "check_options", "key_settings", "lacking_properties", "named_generator", "new_table_values"]
 
 _W: Final = "hoodie.datasource.write."
 _TYPE: Final = _W + "table.type"
@@ -76,7 +76,7 @@ def new_table_values(options: Options, schema: pa.Schema, location: str) -> Mapp
     if not record_fields:
         _check_keyless(options, ordering, location)
     _check_roles(schema, record_fields, partitions, ordering)
-    kind = _generator(options) or KeyGeneratorKind.infer(record_fields, named)
+    kind = named_generator(options) or KeyGeneratorKind.infer(record_fields, named)
     _check_generator(kind, record_fields, partitions)
     name = options["hoodie.table.name"] or location.rstrip("/").rpartition("/")[2]
     database = options["hoodie.database.name"]
@@ -236,7 +236,7 @@ def _check_roles(
             raise SchemaMismatchError(f"the {role} column {name!r}: {error}") from None
 
 
-def _generator(options: Options) -> KeyGeneratorKind | None:
+def named_generator(options: Options) -> KeyGeneratorKind | None:
     """Return the key generator that the options name by class, by type or by both; None if they name none."""
     given = {key: text for key in (_GENERATOR, _GENERATOR_TYPE) if (text := options[key])}
     kinds = {KeyGeneratorKind.parse(text) for text in given.values()}
@@ -294,7 +294,7 @@ def check_options(config: TableConfig, options: Options, location: str) -> None:
 
 def _check_generator_options(config: TableConfig, options: Options, location: str) -> None:
     """Refuse another key generator than the table's, other types of its partition fields, and other settings of it."""
-    generator, stored_generator = _generator(options), config.key_generator
+    generator, stored_generator = named_generator(options), config.key_generator
     if generator is not None and stored_generator and generator is not KeyGeneratorKind.parse(stored_generator):
         _refuse_contradiction(_GENERATOR, generator.class_name, stored_generator, location)
     stored_types = _parse_types(config.typed_partition_fields)
