@@ -118,6 +118,13 @@ def _show_count(rows: int, *, as_json: bool) -> None:
     show_json({"rows": rows}) if as_json else print(rows)
 
 
+def _kind(format: str, output: str | None, *, as_json: bool) -> str:  # noqa: A002  The usual name of the option.
+    """Return the format of the rows: what the options say, else what the name of the output says."""
+    from lakeformat.cli.rows import kind_of_output
+
+    return "json" if as_json else kind_of_output(output) if format == "table" and output is not None else format
+
+
 def _print_rows(
     rows: pa.RecordBatchReader, kind: str, output: str | None, storage_option: Sequence[str] | None, vertical: bool
 ) -> None:
@@ -180,7 +187,7 @@ def read(
     from lakeformat.cli.rows import show_table
     from lakeformat.cli.waiting import show_reading
 
-    kind = "json" if as_json else format
+    kind = _kind(format, output, as_json=as_json)
     table = open_table(path, option, storage_option)
     if since is not None and as_of is not None:
         raise InvalidInputError("--since and --as-of exclude each other; end a range with --until")
@@ -196,7 +203,7 @@ def read(
     else:
         scan = table.read(wanted, where=where, as_of=as_of, **how)
     scan = replace(scan, shows_progress=False)  # The command line shows its own.
-    if few and output is None:
+    if few:
         rows_held = show_reading(scan.to_batches(), hides=True).read_all()
         show_table(rows_held.slice(0, _SHOWN).to_reader(), vertical=vertical)
         if rows_held.num_rows > _SHOWN:
@@ -248,7 +255,9 @@ def files(
     [bold]lakeformat files /data/flights --format csv[/bold]
     """
     rows = open_table(path, None, storage_option).files(as_of=as_of)
-    _print_rows(rows.select(_FILE_COLUMNS).to_reader(), "json" if as_json else format, output, storage_option, vertical)
+    _print_rows(
+        rows.select(_FILE_COLUMNS).to_reader(), _kind(format, output, as_json=as_json), output, storage_option, vertical
+    )
 
 
 def changes(
@@ -274,7 +283,7 @@ def changes(
     """
     from lakeformat.cli.change_lines import change_lines, first_rows
 
-    table, kind = open_table(path, option, storage_option), "json" if as_json else format
+    table, kind = open_table(path, option, storage_option), _kind(format, output, as_json=as_json)
     rows = table.changes(since, until, images=True).to_batches(where=where)
     if kind != "table":
         _print_rows(rows if limit is None else first_rows(rows, limit), kind, output, storage_option, vertical)
@@ -309,7 +318,7 @@ def sql(
     if isinstance(answer, lakeformat.WriteResult):
         show_result(answer, as_json=as_json)
         return
-    _print_rows(answer.to_reader(), "json" if as_json else format, output, storage_option, vertical)
+    _print_rows(answer.to_reader(), _kind(format, output, as_json=as_json), output, storage_option, vertical)
 
 
 def bad_rows(
@@ -328,7 +337,7 @@ def bad_rows(
     [bold]lakeformat bad-rows /data/flights --where "reason = 'no_key'" --columns message,row_json[/bold]
     """
     rows = open_table(path, option, storage_option).bad_rows(split_names(columns), where=where)
-    _print_rows(rows.to_reader(), "json" if as_json else format, output, storage_option, vertical)
+    _print_rows(rows.to_reader(), _kind(format, output, as_json=as_json), output, storage_option, vertical)
 
 
 def plan(

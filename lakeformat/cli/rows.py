@@ -27,7 +27,17 @@ if TYPE_CHECKING:
     #: The rows of a file, and their number if it is known.
     _Opened: TypeAlias = tuple[pa.RecordBatchReader, int | None]
 
-__all__ = ["FORMATS", "OUTPUTS", "FileRows", "open_rows", "open_sink", "show_table", "value_text", "write_rows"]
+__all__ = [
+    "FORMATS",
+    "OUTPUTS",
+    "FileRows",
+    "kind_of_output",
+    "open_rows",
+    "open_sink",
+    "show_table",
+    "value_text",
+    "write_rows",
+]
 
 #: Maps a format to the endings of its file names.
 FORMATS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -154,6 +164,11 @@ def _read_all(files: Sequence[_File], schema: pa.Schema, bad_rows: BadRows | Non
             yield conform(batch, schema)
 
 
+#: Bytes of a file in which its line of names is sought; maps other separators of values to their names.
+_FIRST_BYTES: Final = 1 << 16
+_OTHER_MARKS: Final[Mapping[bytes, str]] = {b";": "';'", b"\t": "tabs", b"|": "'|'"}
+
+
 @dataclass(frozen=True)
 class _File:
     """One file of rows; the attributes are as in `open_rows`."""
@@ -198,6 +213,8 @@ class _File:
     def _refusal(self, error: Exception) -> Exception:
         """Return the error for a file that cannot be read: a value, a line or the whole file is wrong."""
         text = str(error)
+        if self.kind == "csv" and (wrong := self._find_wrong_form(text)):
+            return InvalidInputError(f"{self.source}{wrong}")
         named = self._find_bad_value() if self.kind == "csv" and "In CSV column" in text else None
         if named is not None:
             return named
@@ -211,6 +228,16 @@ class _File:
         return InvalidInputError(
             f"{self.source} cannot be read as {self.kind}: {text}; correct it, or name another with --format"
         )
+
+    def _find_wrong_form(self, text: str) -> str | None:
+        """Return what is wrong with the whole CSV file: its encoding, or separators other than commas."""
+        if "invalid UTF8" in text:
+            return " is not UTF-8; convert it first, for example by iconv -f latin1 -t utf-8"
+        if "CSV parse error: Expected 1 columns" not in text or self.source == STDIN:
+            return None
+        names = _plain_csv(_open(self.source, self.storage_options)).read(_FIRST_BYTES).partition(b"\n")[0]
+        used = next((said for mark, said in _OTHER_MARKS.items() if mark in names), None)
+        return used and f": its values are separated by {used}, not by commas; convert it first"
 
     def _find_bad_value(self) -> SchemaMismatchError | None:
         """Read CSV again as texts, and return the error for the first value of the table's columns that is none."""
@@ -397,6 +424,15 @@ OUTPUTS: Final = ("table", "csv", "json", "arrow", "parquet")
 _BINARY: Final = frozenset({"arrow", "parquet"})
 
 
+def kind_of_output(output: str) -> str:
+    """Return the format that the name of an output says."""
+    if (kind := _ending_kind(output)) is None:
+        raise InvalidInputError(
+            f"the name {output!r} does not end in a known format; give --format csv, json, arrow or parquet"
+        )
+    return kind
+
+
 def write_rows(
     reader: pa.RecordBatchReader,
     kind: str,
@@ -420,8 +456,6 @@ def write_rows(
     if kind in _BINARY and output is None and sys.stdout.isatty():
         raise InvalidInputError(f"{kind} is not for a terminal; give --output FILE, or send it into a pipe")
     if kind == "table":
-        if output is not None:
-            raise InvalidInputError("--format table is for people to look at; give csv, json, arrow or parquet")
         show_table(show_reading(reader, hides=sys.stdout.isatty()), vertical=vertical)
         return
     reader = show_reading(reader, hides=output is None and sys.stdout.isatty())

@@ -192,6 +192,8 @@ _INSTEAD: Final = {
     "Exists": "write lakeformat.sql",
     "Subquery": "write lakeformat.sql",
     "Select": "write lakeformat.sql",
+    "BitwiseAnd": "write and",
+    "BitwiseOr": "write or",
 }
 
 

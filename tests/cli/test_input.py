@@ -275,3 +275,20 @@ def test_update_with_quotes_around_a_text_is_warned_about(
     assert f"column 'v' gets the text {value} with its quotes" in record.message
     table.update({"v": "it's"})
     assert len([each for each in caplog.records if "quotes" in each.message]) == 1
+
+
+def test_a_csv_that_is_not_utf_8_is_named_with_its_cure(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes("id,shop\n1,Zürich\n".encode("latin-1"))
+    assert run("create", tmp_path / "t", "--column", "id:bigint", "--column", "shop:string").code == 0
+    found = run("insert", tmp_path / "t", tmp_path / "a.csv")
+    assert found.code == 2
+    assert f"{tmp_path}/a.csv is not UTF-8" in found.err
+    assert "iconv" in found.err
+
+
+@pytest.mark.parametrize(("text", "said"), [("id;a\n1;x,y\n", "';'"), ("id\ta\n1\tx,y\n", "tabs")])
+def test_a_csv_with_other_separators_is_named(text: str, said: str, run: Any, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(text)
+    found = run("create", tmp_path / "t", "--like", tmp_path / "a.csv")
+    assert found.code == 2
+    assert f"{tmp_path}/a.csv: its values are separated by {said}, not by commas" in found.err

@@ -6,11 +6,14 @@ import os
 import pty
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pytest
 
+import lakeformat
 from lakeformat.cli.rows import show_table
 
 
@@ -65,3 +68,19 @@ def test_slow_read_shows_its_rows_on_a_terminal() -> None:
     os.close(controller)
     assert done.stdout == "4\n"
     assert "reading, 3 rows" in shown
+
+
+@pytest.mark.parametrize("name", ["o.parquet", "o.csv", "o.jsonl"])
+def test_the_name_of_the_output_tells_its_format(name: str, run: Any, tmp_path: Path) -> None:
+    lakeformat.create(tmp_path / "t", {"id": "int64"}, record_key="id").insert([{"id": at} for at in range(50)])
+    read = {"o.parquet": duckdb.read_parquet, "o.csv": duckdb.read_csv, "o.jsonl": duckdb.read_json}[name]
+    assert run("read", tmp_path / "t", "--output", tmp_path / name).code == 0
+    assert read(str(tmp_path / name)).aggregate("count(*), max(id)").fetchall() == [(50, 49)]
+    assert run("files", tmp_path / "t", "--output", tmp_path / name).code == 0
+    assert read(str(tmp_path / name)).aggregate("sum(rows)").fetchall() == [(50,)]
+
+
+def test_an_output_without_a_known_ending_needs_a_format(run: Any, tmp_path: Path) -> None:
+    lakeformat.create(tmp_path / "t", {"id": "int64"}, record_key="id")
+    found = run("read", tmp_path / "t", "--output", tmp_path / "o.xlsx")
+    assert (found.code, "give --format csv, json, arrow or parquet" in found.err) == (2, True)

@@ -85,6 +85,14 @@ REFUSED: dict[str, tuple[Callable[[Table], Any], type[LakeformatError], str]] = 
     "an expression": (lambda t: t.update({"v": pc.field("v")}), InvalidInputError, "function.*lakeformat.sql"),
     "a set as text": (lambda t: t.update("v = 1"), InvalidInputError, "lakeformat.sql"),
     "keys as expression": (lambda t: t.delete(pc.field("id") == 6), InvalidInputError, r"delete\(where="),
+    "a row of a frame": (lambda t: t.upsert(pd.DataFrame(ROWS).iloc[0]), InvalidInputError, r"df.iloc\[\[0\]\]"),
+    "a column of a frame": (lambda t: t.delete(pl.DataFrame(ROWS)["id"]), InvalidInputError, r"df\[\['id'\]\]"),
+    "columns of one name": (
+        lambda t: t.upsert(pd.concat([pd.DataFrame(ROWS), pd.DataFrame({"v": [1] * 4})], axis=1)),
+        SchemaMismatchError,
+        "Duplicate column names",
+    ),
+    "operators of pandas": (lambda t: t.count("v > 1 & name = 'x'"), InvalidInputError, "write and"),
     "keys as text": (lambda t: t.delete("id = 6"), InvalidInputError, r"delete\(where='id = 6'\)"),
 }
 

@@ -419,6 +419,8 @@ def _reader(rows: Any, like: pa.Schema | None, bad_rows: BadRows | None) -> pa.R
         return table.to_reader()
     if type(rows).__module__.startswith("polars.lazyframe"):
         return _lazy_reader(rows)
+    if type(rows).__name__ == "Series":
+        raise InvalidInputError("a Series is one column, or one row; give a frame, such as df[['id']] or df.iloc[[0]]")
     if hasattr(rows, "__arrow_c_stream__"):
         is_pandas = type(rows).__name__ == "DataFrame" and type(rows).__module__.startswith("pandas")
         return _pandas_reader(rows, like, bad_rows) if is_pandas else _stream_reader(rows)
@@ -431,14 +433,19 @@ def _reader(rows: Any, like: pa.Schema | None, bad_rows: BadRows | None) -> pa.R
         first = next(batches, None)
         if isinstance(first, pa.RecordBatch):
             return pa.RecordBatchReader.from_batches(first.schema, _chain(first, batches))
+    raise _not_rows(rows)
+
+
+def _not_rows(rows: object) -> InvalidInputError:
+    """Return the error for an object that holds no rows."""
     if isinstance(rows, list) and not rows:
-        raise InvalidInputError("an empty list names no columns; give rows, or an Arrow table of no rows")
+        return InvalidInputError("an empty list names no columns; give rows, or an Arrow table of no rows")
     if isinstance(rows, str | os.PathLike):
-        raise InvalidInputError(
+        return InvalidInputError(
             f"rows={str(rows)!r} is text, not rows; read the file first, as pyarrow.parquet.read_table(path) does, or "
             "give a frame, a list of dicts or a dict of lists"
         )
-    raise InvalidInputError(
+    return InvalidInputError(
         f"rows of type {type(rows).__name__} are not Arrow data; give a pyarrow Table or RecordBatchReader, a frame of "
         "pandas, polars or duckdb, a list of dicts, or a dict of lists"
     )
@@ -511,7 +518,7 @@ def _with_index_values(frame: Any) -> Any:
 
 
 #: Errors of frames with columns that Arrow cannot hold.
-_NOT_ARROW: Final = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, TypeError)
+_NOT_ARROW: Final = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, TypeError, ValueError)
 
 
 def _stream_reader(rows: Any) -> pa.RecordBatchReader:
