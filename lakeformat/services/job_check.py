@@ -22,19 +22,17 @@ from lakeformat.config.retention_options import MAX_COMMITS
 from lakeformat.config.stream_options import BATCH_ID
 from lakeformat.config.verdicts import OptionOutcome, Verdict, judge
 from lakeformat.errors import InvalidOptionError, LakeformatError
-from lakeformat.model.keys import PartitionField
 from lakeformat.services.archive.plan import archive_limits
 from lakeformat.storage import check_package
 from lakeformat.transaction.batch_ids import batch_of
 from lakeformat.transaction.hooks import callbacks_of, validators_of
 from lakeformat.write.plan.job import check_combining, choose_operation
 from lakeformat.write.plan.merging import find_partial_or_merger, merge_mode
-from lakeformat.write.plan.table_settings import named_generator
+from lakeformat.write.plan.table_settings import named_generator, named_partitions
 
 __all__ = ["check_job", "find_problems", "judge_job"]
 
 _WRITE: Final = "hoodie.datasource.write."
-_PARTITION: Final = _WRITE + "partitionpath.field"
 
 
 def _check_service(inline: str, apart: str, options: Options) -> None:
@@ -58,7 +56,7 @@ _CHECKS: Final[tuple[tuple[str, Callable[[Options], object]], ...]] = (
     (clustering.INLINE, partial(_check_service, clustering.INLINE, clustering.SCHEDULE_INLINE)),
     (compaction.INLINE, partial(_check_service, compaction.INLINE, compaction.SCHEDULE_INLINE)),
     (_WRITE + "keygenerator.class", named_generator),
-    (_PARTITION, lambda options: [PartitionField.parse(text) for text in options[_PARTITION]]),
+    (_WRITE + "partitionpath.field", named_partitions),
     (clustering.PLAN_CLASS, lambda options: options.clustering),
 )
 

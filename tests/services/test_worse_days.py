@@ -201,7 +201,7 @@ def grown(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, lis
     for table in ("6C", "6M", "9C", "9M"):
         states = grow(folder / table, int(table[0]), KINDS[table[1]])
         made[table] = folder / table, states
-    hour_ago = time.time() - 3600  # Nobody waits for writers of that age.
+    hour_ago = time.time() - 3600  # Writers of that age are dead.
     for file in folder.rglob("*"):
         os.utime(file, (hour_ago, hour_ago))
     return made

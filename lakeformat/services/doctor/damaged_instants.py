@@ -32,7 +32,7 @@ __all__ = ["find_decided", "how_mended", "is_mendable", "mend_instant", "read_co
 
 
 def is_mendable(instant: Instant) -> bool:
-    """Tell whether no row depends on a damaged file of an instant: it is no commit, and no restore is under way."""
+    """Tell whether rows do not depend on a damaged file of an instant, which is not a commit, and no restore runs."""
     if instant.state is State.COMPLETED:
         return instant.action not in WRITE_ACTIONS
     is_replace_plan = instant.action is Action.REPLACE_COMMIT and instant.state is State.REQUESTED

@@ -42,7 +42,15 @@ from lakeformat.model.table_version import SEVERAL_ORDERING_FIELDS, SINGLE_KEY_N
 from lakeformat.write.plan.merging import merge_mode, payload_name
 from lakeformat.write.rows.schema import check_log_ordering, check_ordering
 
-__all__ = ["NEW_ENCODING", "check_options", "key_settings", "lacking_properties", "named_generator", "new_table_values"]
+__all__ = [
+    "NEW_ENCODING",
+    "check_options",
+    "key_settings",
+    "lacking_properties",
+    "named_generator",
+    "named_partitions",
+    "new_table_values",
+]
 
 _W: Final = "hoodie.datasource.write."
 _TYPE: Final = _W + "table.type"
@@ -236,6 +244,15 @@ def _check_roles(
             raise SchemaMismatchError(f"the {role} column {name!r}: {error}") from None
 
 
+def named_partitions(options: Options) -> tuple[PartitionField, ...]:
+    """Return the partition fields that the options name, with their types.
+
+    Raises:
+        InvalidOptionError: a type does not exist.
+    """
+    return tuple(PartitionField.parse(text) for text in options[_PARTITION])
+
+
 def named_generator(options: Options) -> KeyGeneratorKind | None:
     """Return the key generator that the options name by class, by type or by both; None if they name none."""
     given = {key: text for key in (_GENERATOR, _GENERATOR_TYPE) if (text := options[key])}
@@ -254,7 +271,7 @@ def check_options(config: TableConfig, options: Options, location: str) -> None:
     Raises:
         InvalidOptionError: if an option differs from the table's value; the message names both values.
     """
-    parsed = tuple(PartitionField.parse(text).name for text in options[_PARTITION])
+    parsed = tuple(field.name for field in named_partitions(options))
     given = {
         _RECORD: ",".join(options[_RECORD]),
         _PARTITION: ",".join(parsed),
