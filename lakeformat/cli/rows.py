@@ -299,6 +299,7 @@ def _read_parquet(file: Any, said: _File, bad_rows: BadRows | None, first: int) 
 
 
 def _read_csv(file: Any, said: _File, bad_rows: BadRows | None, first: int) -> _Opened:
+    import pyarrow as pa
     from pyarrow import csv
 
     from lakeformat.cli.checked_csv import csv_options, open_checked
@@ -306,7 +307,10 @@ def _read_csv(file: Any, said: _File, bad_rows: BadRows | None, first: int) -> _
     flat, plain = _flat_types(said.like), _plain_csv(file)
     if bad_rows is not None:
         return open_checked(plain, flat, bad_rows, first), None
-    return csv.open_csv(plain, convert_options=csv_options(flat)), None
+    reader = csv.open_csv(plain, convert_options=csv_options(flat))
+    if any(field.type == pa.binary() and field.name not in flat for field in reader.schema):
+        raise pa.ArrowInvalid("invalid UTF8 data")  # Arrow takes a text in another encoding for bytes.
+    return reader, None
 
 
 def _flat_types(like: pa.Schema | None) -> dict[str, pa.DataType]:

@@ -279,6 +279,8 @@ def test_update_with_quotes_around_a_text_is_warned_about(
 
 def test_a_csv_that_is_not_utf_8_is_named_with_its_cure(run: Any, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_bytes("id,shop\n1,Zürich\n".encode("latin-1"))
+    refused = run("create", tmp_path / "t", "--like", tmp_path / "a.csv")
+    assert (refused.code, f"{tmp_path}/a.csv is not UTF-8" in refused.err) == (2, True)
     assert run("create", tmp_path / "t", "--column", "id:bigint", "--column", "shop:string").code == 0
     found = run("insert", tmp_path / "t", tmp_path / "a.csv")
     assert found.code == 2
