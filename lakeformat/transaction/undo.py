@@ -200,8 +200,7 @@ class CommitUndo:
             rollback = order_of(store).start(rollback)
         victims = self._instants_at(plan.instant_time)
         if victims and not is_recorded:
-            files = {each.partition_path: each.names for each in plan.requests}
-            record_undo(store, self.config, self.clock, rollback.time, dict.fromkeys(victims, files))
+            record_undo(store, self.config, self.clock, rollback.time, dict.fromkeys(victims, plan.names))
         for victim in victims:
             if self._is_visible(victim):
                 order_of(store).hide(victim, rollback)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,12 +12,16 @@ import pyarrow.compute as pc
 import pytest
 
 import lakeformat
+from lakeformat.codec.timeline_files.recovery import RollbackPlan, decode_rollback_plan, encode_rollback_plan
 from lakeformat.errors import WriteConflictError
+from lakeformat.file_system_view.file_groups import list_files
 from lakeformat.metadata_table.compaction import compact, last_compaction
 from lakeformat.metadata_table.names import FOLDER, MetadataPartition
 from lakeformat.model.instant import instant_time_before, next_instant_time
 from lakeformat.storage import LocalStorage
+from lakeformat.storage.port import SystemClock
 from lakeformat.timeline.store import TimelineStore
+from lakeformat.transaction.undo import CommitUndo, choose_files
 from tests.helpers import hudi_rs
 from tests.helpers.faulty import Call, FaultyStorage, once
 from tests.helpers.fixture_tables import unpack
@@ -136,6 +141,37 @@ def test_rollback_of_a_commit_that_a_clean_has_merged(name: str, tmp_path: Path)
     assert_kept(path)
     assert rows_of(table) == before
     assert keys_of(path) == keys
+
+
+@pytest.mark.slow
+def test_rollback_by_a_plan_of_another_program_records_all_files_of_a_partition(tmp_path: Path) -> None:
+    """Such a plan has a request for each file group."""
+    path = unpack("hudi_metadata/v9_mor_compacted", tmp_path)
+    table = lakeformat.open(path)
+    rows = table.to_arrow(where="region <> 'mars'")
+    table.overwrite(rows)
+    while table_logs(path) < 10:
+        table.upsert(rows.slice(0, 1))
+    before = rows_of(table)
+    new_files = {"hoodie.parquet.small.file.limit": "0", "hoodie.parquet.max.file.size": "1"}
+    twice = pa.concat_tables([new_rows(rows.slice(0, 1), "new"), new_rows(rows.slice(0, 1), "newer")])
+    commit = lakeformat.open(path, **new_files).insert(twice).instant_time
+    table.clean(commits=2)
+    assert compactions(path) > commit
+    store = TimelineStore(LocalStorage(str(path)))
+    victim = next(each for each in store.load().commits if each.time == commit)
+    undoing = CommitUndo(store, store.config(), SystemClock())
+    files = choose_files(store, victim, list_files(store.storage), frozenset())
+    assert [len(names) for names in files.values()] == [2]
+    rollback = undoing.begin(victim, files)
+    (request,) = decode_rollback_plan(store.read(rollback), name="").requests
+    requests = tuple(replace(request, files_to_delete=(file,)) for file in request.files_to_delete)
+    store.storage.replace(
+        store.path(rollback), encode_rollback_plan(RollbackPlan(commit, victim.action.value, requests))
+    )
+    undoing.roll_back(rollback)
+    assert_kept(path)
+    assert rows_of(table) == before
 
 
 def test_nothing_is_dropped_by_a_restore_or_rollback(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -149,6 +149,14 @@ class RollbackPlan:
     action: str
     requests: tuple[RollbackRequest, ...] = ()
 
+    @property
+    def names(self) -> Mapping[str, tuple[str, ...]]:
+        """Return the bare names of the files to delete, by partition. Hudi plans a request for each file group."""
+        found: dict[str, tuple[str, ...]] = {}
+        for request in self.requests:
+            found[request.partition_path] = (*found.get(request.partition_path, ()), *request.names)
+        return found
+
 
 @dataclass(frozen=True, slots=True)
 class RollbackPartition:
