@@ -490,7 +490,7 @@ def advise_to_wait_for(store: TimelineStore, instant: Instant, clock: Clock) -> 
     if claim is not None:
         return advise_to_wait(store.storage, claim)
     minutes = max(1, -(-_measure_rest_ms(store, instant, clock, FOREIGN_GRACE_MS) // 60_000))
-    return f"wait for it (if that program has died, the next write undoes this in {minutes} minutes)"
+    return f"wait for it (if that program has died, that shows in {minutes} min)"
 
 
 def advise_to_wait(storage: Storage, claim: Claim | None) -> str:
