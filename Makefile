@@ -14,6 +14,8 @@ PYTHON ?= $(shell for p in python3.11 python3 python3.12 python3.13; do \
 
 VENV := .venv
 RUN := $(VENV)/bin/python
+# Python compiles what is imported; to compile whole packages takes a third of an installation.
+INSTALL := -m pip install --quiet --disable-pip-version-check --no-compile
 # Word-splitting is off: a JAVA_HOME may hold spaces. A failure stops the recipe before Spark starts.
 WITH_JAVA := JAVA_HOME="$$($(RUN) tools/setup_java.py)" && export JAVA_HOME &&
 PYTEST := $(RUN) -m pytest
@@ -45,8 +47,9 @@ test-slow: $(VENV)/.stamp-test for-slow ## the tests that take longer: crashes a
 	$(WITH_JAVA) $(PYTEST) -m "$(SLOW_TESTS)" $(FOR_CI) $(PARALLEL) $(ARGS)
 
 for-slow: $(VENV)/.stamp-test .venv-sail/.stamp
-	$(RUN) tools/setup_servers.py ci
-	$(WITH_JAVA) $(RUN) tools/setup_hadoop_aws.py
+	@# A compiler and a download, so both at once.
+	$(RUN) tools/setup_servers.py ci & servers=$$!; \
+		$(WITH_JAVA) $(RUN) tools/setup_hadoop_aws.py && wait $$servers
 
 check: style ## format, lint, types, layers, what the house promises: under a minute
 	$(RUN) -m mypy
@@ -110,15 +113,15 @@ $(RUN):
 # Sail knows older releases of PySpark only, so it has an environment of its own.
 .venv-sail/.stamp: pyproject.toml
 	$(PYTHON) -m venv .venv-sail
-	.venv-sail/bin/python -m pip install --quiet --disable-pip-version-check -e '.[sail]'
+	.venv-sail/bin/python $(INSTALL) -e '.[sail]'
 	@touch $@
 
 # Ray, dask, daft and ibis need so many packages that they have an environment of their own, too.
 .venv-engines/.stamp: pyproject.toml
 	$(PYTHON) -m venv .venv-engines
-	.venv-engines/bin/python -m pip install --quiet --disable-pip-version-check -e '.[engines]'
+	.venv-engines/bin/python $(INSTALL) -e '.[engines]'
 	@touch $@
 
 $(VENV)/.stamp-%: pyproject.toml | $(RUN)
-	$(RUN) -m pip install --quiet --disable-pip-version-check -e '.[$*]'
+	$(RUN) $(INSTALL) -e '.[$*]'
 	@touch $@

@@ -14,8 +14,8 @@ from lakeformat.codec.timeline_files.commit import CHECKSUM_KEY
 from lakeformat.errors import CorruptTableError
 from lakeformat.model.commit import CommitMetadata
 from lakeformat.model.files import LogFileName
-from lakeformat.model.instant import WRITE_ACTIONS, Action, Instant, State
-from lakeformat.storage.port import own_path
+from lakeformat.model.instant import REPLACE_ACTIONS, WRITE_ACTIONS, Action, Instant, State
+from lakeformat.storage.port import is_remote, own_path
 from lakeformat.timeline.damaged_commits import read_commit_if_whole
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
@@ -28,35 +28,52 @@ CLAIMS: Final = own_path("pending")
 _ACTIONS: Final = WRITE_ACTIONS - {Action.COMPACTION, Action.LOG_COMPACTION}
 
 
-def find_lost_commits(store: TimelineStore, timeline: Timeline) -> tuple[Instant, ...]:
-    """Return the commits whose completed files are gone: those of lakeformat, and those on which later ones rest."""
+def find_lost_commits(store: TimelineStore, timeline: Timeline, *, by_checksum: bool = True) -> tuple[Instant, ...]:
+    """Return the commits whose completed files are gone: those of lakeformat, and those on which later ones rest.
+
+    Args:
+        by_checksum: whether an inflight file of lakeformat without a claim is enough. On storage without locks it may
+            have been delivered late, after its write was undone.
+    """
     newest = max(timeline.commit_times, default="")
     pending = [i for i in timeline.pending if i.action in _ACTIONS]
     suspects = [i for i in pending if i.state is State.INFLIGHT or i.time < newest]
     if not suspects:
         return ()
     claimed = {entry.name for entry in store.storage.list(CLAIMS)}
-    suspects = [i for i in suspects if i.time not in claimed and _has_completed(store, timeline, i)]
+    suspects = [i for i in suspects if i.time not in claimed]
+    suspects = [i for i in suspects if (by_checksum and _has_checksum(store, i)) or _is_built_on(store, timeline, i)]
     if not suspects:
         return ()
     still_pending = frozenset(store.load().pending)  # One may have completed before the claims were listed.
     return tuple(instant for instant in suspects if instant in still_pending)
 
 
-def _has_completed(store: TimelineStore, timeline: Timeline, instant: Instant) -> bool:
-    """Tell whether a write without a claim has completed: lakeformat began it, or a later commit builds on it."""
-    if instant.state is State.INFLIGHT:
-        with suppress(FileNotFoundError):
-            if CHECKSUM_KEY.encode() in store.read(instant):
-                return True
+def _has_checksum(store: TimelineStore, instant: Instant) -> bool:
+    """Tell whether the instant has an inflight file, and lakeformat wrote it."""
+    if instant.state is not State.INFLIGHT:
+        return False
+    with suppress(FileNotFoundError):
+        return CHECKSUM_KEY.encode() in store.read(instant)
+    return False
+
+
+def _is_built_on(store: TimelineStore, timeline: Timeline, instant: Instant) -> bool:
+    """Tell whether a later commit builds on files of the instant."""
     later = (read_commit_if_whole(store, commit) for commit in timeline.commits if commit.time > instant.time)
-    return any(metadata is not None and instant.time in _list_bases(metadata) for metadata in later)
+    is_plan = instant.action in REPLACE_ACTIONS
+    return any(metadata is not None and instant.time in _list_bases(metadata, logs=not is_plan) for metadata in later)
 
 
-def _list_bases(metadata: CommitMetadata) -> set[str | None]:
-    """Return the instants whose files a commit has rewritten, or to whose slices it has appended."""
+def _list_bases(metadata: CommitMetadata, *, logs: bool) -> set[str | None]:
+    """Return the instants whose files a commit has rewritten.
+
+    Args:
+        logs: also return those to whose slices it has appended. The plan of a clustering that splits or merges buckets
+            opens slices, to which other writers may append before it has run.
+    """
     names = ((stat, LogFileName.match(stat.path.rpartition("/")[2])) for stat in metadata.all_stats())
-    return {stat.prev_commit or (name.instant_time if name else None) for stat, name in names}
+    return {stat.prev_commit or (name.instant_time if name else None) for stat, name in names if logs or name is None}
 
 
 def check_no_lost_commits(store: TimelineStore, timeline: Timeline) -> None:
@@ -80,7 +97,7 @@ def check_no_commit_is_skipped(store: TimelineStore, timeline: Timeline) -> None
     """
     newest = max(timeline.commit_times, default="")
     if any(i.action in _ACTIONS and i.time < newest for i in timeline.pending) and not timeline.is_being_undone:
-        for lost in find_lost_commits(store, timeline):
+        for lost in find_lost_commits(store, timeline, by_checksum=not is_remote(store.storage)):
             if lost.time < newest:
                 raise CorruptTableError(f"{_describe(store, lost)}; reads as of a commit before it are right")
 

@@ -221,6 +221,7 @@ def create(where: Path | str, lock: Mapping[str, str], race: Race, **options: An
 ROUNDS: Final = [6, pytest.param(50, marks=pytest.mark.nightly)]
 
 
+@pytest.mark.budget(40)
 @pytest.mark.parametrize("rounds", ROUNDS)
 def test_race_under_a_zookeeper_lock_on_a_local_disk(
     rounds: int, hudi: Hudi, server: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -240,6 +241,7 @@ def test_race_under_a_zookeeper_lock_on_a_local_disk(
     hudi_rs.assert_same_rows(lakeformat.open(path))
 
 
+@pytest.mark.budget(40)
 @pytest.mark.parametrize("rounds", ROUNDS)
 def test_race_under_the_lock_file_on_s3(
     rounds: int, hudi: Hudi, s3: Mapping[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture

@@ -164,6 +164,7 @@ def write_foreign(path: Path, rows: int) -> None:
     assert file.stat().st_size < rows * 1_000
 
 
+@pytest.mark.budget(40)
 @pytest.mark.parametrize(
     "rows", [pytest.param(12_000, marks=pytest.mark.slow), pytest.param(70_000, marks=pytest.mark.nightly)]
 )
