@@ -14,8 +14,7 @@ PYTHON ?= $(shell for p in python3.11 python3 python3.12 python3.13; do \
 
 VENV := .venv
 RUN := $(VENV)/bin/python
-# Python compiles what is imported; to compile whole packages takes a third of an installation.
-INSTALL := -m pip install --quiet --disable-pip-version-check --no-compile
+INSTALL := -m pip install --quiet --disable-pip-version-check
 # Word-splitting is off: a JAVA_HOME may hold spaces. A failure stops the recipe before Spark starts.
 WITH_JAVA := JAVA_HOME="$$($(RUN) tools/setup_java.py)" && export JAVA_HOME &&
 PYTEST := $(RUN) -m pytest

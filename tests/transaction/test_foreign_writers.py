@@ -140,7 +140,7 @@ def test_without_a_common_lock_the_file_groups_of_a_live_foreign_write_are_not_c
     inflight.write_text(json.dumps(profile))
     table = lakeformat.Table(storage, resolve({**ONCE, **lock}))
     if is_refused:
-        message = f"{FOREIGN}.inflight.*changing.*in 2 minutes.*concurrency.mode=optimistic_concurrency_control"
+        message = f"{FOREIGN}.inflight.*changing.*in 2 min.*concurrency.mode=optimistic_concurrency_control"
         with pytest.raises(WriteConflictError, match=message):
             NEXT.run(table)
         undone = [i.time for i in TimelineStore(storage).load().instants if i.action is Action.ROLLBACK]
