@@ -68,6 +68,12 @@ class WriteStat:
     write_errors: int = 0
 
     @property
+    def base_instant(self) -> str | None:
+        """Return the instant whose file it has rewritten, or to whose slice it was appended; None if there is none."""
+        log = None if self.prev_commit else LogFileName.match(self.path.rpartition("/")[2])
+        return self.prev_commit or (log.instant_time if log is not None else None)
+
+    @property
     def group(self) -> FileGroupId:
         """Return the file group of the file."""
         return FileGroupId(self.partition_path, self.file_id)

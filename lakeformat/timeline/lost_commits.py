@@ -12,8 +12,6 @@ from typing import Final
 
 from lakeformat.codec.timeline_files.commit import CHECKSUM_KEY
 from lakeformat.errors import CorruptTableError
-from lakeformat.model.commit import CommitMetadata
-from lakeformat.model.files import LogFileName
 from lakeformat.model.instant import REPLACE_ACTIONS, WRITE_ACTIONS, Action, Instant, State
 from lakeformat.storage.port import is_remote, own_path
 from lakeformat.timeline.damaged_commits import read_commit_if_whole
@@ -59,21 +57,15 @@ def _has_checksum(store: TimelineStore, instant: Instant) -> bool:
 
 
 def _is_built_on(store: TimelineStore, timeline: Timeline, instant: Instant) -> bool:
-    """Tell whether a later commit builds on files of the instant."""
-    later = (read_commit_if_whole(store, commit) for commit in timeline.commits if commit.time > instant.time)
-    is_plan = instant.action in REPLACE_ACTIONS
-    return any(metadata is not None and instant.time in _list_bases(metadata, logs=not is_plan) for metadata in later)
+    """Tell whether a later commit builds on files of the instant.
 
-
-def _list_bases(metadata: CommitMetadata, *, logs: bool) -> set[str | None]:
-    """Return the instants whose files a commit has rewritten.
-
-    Args:
-        logs: also return those to whose slices it has appended. The plan of a clustering that splits or merges buckets
-            opens slices, to which other writers may append before it has run.
+    The plan of a clustering that splits or merges buckets opens slices, to which other writers may append before it has
+    run. So log files tell nothing there.
     """
-    names = ((stat, LogFileName.match(stat.path.rpartition("/")[2])) for stat in metadata.all_stats())
-    return {stat.prev_commit or (name.instant_time if name else None) for stat, name in names if logs or name is None}
+    with_logs = instant.action not in REPLACE_ACTIONS
+    later = (read_commit_if_whole(store, commit) for commit in timeline.commits if commit.time > instant.time)
+    stats = (stat for metadata in later if metadata is not None for stat in metadata.all_stats())
+    return any(stat.base_instant == instant.time and (with_logs or stat.log_file is None) for stat in stats)
 
 
 def check_no_lost_commits(store: TimelineStore, timeline: Timeline) -> None:

@@ -113,7 +113,7 @@ def _recover(
     timeline = _erase_late_files(store, state, timeline)
     voids = frozenset(void.time for void in timeline.voids)
     take_back_late(store, state.undone_times - timeline.taken_times | voids)
-    has_undos = any(instant.action in {Action.RESTORE, Action.ROLLBACK} for instant in timeline.pending)
+    has_undos = timeline.is_being_undone
     timeline = _finish_undos(store, config, clock, timeline, restore_target)
     if not allows_lost:
         check_no_lost_commits(store, timeline)

@@ -200,8 +200,7 @@ def find_gaps(facts: Facts) -> Iterator[Finding]:
 def _list_gaps(facts: Facts) -> Iterator[tuple[str, str]]:
     """Yield each missing instant with a commit that has rewritten files of it, or has appended to its slices."""
     for instant, stat in facts.stats():
-        log = LogFileName.match(stat.path.rpartition("/")[2])
-        before = stat.prev_commit or (log.instant_time if log is not None else "")
+        before = stat.base_instant or ""
         is_known = not before.isdigit() or facts.timeline.is_committed(before) or facts.timeline.find(before)
         if not is_known and before != instant.time:
             yield before, instant.time

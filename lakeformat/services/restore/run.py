@@ -169,7 +169,8 @@ class RestoreSession:
             config, timeline = self._config(), self.store.load()
             target = find_target(timeline, to, self.storage.location, activity="restore")
             undone = list_instants_after(timeline, target, list_clustering_plans(self.store, timeline))
-            self._check_files(config, timeline, target, undone)
+            if undone:
+                self._check_files(config, timeline, target, undone)
             return True
         return False
 
@@ -368,10 +369,9 @@ class RestoreSession:
 
     def _check_files(self, config: TableConfig, timeline: Timeline, target: Instant, undone: Sequence[Instant]) -> None:
         """Check that all files of a commit are there, and none of them has rows that would be undone."""
-        if undone:
-            snapshot_at(self.context, config, timeline, target, activity="restore")
-            self._check_savepoint(timeline, target)
-            self._check_logs(timeline, undone)
+        snapshot_at(self.context, config, timeline, target, activity="restore")
+        self._check_savepoint(timeline, target)
+        self._check_logs(timeline, undone)
 
     def _check_savepoint(self, timeline: Timeline, target: Instant) -> None:
         """Check that all base files exist that a savepoint of the commit ``target`` names.
