@@ -2,17 +2,23 @@
 
 The tests record them in ``build/durations.json`` (`tests.helpers.durations`). ``--update`` writes the functions that
 cost most to ``tests/durations.tsv``, which `conftest.py` reads: it spreads the tests over the workers by these seconds.
+A slow machine's seconds are divided by the factor by which it is slow, so that the list says the same on each.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections import defaultdict
 from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from tests.helpers.durations import slowness  # noqa: E402
+
 RECORDED: Final = ROOT / "build" / "durations.json"
 LISTED: Final = ROOT / "tests" / "durations.tsv"
 #: Least seconds of a function of the list: those of a case if the function has many cases, those of all its cases.
@@ -66,8 +72,10 @@ def main() -> None:
         parser.exit(1, f"{RECORDED.relative_to(ROOT)} is missing: run tests first, for example `make test`\n")
     seconds: dict[str, float] = json.loads(RECORDED.read_text(encoding="utf-8"))
     if arguments.update:
+        factor = slowness()
         rows = [line.split("\t") for line in LISTED.read_text(encoding="utf-8").splitlines()] if LISTED.exists() else []
-        LISTED.write_text(listed(seconds, {name: mean for mean, name in rows}), encoding="utf-8")
+        measured = {test: cost / factor for test, cost in seconds.items()}
+        LISTED.write_text(listed(measured, {name: mean for mean, name in rows}), encoding="utf-8")
     print(report(seconds, arguments.top))
 
 

@@ -16,7 +16,7 @@ from typing import Final
 
 import pytest
 
-__all__ = ["most_different", "seconds_of"]
+__all__ = ["BY_NIGHT", "most_different", "seconds_of"]
 
 #: Processor seconds up to which a case is cheap: a function of cheap cases stays whole.
 _CHEAP: Final = 0.02
@@ -25,11 +25,16 @@ _IN_TEST, _FEW = 1.0, 4
 #: Processor seconds of a case beyond which it is slow: on a busy machine it could exceed the budget of `make test`.
 _SLOW: Final = 1.2
 #: Processor seconds that CI spends on one function, if that is enough for two cases. A case that costs more runs alone.
-_IN_CI: Final = 4.0
+_IN_CI: Final = 2.5
+#: Processor seconds of a case beyond which it runs by night alone, unless its function tries random examples.
+BY_NIGHT: Final = 9.0
 #: A function with more nightly cases than this runs a seventh of them in a night.
 _MANY_BY_NIGHT, _NIGHTS = 14, 7
 #: The heart of the suite, whose cases are chosen one by one.
-_CHOSEN: Final = "::test_write_that_dies_at_any_call_leaves_the_table_before_or_after_it"
+_CHOSEN: Final = (
+    "::test_write_that_dies_at_any_call_leaves_the_table_before_or_after_it",
+    "::test_lives_with_all_services",
+)
 _LIST: Final = Path(__file__).resolve().parents[1] / "durations.tsv"
 _ROWS: Final = [line.split("\t") for line in _LIST.read_text(encoding="utf-8").splitlines()]
 _SECONDS: Final = {function: float(seconds) for seconds, function in _ROWS}
@@ -70,6 +75,8 @@ def _mark_by_cost(items: Sequence[pytest.Item]) -> None:
         _mark_all_but(few, [item for item in found if not _is_marked(item, "slow")], pytest.mark.slow)
         slow = [item for item in found if _is_marked(item, "slow")]
         in_ci = max(1 if seconds > _IN_CI else 2, int(_IN_CI / seconds))
+        if seconds > BY_NIGHT and not _is_marked(found[0], "hypothesis"):
+            in_ci = 0
         if not function.endswith(_CHOSEN):
             _mark_all_but(in_ci - (len(found) - len(slow)), slow, pytest.mark.nightly, pytest.mark.rest)
 

@@ -14,7 +14,7 @@ from tests.helpers.few_cases import seconds_of
 from tests.helpers.hudi_spark import VERSION_OPTIONS, Hudi, missing_parts
 
 #: Functions that CI runs with two cases, because their cases differ most: writers in turn, rules, kinds of tables. If a
-#: case takes more processor seconds than `DEAR`, it runs alone.
+#: case takes more processor seconds than `DEAR`, it runs alone. A function beyond `_BY_NIGHT` runs by night.
 TWICE: Final = (
     "test_a_table_shared_with_hudi",
     "test_all_agree_after_every_operation",
@@ -32,7 +32,7 @@ TWICE: Final = (
     "test_we_write_to_a_table_that_hudi_made",
     "test_writers_in_turn_leave_what_hudi_alone_leaves",
 )
-DEAR: Final = 15.0
+DEAR, _BY_NIGHT = 10.0, 22.0
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -49,7 +49,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             cases[item.nodeid.partition("[")[0]].append(item)
     seen = defaultdict[Path, Counter[str]](Counter)
     for function, found in sorted(cases.items()):
-        for _ in range(1 + (function.endswith(TWICE) and seconds_of(function) <= DEAR)):
+        seconds = seconds_of(function)
+        for _ in range((seconds <= _BY_NIGHT) + (function.endswith(TWICE) and seconds <= DEAR)):
             if found:
                 chosen = min(found, key=lambda item: sum(seen[item.path][word] for word in _words(item)))
                 seen[chosen.path].update(_words(chosen))

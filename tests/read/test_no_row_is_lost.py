@@ -19,7 +19,7 @@ from tests.helpers.random_tables import Draw, RandomTable, draws
 from tests.helpers.row_oracle import evaluate
 
 #: Each combination of a table and a filter is a case.
-TABLES, FILTERS = 50, 64
+TABLES, FILTERS = 20, 64
 
 
 @pytest.mark.slow

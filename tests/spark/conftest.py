@@ -10,11 +10,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakeformat.spark import register, unregister
-from tests.helpers.few_cases import seconds_of
+from tests.helpers.few_cases import BY_NIGHT, seconds_of
 from tests.helpers.lakehouse import SETTINGS
 
 #: Processor seconds of a case beyond which `.ci/run` runs one case of a function.
-_DEAR: Final = 3.0
+_DEAR: Final = 2.0
 #: Functions whose cases are the verbs of a job: `.ci/run` runs all that are not nightly.
 EVERY_CASE: Final = frozenset({"test_every_operation_writes_the_expected_rows"})
 
@@ -24,7 +24,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Leave the first and the last case of a function of this folder to `.ci/run`; the others run by night.
 
     The first case that is not slow stays as it is, and the last one is slow; if a case costs much, the last one runs by
-    night, too. Functions without a Spark stay whole.
+    night, too, and so does the first beyond `BY_NIGHT`. Functions without a Spark stay whole.
     """
     cases = defaultdict[str, list[pytest.Item]](list)
     for item in items:
@@ -37,7 +37,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         first = next((item for item in found if not item.get_closest_marker("slow")), found[0])
         last = found[-1] if found[-1] is not first else found[0]
         for item in found:
-            if item is last and last is not first and seconds_of(function) <= _DEAR:
+            if seconds_of(function) > BY_NIGHT:
+                item.add_marker(pytest.mark.nightly)
+            elif item is last and last is not first and seconds_of(function) <= _DEAR:
                 item.add_marker(pytest.mark.slow)
             elif item is not first:
                 item.add_marker(pytest.mark.nightly)
