@@ -29,7 +29,7 @@ _IN_CI: Final = 2.5
 #: Processor seconds of a case beyond which it runs by night alone, unless its function tries random examples.
 BY_NIGHT: Final = 9.0
 #: A function with more nightly cases than this runs a seventh of them in a night.
-_MANY_BY_NIGHT, _NIGHTS = 14, 7
+_MANY_BY_NIGHT, _NIGHTS = 6, 7
 #: The heart of the suite, whose cases are chosen one by one.
 _CHOSEN: Final = (
     "::test_write_that_dies_at_any_call_leaves_the_table_before_or_after_it",
