@@ -19,7 +19,7 @@ import logging
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, final
 
@@ -132,13 +132,10 @@ def claim_instant(
     config: TableConfig,
     clock: Clock,
     action: Action,
+    claim: Claim,
     *,
-    kind: str,
-    token: str,
     data: bytes | None = b"",
-    undoes: bool = False,
     seen: tuple[DecisionState, Timeline] | None = None,
-    dead_after_ms: int = DEAD_AFTER_MS,
 ) -> Instant:
     """Claim and request a new instant, greater than all existing ones. Call it under the table's lock.
 
@@ -146,20 +143,15 @@ def claim_instant(
     already have written log files to the slices that the requested compaction opened.
 
     Args:
-        kind: kind of the claim, ``process`` or ``heartbeat``.
-        token: the write's id.
         data: contents of the requested file; None to create no requested file, because the caller decides it.
-        undoes: whether the instant is a rollback of a completed commit.
         seen: the newest state and timeline; None loads them.
-        dead_after_ms: age of the last heartbeat at which other writers may count the writer as dead.
     """
     newest = find_newest_time(*(seen or settle(store)[::2]))
+    claim = replace(claim, keeps_plan=action is Action.COMPACTION)
     while True:
         instant = Instant(next_instant_time(clock.now_ms(), newest, config.zone), action, State.REQUESTED)
         newest = instant.time
-        content = _claim_content(kind, token, dead_after_ms, keeps_plan=action is Action.COMPACTION, undoes=undoes)
-        claim = json.dumps(content).encode()
-        if not _create_if_absent(store.storage, claim_path(instant.time), claim):
+        if not _create_if_absent(store.storage, claim_path(instant.time), _encode(claim)):
             continue
         # Hudi counts an instant without a heartbeat as dead, so the heartbeat comes before the requested file.
         if store.storage.has_lock:
@@ -189,12 +181,13 @@ def find_newest_time(state: DecisionState, timeline: Timeline) -> str | None:
     return max((timeline.last_time or "", state.archived_to, *state.undone_times)) or None
 
 
-def _claim_content(kind: str, token: str, dead_after_ms: int, **flags: bool) -> dict[str, object]:
+def _encode(claim: Claim) -> bytes:
     # The nonce makes the claims of two processes differ: equal bytes would count as written by the same process.
-    content: dict[str, object] = {"kind": kind, "lakeformat.token": token, "nonce": _IDS.token()}
-    if dead_after_ms != DEAD_AFTER_MS:
-        content["dead_after_ms"] = dead_after_ms
-    return {**content, **{name: True for name, is_set in flags.items() if is_set}}
+    content: dict[str, object] = {"kind": claim.kind, "lakeformat.token": claim.write_id or "", "nonce": _IDS.token()}
+    if claim.dead_after_ms != DEAD_AFTER_MS:
+        content["dead_after_ms"] = claim.dead_after_ms
+    flags = {"keeps_plan": claim.keeps_plan, "undoes": claim.undoes}
+    return json.dumps(content | {name: True for name, is_set in flags.items() if is_set}).encode()
 
 
 def was_given_up(state: DecisionState, instant: Instant) -> bool:
@@ -232,8 +225,7 @@ def claim_plan(storage: Storage, instant_time: str, *, token: str) -> None:
     Raises:
         FileExistsError: the instant is claimed already.
     """
-    claim = json.dumps(_claim_content(PROCESS, token, DEAD_AFTER_MS, keeps_plan=True)).encode()
-    storage.create(claim_path(instant_time), claim)
+    storage.create(claim_path(instant_time), _encode(Claim(PROCESS, token, keeps_plan=True)))
     renew_heartbeat(storage, instant_time)
 
 

@@ -82,7 +82,7 @@ def roll_back(
     if current.state is State.COMPLETED or _is_being_rolled_back(store, timeline, victim.time):
         return False
     rollback = claims.claim_instant(
-        store, config, clock, Action.ROLLBACK, kind=claims.PROCESS, token=victim.time, data=None
+        store, config, clock, Action.ROLLBACK, claims.Claim(claims.PROCESS, victim.time), data=None
     )
     with claims.keep_alive(store.storage, rollback.time):
         if not _decide_rollback(store, rollback, victim, claim):

@@ -249,11 +249,9 @@ class Transaction:
             settings.config,
             self.context.clock,
             action,
-            kind=claim_kind,
-            token=settings.write_id,
+            claims.Claim(claim_kind, settings.write_id, dead_after_ms=settings.dead_after_ms),
             data=data if plan is None else None,
             seen=self._seen,
-            dead_after_ms=settings.dead_after_ms,
         )
         if plan is not None:
             check = make_plan_check(self.store, instant, plan, known, self.decisions)

@@ -165,7 +165,7 @@ class CommitUndo:
         plan = RollbackPlan(victim.time, victim.action.value, requests)
         rollback = claims.claim_instant(
             self.store, self.config, self.clock, Action.ROLLBACK,
-            kind=claims.PROCESS, token="", data=None, undoes=True,
+            claims.Claim(claims.PROCESS, None, undoes=True), data=None,
         )  # fmt: skip
         decision = Decision(
             kind=Kind.UNDO,

@@ -17,7 +17,7 @@ from lakeformat.files.log_writer import encode_parquet_block
 from lakeformat.model.commit import CommitMetadata, WriteStat
 from lakeformat.model.files import FileGroupId, FileSlice, LogFileName, join_path
 from lakeformat.model.instant import Action, Instant, State, next_instant_time
-from lakeformat.transaction.claims import claim_instant, release
+from lakeformat.transaction.claims import Claim, claim_instant, release
 
 __all__ = ["Append", "slices"]
 
@@ -48,7 +48,7 @@ class Append:
         context = self.table.context
         self.planned = context.store.read_compaction_groups(context.store.load())
         taken = claim_instant(
-            context.store, context.store.config(), context.clock, Action.DELTA_COMMIT, kind="heartbeat", token="0" * 32
+            context.store, context.store.config(), context.clock, Action.DELTA_COMMIT, Claim("heartbeat", "0" * 32)
         )
         self.time = taken.time
         context.storage.create(context.store.path(taken.at(State.INFLIGHT)), self._encoded({}))

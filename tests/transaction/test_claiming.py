@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -73,8 +74,9 @@ def unlocked(clock: SetClock) -> TimelineStore:
     return bare_store(MemoryWithoutLocks(clock))
 
 
-def claim(store: TimelineStore, clock: SetClock, action: Action = Action.COMMIT, **options: object) -> Instant:
-    return claim_instant(store, store.config(), clock, action, kind=PROCESS, token=TOKEN, **options)  # type: ignore[arg-type]
+def claim(store: TimelineStore, clock: SetClock, action: Action = Action.COMMIT, **options: Any) -> Instant:
+    flags = {name: options.pop(name) for name in ("undoes", "dead_after_ms") if name in options}
+    return claim_instant(store, store.config(), clock, action, Claim(PROCESS, TOKEN, **flags), **options)
 
 
 def marks_of(time: str) -> list[str]:

@@ -21,7 +21,7 @@ from lakeformat.storage import LocalStorage
 from lakeformat.storage.port import OWN
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline_layout import LAYOUT_1
-from lakeformat.transaction.claims import DEAD_AFTER_MS, FOREIGN_GRACE_MS, claim_instant
+from lakeformat.transaction.claims import DEAD_AFTER_MS, FOREIGN_GRACE_MS, Claim, claim_instant
 from lakeformat.transaction.rollback import roll_back
 from tests.helpers.faulty import Call, FaultyStorage, SteppingClock, UnlockedStorage, once
 from tests.helpers.flights import NEXT, SCHEMA, WRITES, Model, Write, copy_of, leftovers, open_at, rows_of
@@ -304,7 +304,7 @@ def test_write_with_a_heartbeat_is_left_alone(template: tuple[Path, Model], tmp_
     table = lakeformat.Table(storage)
     with storage.lock(1):
         job = claim_instant(
-            store, table.config, table.context.clock, Action.COMMIT, kind="heartbeat", token=table.context.ids.token()
+            store, table.config, table.context.clock, Action.COMMIT, Claim("heartbeat", table.context.ids.token())
         )
     NEXT.run(table)
     assert rows_of(storage) == NEXT.applied(before)

@@ -19,7 +19,7 @@ from lakeformat.model.files import BaseFileName
 from lakeformat.model.instant import Action
 from lakeformat.model.operation import Operation
 from lakeformat.timeline.store import TimelineStore
-from lakeformat.transaction.claims import PROCESS, HeartbeatThread, claim_instant, read_claim, release
+from lakeformat.transaction.claims import PROCESS, Claim, HeartbeatThread, claim_instant, read_claim, release
 from tests.helpers.faulty import Call, Crash, Fault, FaultyStorage, Mode, UnlockedStorage
 from tests.helpers.flights import NEXT, WRITES, Model, copy_of, grow_old, leftovers, open_at, rows_of
 from tests.helpers.local_shuffle import write_shuffled
@@ -56,7 +56,7 @@ class Beats:
 def claimed(table: lakeformat.Table, store: TimelineStore) -> str:
     """Claim an instant as a plain write does. Return its time."""
     clock, token = table.context.clock, table.context.ids.token()
-    return claim_instant(store, table.config, clock, Action.COMMIT, kind=PROCESS, token=token).time
+    return claim_instant(store, table.config, clock, Action.COMMIT, Claim(PROCESS, token)).time
 
 
 def exchange(table: lakeformat.Table) -> None:

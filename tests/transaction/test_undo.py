@@ -573,7 +573,5 @@ def test_metadata_table_follows_rollbacks_and_restores() -> None:
     assert not {second, third} & metadata_times(store)
     assert not table.check()
     assert table.to_arrow(["v"]).to_pylist() == [{"v": 0}] * 3
-    assert (
-        claim_instant(store, store.config(), clock, Action.COMMIT, kind=PROCESS, token="").time > restored.instant_time
-    )
+    assert claim_instant(store, store.config(), clock, Action.COMMIT, Claim(PROCESS, None)).time > restored.instant_time
     assert own_path("pending", restored.instant_time) not in files_of(store.storage)

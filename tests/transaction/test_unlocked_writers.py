@@ -18,7 +18,7 @@ from lakeformat.services.clean.plan import Policy, Retention
 from lakeformat.services.clean.run import CleanSession
 from lakeformat.storage.port import OWN
 from lakeformat.timeline.store import TimelineStore
-from lakeformat.transaction.claims import HEARTBEATS, PROCESS, claim_instant
+from lakeformat.transaction.claims import HEARTBEATS, PROCESS, Claim, claim_instant
 from lakeformat.transaction.decisions import STATE_PATH, read_state
 from tests.helpers.faulty import Call, Crash, Fault, FaultyStorage, Mode, UnlockedStorage, is_decided, once
 from tests.helpers.flights import NEXT, Model, Write, assert_whole, copy_of, leftovers, make_template, open_at, rows_of
@@ -331,7 +331,7 @@ def test_cleaning_waits_for_as_many_commits_as_writes_are_running(tmp_path: Path
     OURS.run(table)
     assert len(store.load().of_action(Action.CLEAN)) == 1
     for name in "01":
-        claim_instant(store, table.config, table.context.clock, Action.COMMIT, kind=PROCESS, token=name * 32)
+        claim_instant(store, table.config, table.context.clock, Action.COMMIT, Claim(PROCESS, name * 32))
     NEXT.run(others)
     assert not session.may_be_due(retention, store.load())
     THEIRS.run(others)

@@ -447,7 +447,7 @@ class CleanSession:
         )
         clean = claims.claim_instant(
             self.store, config, self.context.clock, Action.CLEAN,
-            kind=claims.PROCESS, token=self.context.ids.token(), data=None, seen=search.seen,
+            claims.Claim(claims.PROCESS, self.context.ids.token()), data=None, seen=search.seen,
         )  # fmt: skip
         self._decide_plan(clean, plan, search)
         clean = self._start(clean, plan)

@@ -196,7 +196,7 @@ class RestoreSession:
             plan = RestorePlan(tuple((i.time, i.action.value) for i in undone), to)
             restore = claims.claim_instant(
                 self.store, config, self.context.clock, Action.RESTORE,
-                kind=claims.PROCESS, token="", data=None,
+                claims.Claim(claims.PROCESS, None), data=None,
             )  # fmt: skip
             self._decide(restore, plan, target, timeline)
             with keep_alive(self.storage, restore.time):
