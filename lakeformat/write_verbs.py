@@ -149,7 +149,7 @@ class WriteVerbs(ServiceHost, Generic[RowsT]):
 
     @_refuse_unknown_arguments
     def insert(self, rows: RowsT, **hooks: Unpack[HookArguments]) -> WriteResult:
-        """Add the rows, first to small files. Stored keys are not searched, so a key can be in the table twice.
+        """Add the rows, to small files where it pays. Stored keys are not searched, so a key can be in the table twice.
 
         Args:
             rows, hooks: as in `upsert`.

@@ -127,7 +127,7 @@ IGNORED: Final[Mapping[str, str]] = {
     "the path is the one given to save, load or open": "hoodie.base.path",
     "the writer measures rows and chooses pages, row groups, dictionaries and filters": """
         hoodie.parquet.* hoodie.orc.* hoodie.lance.* hoodie.copyonwrite.record.size.estimate
-        hoodie.record.size.estimat* hoodie.merge.small.file.group.candidates.limit hoodie.index.bloom.num_entries
+        hoodie.record.size.estimat* hoodie.index.bloom.num_entries
         hoodie.bloom.index.filter.* hoodie.datasource.write.row.writer.enable hoodie.fileid.prefix.provider.class
         hoodie.write.merge.handle.fallback hoodie.storage.layout.*
     """,

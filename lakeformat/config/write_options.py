@@ -43,6 +43,8 @@ __all__ = [
     "INDEX_COMMITS",
     "INDEX_SHARD_FILES",
     "MERGE",
+    "SMALL_FILE_CANDIDATES",
+    "SMALL_FILE_LIMIT",
     "WRITE_OPTIONS",
     "WriteOptions",
 ]
@@ -53,6 +55,8 @@ INDEX_COLUMNS_LIMIT: Final = "hoodie.metadata.index.column.stats.max.columns.to.
 BAD_ROWS: Final = "lakeformat.write.bad_rows"
 BAD_ROWS_PATH: Final = "hoodie.errortable.base.path"
 MERGE: Final = "lakeformat.write.merge"
+SMALL_FILE_LIMIT: Final = "hoodie.parquet.small.file.limit"
+SMALL_FILE_CANDIDATES: Final = "hoodie.merge.small.file.group.candidates.limit"
 INDEX_COMMITS: Final = "lakeformat.file.index.commits"
 INDEX_SHARD_FILES: Final = "lakeformat.file.index.shard.files"
 
@@ -269,10 +273,17 @@ class WriteOptions:
         125829120,
     )
     small_bytes: int = _option(
-        "hoodie.parquet.small.file.limit",
-        "Inserts add rows to files below this many bytes; 0 for never.",
+        SMALL_FILE_LIMIT,
+        "Inserts add rows to files below this many bytes; 0 for never. If this is not given, they add none to files "
+        "whose rewrite would cost more than it saves.",
         parse_count,
         104857600,
+    )
+    most_filled: int = _option(
+        SMALL_FILE_CANDIDATES,
+        "In merge-on-read tables, most files of a partition to which the inserts of one write are added.",
+        parse_count,
+        1,
     )
     codec: str = _option(
         "hoodie.parquet.compression.codec",

@@ -432,14 +432,12 @@ class WriteSession:
     def _repack(
         self, written: Sequence[WrittenFile], tails: Mapping[str, pa.Table], snapshot: Snapshot
     ) -> tuple[Sequence[WrittenFile], Mapping[str, pa.Table]]:
-        options = self.job.options
         with self.transaction.report.step("repack") as counted:
             chosen = choose_small_files(
                 written,
                 tails,
                 snapshot,
-                small_bytes=options.write.small_bytes,
-                at_most_bytes=options.write.buffer_bytes,
+                self.job.options,
             )
             counted.update(files=len(chosen), bytes=sum(file.stat.size_bytes for file in chosen))
             tails = read_files_back(self.storage, chosen, tails, self.job.prepare.prepared_schema)

@@ -312,37 +312,17 @@ def test_a_bucket_counts_its_rows_and_knows_what_opened_its_slice() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rules", "small", "added", "closed"),
+    ("rules", "closed"),
     [
-        (APPENDS, 5 * MIB, 0, "bcdef"),  # The smallest slice with only a base file.
-        (APPENDS, 100, 0, "abcdef"),  # No file is small.
-        (APPENDS, 101, 0, "bcdef"),
-        (replace(APPENDS, compaction_instants=dict.fromkeys(groups("a"), T2)), 5 * MIB, 0, "abdef"),
-        (replace(APPENDS, compaction_instants=dict.fromkeys(groups("a", "c"), T2)), 5 * MIB, 0, "abcdef"),
-        (replace(APPENDS, compaction_instants=dict.fromkeys(groups("a", "c"), T2)), 5 * MIB, MIB // 8, "abcdef"),
-        (replace(APPENDS, compaction_instants=dict.fromkeys(groups("a", "c"), T2)), 5 * MIB, MIB // 8 + 1, "abcef"),
-        (replace(APPENDS, compaction_instants=dict.fromkeys(groups("a", "c"), T2)), MIB, MIB, "abcdef"),
-        (replace(APPENDS, has_buckets=True), 100, 0, ""),
-        (AppendRules(), 100, 0, ""),
+        (APPENDS, "bf"),
+        (replace(APPENDS, compaction_instants=dict.fromkeys(groups("a", "c"), T2)), "abcf"),
+        (replace(APPENDS, has_buckets=True), ""),
+        (AppendRules(), ""),
     ],
 )
-def test_one_small_slice_without_log_files_takes_new_rows(
-    rules: AppendRules, small: int, added: float, closed: str
-) -> None:
-    slices = [
-        a_slice("b", 50, [(T1, 1)]),
-        a_slice("c", 100),
-        a_slice("a", 100),
-        a_slice("d", 2 * MIB),
-        a_slice("e", 6 * MIB),
-        a_slice("f", None),
-    ]
-    assert rules.closed_groups(slices, small, added) == groups(*closed)
-
-
-def test_files_of_a_mebibyte_take_few_rows_no_more() -> None:
-    assert APPENDS.closed_groups([a_slice("a", MIB - 1)], 2 * MIB, 0) == frozenset()
-    assert APPENDS.closed_groups([a_slice("a", MIB)], 2 * MIB, 0) == groups("a")
+def test_slices_without_log_files_take_new_rows(rules: AppendRules, closed: str) -> None:
+    slices = [a_slice("b", 50, [(T1, 1)]), a_slice("c"), a_slice("a"), a_slice("d", 2 * MIB), a_slice("f", None)]
+    assert rules.closed_groups(slices) == groups(*closed)
 
 
 @pytest.mark.parametrize(

@@ -17,12 +17,12 @@ from lakeformat import Table
 from lakeformat.model.files import BaseFile, BaseFileName, FileSlice
 from lakeformat.write.workload.buckets import (
     FileSizing,
-    SmallFile,
     assign_to_files,
     derive_file_id,
     split_evenly,
     spread_inserts,
 )
+from lakeformat.write.workload.small_files import SmallFile
 from tests.helpers.tables import a_batch, a_schema, a_table
 
 SCHEMA = a_schema(id="string", p="string", v="binary")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from pathlib import Path
 from typing import Any
@@ -388,7 +389,46 @@ def test_a_plan_tells_what_a_write_copies(tmp_path: Path) -> None:
 )
 def test_small_row_groups_join_neighbours(rewritten: str, small: str, appends: bool, copied: str) -> None:
     flags = [[each == "1" for each in text] for text in (rewritten, small)]
-    assert "".join(str(int(each)) for each in choose_copies(*flags, appends=appends)) == copied
+    assert "".join(str(int(each)) for each in choose_copies(*flags, appended=int(appends))) == copied
+
+
+@pytest.mark.parametrize(
+    ("groups", "rewritten", "appended", "copied"),
+    [
+        ([100, 8], "00", 4, "11"),
+        ([100, 8], "00", 8, "10"),
+        ([100, 8, 4, 2, 1], "00000", 0, "11111"),
+        ([100, 8, 4, 2, 1], "00000", 1, "10000"),
+        ([100, 8, 4, 1], "0000", 1, "1110"),
+        ([100, 4, 4], "000", 0, "100"),
+        ([100, 4, 8], "000", 0, "100"),
+        ([100, 8, 4, 2], "0010", 0, "1100"),
+        ([100, 8, 4, 2], "0100", 0, "1000"),
+        ([8, 100, 8], "010", 0, "000"),
+        ([100, 8], "00", 200, "10"),
+        ([100, 60], "00", 60, "11"),
+    ],
+)
+def test_small_row_groups_grow_like_the_rows_that_join_them(
+    groups: list[int], rewritten: str, appended: int, copied: str
+) -> None:
+    found = choose_copies([each == "1" for each in rewritten], [n < 50 for n in groups], groups, appended=appended)
+    assert "".join(str(int(each)) for each in found) == copied
+
+
+@pytest.mark.parametrize("rows", [1, 7, 49])
+def test_many_appends_encode_each_row_a_few_times(rows: int) -> None:
+    groups: list[int] = []
+    encoded = 0
+    for _ in range(400):
+        small = [n < 50 for n in groups]
+        found = choose_copies([False] * len(groups), small, groups, appended=rows)
+        kept = [n for n, is_copied in zip(groups, found, strict=True) if is_copied]
+        added = sum(groups) - sum(kept) + rows
+        encoded += added
+        groups = [*kept, *([100] * (added // 100)), *([added % 100] if added % 100 else [])]
+        assert sum(n < 50 for n in groups) <= math.log2(100)
+    assert encoded <= (1 + math.log2(100)) * 400 * rows
 
 
 def test_meta_columns_are_all_there(tmp_path: Path) -> None:

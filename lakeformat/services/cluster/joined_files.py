@@ -141,7 +141,7 @@ def _plan_pieces(
     refused: set[int] = set()
     while True:
         encoded = [not good or at in refused for good, (at, _) in zip(fits, places, strict=True)]
-        copied = choose_copies(encoded, small, appends=False)
+        copied = choose_copies(encoded, small)
         chosen = [place for place, is_copied in zip(places, copied, strict=True) if is_copied]
         wanted = {at: [group for _, group in own] for at, own in groupby(chosen, key=itemgetter(0))}
         unknown = [at for at in wanted if at not in page_indexes]

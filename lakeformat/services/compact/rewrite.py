@@ -151,11 +151,11 @@ def _find_copies(
     if not (settings.copies_groups and merged.keeps_other_rows):
         return RowGroupCopies(count)
     if merged.row_numbers is not None:
-        touched, appends = find_groups_of_rows(metadata, merged.row_numbers), False
+        touched, appended = find_groups_of_rows(metadata, merged.row_numbers), 0
     else:
-        touched, appends = find_touched_groups(metadata, merged.log_keys), True
+        touched, appended = find_touched_groups(metadata, merged.log_keys), len(merged.log_keys)
     reopen = partial(files.enter_context, open_base(storage, base))
-    return plan_copies(reopen, metadata, touched, settings.files, appends=appends, examines=False)
+    return plan_copies(reopen, metadata, touched, settings.files, appended=appended, examines=False)
 
 
 def _write_base_rows(

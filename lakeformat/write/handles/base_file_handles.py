@@ -304,7 +304,7 @@ def _find_copies(
     if not settings.copies_groups:
         return RowGroupCopies(metadata.num_row_groups)
     touched = merger.find_touched_groups(metadata)
-    return plan_copies(open_source, metadata, touched, settings.files, appends=len(bucket.rows) > bucket.lookups)
+    return plan_copies(open_source, metadata, touched, settings.files, appended=len(bucket.rows) - bucket.lookups)
 
 
 def preview_copies(

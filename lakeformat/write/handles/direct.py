@@ -11,7 +11,7 @@ An ``insert`` repacks: it reads back the small files that its tasks have just wr
 together with the table's small files. This is necessary because a task does not know the table's small files, so it
 writes a small file of its own. Without repacking, a thousand inserts of half a row group each would leave a thousand
 small files. Memory: the decoded rows of the merged files, at most
-`_MOST_EXPANSION` times the limit ``at_most_bytes`` of `choose_small_files`.
+`_MOST_EXPANSION` times ``lakeformat.write.buffer.bytes``.
 """
 
 from __future__ import annotations
@@ -30,13 +30,14 @@ import pyarrow as pa
 from lakeformat.arrow.conform import conform
 from lakeformat.arrow.gather import combine_table, gather
 from lakeformat.arrow.row_bytes import decoded_bytes, split_rows
+from lakeformat.config.resolve import Options
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.files.base_file import ROW_GROUP_ROWS, BaseFileWriter, FileSettings, stamp_rows
 from lakeformat.files.footers import open_parquet, row_batches
 from lakeformat.keys.record_keys import GeneratedKeys
 from lakeformat.merge.order import KeyHashes, have_repeats, key_hashes
 from lakeformat.model.commit import WriteStat
-from lakeformat.model.files import BaseFileName, join_path
+from lakeformat.model.files import BaseFile, BaseFileName, join_path
 from lakeformat.model.record import RECORD_KEY
 from lakeformat.storage.port import Storage
 from lakeformat.transaction.conflict import PendingActionError
@@ -46,6 +47,7 @@ from lakeformat.write.rows.bulk_insert_order import Layout, sort_order
 from lakeformat.write.rows.prepare import PrepareSettings, deleted_rows_of, prepare
 from lakeformat.write.rows.stage import Run, StagedTask, StageWriter
 from lakeformat.write.workload.buckets import derive_file_id
+from lakeformat.write.workload.small_files import SmallFile, choose_files_to_fill, fills_all_small_files
 
 __all__ = [
     "DirectSettings",
@@ -517,26 +519,27 @@ def choose_small_files(
     written: Sequence[WrittenFile],
     tails: Mapping[str, pa.Table],
     snapshot: Snapshot,
-    *,
-    small_bytes: int,
-    at_most_bytes: int,
+    options: Options,
 ) -> tuple[WrittenFile, ...]:
     """Choose small files of this write whose rows are read back and written into larger files, smallest file first.
 
-    A file is only chosen if its partition has another small file, of this write or of the table, or rows that are not
-    yet in a file.
+    A file is only chosen if its partition has another small file of this write, or one of the table that takes inserts,
+    or rows that are not yet in a file. The chosen files have at most as many bytes as a write may keep in memory. Later
+    writes fill the small files that are not chosen.
 
     Args:
         written: files that tasks have just written.
         tails: for each partition path, the rows that are not yet in a file.
-        small_bytes: files of fewer bytes count as small.
-        at_most_bytes: maximum total bytes of the chosen files. Later writes fill the small files that are not chosen.
     """
-    small = [file for file in written if file.stat.size_bytes < small_bytes]
+    at_most_bytes = options.write.buffer_bytes
+    small = [file for file in written if file.stat.size_bytes < options.write.small_bytes]
     mates = Counter(file.stat.partition_path for file in small)
     mates.update(path for path, rows in tails.items() if rows.num_rows)
-    for path in {file.stat.partition_path for file in small}:
-        mates[path] += sum(file.size_bytes < small_bytes for file in snapshot.by_partition.get(path, ()))
+    added: Counter[str] = Counter()
+    for file in small:
+        added[file.stat.partition_path] += file.stat.size_bytes
+    for path, size in added.items():
+        mates[path] += len(_find_fillable(snapshot.by_partition.get(path, ()), size, options))
     chosen: list[WrittenFile] = []
     decoded = _MOST_EXPANSION * at_most_bytes
     for file in sorted(small, key=lambda file: (file.stat.size_bytes, file.staged_path)):
@@ -547,6 +550,18 @@ def choose_small_files(
         if mates[file.stat.partition_path] > 1:
             chosen.append(file)
     return tuple(chosen)
+
+
+def _find_fillable(files: Sequence[BaseFile], added_bytes: int, options: Options) -> Sequence[SmallFile]:
+    """Return the small files of a partition that take so many bytes of inserts."""
+    small = [
+        SmallFile(at, file.name.file_id, file.size_bytes)
+        for at, file in enumerate(files)
+        if file.size_bytes < options.write.small_bytes
+    ]
+    if fills_all_small_files(options):
+        return small
+    return choose_files_to_fill([file.size_bytes for file in files], small, added_bytes, options.write.file_bytes)
 
 
 def read_written(storage: Storage, file: WrittenFile, schema: pa.Schema) -> Iterator[pa.RecordBatch]:

@@ -3,8 +3,8 @@
 A row group is copied if its statistics prove that the merge changes no row of it, and if the copied bytes are what the
 merge would write: the same columns, a codec that the write may use, a writer whose files are understood. Of the other
 row groups, those columns are read first that tell which rows change. Anything unclear means that all row groups are
-encoded again. A small row group is encoded together with a neighbour that is encoded again, or small too. So at most
-every second row group of a file is small.
+encoded again. A small row group is encoded together with a neighbour that is encoded again and not smaller. So small
+row groups stay few: beside a large one, or each smaller than the one before it.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ def plan_copies(
     touched: Sequence[bool],
     settings: FileSettings,
     *,
-    appends: bool,
+    appended: int,
     examines: bool = True,
 ) -> RowGroupCopies:
     """Choose the row groups of a base file that a merge copies, and prepare them.
@@ -179,13 +179,14 @@ def plan_copies(
     Args:
         open_source: opens the base file, which stays open until the row groups are copied.
         touched: for each row group, whether the merge may change one of its rows.
-        appends: whether the merge adds rows after the last row group.
+        appended: the number of rows that the merge adds after the last row group.
         examines: whether row groups that are touched are looked at before they are encoded.
     """
     count = metadata.num_row_groups
     oversized, small = flag_sizes(metadata, settings)
     rewritten = [one or other for one, other in zip(touched, oversized, strict=True)]
-    copied = np.flatnonzero(choose_copies(rewritten, small, appends=appends)).tolist()
+    rows = [metadata.row_group(at).num_rows for at in range(count)]
+    copied = np.flatnonzero(choose_copies(rewritten, small, rows, appended=appended)).tolist()
     examined = [at for at in range(count) if examines and touched[at] and not oversized[at] and not small[at]]
     sizes = [group_bytes(metadata, at) for at in range(count)]
     wanted = [*copied, *examined]
@@ -277,23 +278,53 @@ def _has_key(keys: pa.ChunkedArray, low: bytes, high: bytes) -> bool:
     return False
 
 
-def choose_copies(rewritten: Sequence[bool], small: Sequence[bool], *, appends: bool) -> list[bool]:
+def choose_copies(
+    rewritten: Sequence[bool], small: Sequence[bool], rows: Sequence[int] | None = None, *, appended: int = 0
+) -> list[bool]:
     """Tell for each row group whether it is copied.
 
-    A small row group is copied only between two row groups that are copied and not small, or at an end of the file to
-    which no rows are added.
+    A small row group is encoded again together with a neighbour that is encoded and has at least as many rows. Of two
+    small neighbours, both are encoded again unless the second has fewer rows. So a file that grows by small appends
+    encodes each row a logarithmic number of times, and ends with few small row groups, each smaller than the last.
 
     Args:
         rewritten: for each row group, whether it must be encoded again.
         small: for each row group, whether it should grow when its neighbours are encoded again.
-        appends: whether rows are added after the last row group.
+        rows: for each row group, its number of rows; None to join all small neighbours.
+        appended: the number of rows that are added after the last row group.
     """
-    joins = [one or other for one, other in zip(rewritten, small, strict=True)]
-    before, after = [False, *joins][:-1], [*joins, appends][1:]
-    return [
-        not must and not (little and (left or right))
-        for must, little, left, right in zip(rewritten, small, before, after, strict=True)
-    ]
+    runs: list[_Run] = []
+    for at, (must, little) in enumerate(zip(rewritten, small, strict=True)):
+        _push(runs, _Run(1, rows[at] if rows is not None else 0, must, little))
+    if appended:
+        _push(runs, _Run(0, appended if rows is not None else 0, is_encoded=True, is_small=False))
+    return [not run.is_encoded for run in runs for _ in range(run.groups)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Row groups that stand side by side: one that is copied, or any number of those that are encoded again."""
+
+    groups: int
+    rows: int
+    is_encoded: bool
+    is_small: bool
+
+    def joins(self, later: _Run) -> bool:
+        """Tell whether this run and the next one are encoded again together."""
+        if self.is_encoded and later.is_encoded:
+            return True
+        if self.is_encoded:
+            return later.is_small and later.rows <= self.rows
+        return self.is_small and (later.is_encoded or later.is_small) and self.rows <= later.rows
+
+
+def _push(runs: list[_Run], run: _Run) -> None:
+    """Add a run after the others, and join runs as long as the last two belong together."""
+    while runs and runs[-1].joins(run):
+        last = runs.pop()
+        run = _Run(last.groups + run.groups, last.rows + run.rows, is_encoded=True, is_small=False)
+    runs.append(run)
 
 
 def _check_file(

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
@@ -37,6 +37,7 @@ from lakeformat.model.files import BaseFile, BaseFileName, FileGroupId, FileSlic
 from lakeformat.model.operation import Operation
 from lakeformat.timeline.timeline_layout import layout_of
 from lakeformat.write.plan.job import WriteJob
+from lakeformat.write.workload.small_files import SmallFile, choose_files_to_fill, fills_all_small_files
 
 __all__ = [
     "AppendRules",
@@ -45,12 +46,12 @@ __all__ = [
     "FileSizing",
     "InsertShare",
     "LogPlace",
-    "SmallFile",
     "assign_to_buckets",
     "assign_to_files",
     "derive_file_id",
     "encoded_bytes",
     "file_sizing",
+    "files_to_fill",
     "log_name",
     "make_bucket_id",
     "max_encoded_bytes",
@@ -66,15 +67,6 @@ Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class SmallFile:
-    """A small file group to which inserts may be added. ``at`` is the position of its slice in the partition."""
-
-    at: int
-    file_id: str
-    size_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
 class FileSizing:
     """The target sizes of files.
 
@@ -84,6 +76,8 @@ class FileSizing:
         small_file_bytes: existing files of fewer bytes take inserts.
         empty_bytes: bytes of a file without rows: footer and schema.
         rows_per_new_file: the number of rows of each new file, if the user sets it; None derives it from the sizes.
+        fills_all: whether all small files take inserts, as in Hudi; if not, `choose_files_to_fill` chooses.
+        most_filled: in a table with log files, the maximum number of small files that take inserts.
     """
 
     row_bytes: float
@@ -91,6 +85,8 @@ class FileSizing:
     small_file_bytes: int
     empty_bytes: int = 0
     rows_per_new_file: int | None = None
+    fills_all: bool = True
+    most_filled: int = 1
 
     def rows_that_fit(self, size_bytes: int) -> int:
         """Return how many more rows fit into a file of this size."""
@@ -231,6 +227,37 @@ def spread_inserts(rows: int, small_files: Sequence[SmallFile], sizing: FileSizi
     return (*shares, *(InsertShare(None, n) for n in split_evenly(rows, sizing.rows_of_new_file)))
 
 
+def files_to_fill(
+    slices: Sequence[FileSlice],
+    rows: int,
+    sizing: FileSizing,
+    closed_groups: frozenset[FileGroupId],
+    append_rules: AppendRules | None = None,
+    updated: Collection[int] = (),
+) -> Sequence[SmallFile]:
+    """Return the small file slices of a partition that take its ``rows`` inserts, before new files do.
+
+    Args:
+        closed_groups: file groups that take no inserts.
+        append_rules: the rules by which rows are appended to slices; None if the table takes no log files.
+        updated: positions of the slices that the write updates.
+    """
+    takes_logs = append_rules is not None and append_rules.takes_logs
+    closed_groups |= append_rules.closed_groups(slices) if append_rules is not None else frozenset()
+    small: Sequence[SmallFile] = [
+        SmallFile(at, piece.group.file_id, piece.size_bytes)
+        for at, piece in enumerate(slices)
+        if piece.size_bytes < sizing.small_file_bytes and piece.group not in closed_groups
+    ]
+    if not sizing.fills_all:
+        sizes = [piece.size_bytes for piece in slices]
+        rewritten = () if takes_logs else updated
+        small = choose_files_to_fill(sizes, small, rows * sizing.row_bytes, sizing.max_file_bytes, rewritten)
+    if takes_logs:
+        small = sorted(small, key=lambda file: (file.size_bytes, file.file_id))[: sizing.most_filled]
+    return small
+
+
 def split_evenly(rows: int, most: int) -> list[int]:
     """Divide a number of rows into nearly equal numbers. None of the returned numbers exceeds ``most``."""
     parts = -(-rows // most)
@@ -248,6 +275,7 @@ def assign_to_files(
     closed_groups: frozenset[FileGroupId] = frozenset(),
     is_leaving: npt.NDArray[np.bool_] | None = None,
     base_rows: Ints | None = None,
+    append_rules: AppendRules | None = None,
 ) -> tuple[Bucket, ...]:
     """Return the buckets of one partition: one per existing file that takes rows, and one per new file.
 
@@ -258,6 +286,7 @@ def assign_to_files(
         closed_groups: file groups that take no inserts.
         is_leaving: for each entry of ``located``, whether the row moves to another partition; None if no row moves.
         base_rows: for each entry of ``located``, the row's position in the base file, or -1; None if none is known.
+        append_rules: the rules by which rows are appended to slices; None if the table takes no log files.
     """
     rows, owners = located
     if is_leaving is None:
@@ -268,11 +297,7 @@ def assign_to_files(
         left = np.bincount(owners[is_leaving], minlength=len(files))
     bounds = np.searchsorted(owners[order], np.arange(len(files) + 1))
     updates = {at: rows[order[bounds[at] : bounds[at + 1]]] for at in range(len(files)) if bounds[at] < bounds[at + 1]}
-    small = [
-        SmallFile(at, piece.group.file_id, piece.size_bytes)
-        for at, piece in enumerate(files)
-        if piece.size_bytes < sizing.small_file_bytes and piece.group not in closed_groups
-    ]
+    small = files_to_fill(files, len(new), sizing, closed_groups, append_rules, updates)
     inserts: dict[int, Ints] = {}
     insert_buckets: list[Bucket] = []
     start = 0
@@ -406,8 +431,9 @@ def file_sizing(options: Options, row_bytes: float, empty_bytes: int = 0) -> Fil
     per_file = None
     if not options.write.auto_split:
         per_file = options.write.split_rows
-    most, small = options.write.file_bytes, options.write.small_bytes
-    return FileSizing(row_bytes, most, small, empty_bytes, per_file)
+    write = options.write
+    most, small, filled = write.file_bytes, write.small_bytes, write.most_filled
+    return FileSizing(row_bytes, most, small, empty_bytes, per_file, fills_all_small_files(options), filled)
 
 
 def encoded_bytes(rows: pa.Table, files: FileSettings) -> int:
@@ -483,16 +509,6 @@ def tail_bytes(job: WriteJob, *, tasks: bool) -> int:
     return min(small, _DRIVER_BYTES) if tasks else 0
 
 
-#: Maximum number of base files of a partition that take new rows if other rows are appended to log files: the default
-#: of Hudi's ``hoodie.merge.small.file.group.candidates.limit``.
-_FILES_TO_FILL: Final = 1
-#: In a table with log files, a base file of fewer bytes may be rewritten to add new rows, however few these are.
-_ALWAYS_SMALL: Final = 1 << 20
-#: In a table with log files, a base file of `_ALWAYS_SMALL` bytes or more may be rewritten to add new rows only if it
-#: has fewer than this many times the bytes of the new rows.
-_GROWTH: Final = 16
-
-
 def log_name(place: LogPlace, file_id: str, instant_time: str, write_token: str) -> LogFileName:
     """Return the name of the log file that a commit adds to a slice."""
     return LogFileName(file_id, place.named_after or instant_time, place.version, write_token)
@@ -529,26 +545,19 @@ class AppendRules:
     upserting: frozenset[str] = frozenset()
     merging_of: Callable[[FileSlice], SliceMergeRules] | None = None
 
-    def closed_groups(
-        self, slices: Sequence[FileSlice], small_bytes: int, added_bytes: float
-    ) -> frozenset[FileGroupId]:
+    def closed_groups(self, slices: Sequence[FileSlice]) -> frozenset[FileGroupId]:
         """Return the file groups that take no new rows.
 
-        At most `_FILES_TO_FILL` small slices without log files take new rows; the file groups of all other slices are
-        returned. If the table takes no log files, or has a bucket index, no file group is returned.
-
-        Args:
-            small_bytes: base files of fewer bytes may take new rows.
-            added_bytes: estimated bytes of the new rows. A base file that is many times larger is not rewritten for
-                them.
+        If the table takes log files, only slices take new rows that have none, and are in no pending compaction. If it
+        takes none, or has a bucket index, no file group is returned.
         """
         if not self.takes_logs or self.has_buckets:
             return frozenset()
-        plain = [each for each in slices if each.base is not None and not each.logs]
-        limit = min(small_bytes, max(_ALWAYS_SMALL, _GROWTH * added_bytes))
-        small = [each for each in plain if each.size_bytes < limit and each.group not in self.compaction_instants]
-        small.sort(key=lambda each: (each.size_bytes, each.group))
-        return frozenset({each.group for each in slices} - {each.group for each in small[:_FILES_TO_FILL]})
+        return frozenset(
+            piece.group
+            for piece in slices
+            if piece.base is None or piece.logs or piece.group in self.compaction_instants
+        )
 
     def place_buckets(self, buckets: Iterable[Bucket], slices: Sequence[FileSlice]) -> tuple[Bucket, ...]:
         """Return the partition's buckets. Those whose rows are appended to a log file have ``log_place`` set."""

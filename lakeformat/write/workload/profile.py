@@ -168,7 +168,7 @@ def _open_files(
 ) -> tuple[FileSlice, ...]:
     """Return the slices of a partition that may take inserts."""
     slices = snapshot.slices.get(path, ()) if job.uses_existing_groups else ()
-    closed_groups |= append_rules.closed_groups(slices, job.options.write.small_bytes, float("inf"))
+    closed_groups |= append_rules.closed_groups(slices)
     return tuple(piece for piece in slices if piece.group not in closed_groups)
 
 
@@ -221,9 +221,6 @@ def _buckets(
         if found.new_buckets is not None and found.buckets is not None:
             mine = assign_to_buckets(path, slices, located, new, found.new_buckets, found.buckets, next_bucket_id)
         else:
-            full = closed_groups | append_rules.closed_groups(
-                slices, job.options.write.small_bytes, len(new) * size.row_bytes
-            )
             mine = assign_to_files(
                 path,
                 slices,
@@ -231,9 +228,10 @@ def _buckets(
                 new,
                 size,
                 next_file_id,
-                closed_groups=full,
+                closed_groups=closed_groups,
                 is_leaving=found.is_leaving,
                 base_rows=found.base_rows,
+                append_rules=append_rules,
             )
         buckets += append_rules.place_buckets(mine, slices)
     return tuple(buckets)

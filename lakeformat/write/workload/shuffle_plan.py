@@ -10,7 +10,8 @@ import heapq
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import count
+from functools import partial
+from itertools import chain, count
 from typing import Final
 
 import mmh3
@@ -29,11 +30,12 @@ from lakeformat.write.workload.buckets import (
     FileSizing,
     InsertShare,
     LogPlace,
-    SmallFile,
     derive_file_id,
+    files_to_fill,
     opening_instant,
     spread_inserts,
 )
+from lakeformat.write.workload.small_files import SmallFile
 
 __all__ = [
     "HashedRoute",
@@ -263,7 +265,7 @@ def plan_units(
             if hashing is not None and not keys.drops_stored:
                 units.append(TagUnit(path, source, (), 0, 0, exact=False, hashing=hashing))
                 continue
-            small = () if sizing is None else _small_files(own, rows, sizing, closed_groups, append_rules)
+            small = () if sizing is None else files_to_fill(own, rows, sizing, closed_groups, append_rules)
             step = 0 if sizing is None else _sample_step(rows, small, sizing)
             chunks = list(split_by_bytes(own, unit_bytes)) if keys.looks_up else []
             if (step or hashing is not None) and not chunks:
@@ -289,22 +291,6 @@ def split_by_bytes(slices: Sequence[FileSlice], unit_bytes: int) -> Iterator[tup
         size += piece.size_bytes
     if first < len(slices):
         yield first, len(slices)
-
-
-def _small_files(
-    slices: Sequence[FileSlice],
-    rows: int,
-    sizing: FileSizing,
-    closed_groups: frozenset[FileGroupId],
-    append_rules: AppendRules,
-) -> list[SmallFile]:
-    """Return the small file slices that may take inserts, if the partition has ``rows`` new rows."""
-    closed_groups |= append_rules.closed_groups(slices, sizing.small_file_bytes, rows * sizing.row_bytes)
-    return [
-        SmallFile(at, piece.group.file_id, piece.size_bytes)
-        for at, piece in enumerate(slices)
-        if piece.size_bytes < sizing.small_file_bytes and piece.group not in closed_groups
-    ]
 
 
 def _sample_step(rows: int, small_files: Sequence[SmallFile], sizing: FileSizing) -> int:
@@ -356,15 +342,15 @@ def plan_routes(
         if keys.hashing is not None:
             hashing = keys.hashing.of(path)
             routed = _plan_hashed(path, own, tagged, keys, hashing, append_rules, bucket_id_of, new_ids)
-            by_bucket = {bucket: len(buckets) + at for at, bucket in enumerate(routed)}
-            searched = () if keys.drops_stored else routed.items()
-            hashed = HashedRoute(hashing, by_bucket, frozenset(at for at, each in searched if each.updates))
+            searched = frozenset(at for at, each in routed.items() if each.updates and not keys.drops_stored)
+            hashed = HashedRoute(hashing, {bucket: len(buckets) + at for at, bucket in enumerate(routed)}, searched)
             routes[path] = PartitionRoute({}, (), (), drops_stored=keys.drops_stored, hashed=hashed)
             buckets += routed.values()
             continue
-        hits = (result.deleted if keys.drops_stored else result.hits for result in tagged)
-        updates = {at: rows for counted in hits for at, rows in counted.items()}
-        shares, cuts = _share_inserts(incoming.get(path, 0), own, tagged, sizing, closed_groups, append_rules)
+        hits = ((result.deleted if keys.drops_stored else result.hits).items() for result in tagged)
+        updates = dict(chain.from_iterable(hits))
+        fills = partial(files_to_fill, own, closed_groups=closed_groups, append_rules=append_rules, updated=updates)
+        shares, cuts = _share_inserts(incoming.get(path, 0), tagged, sizing, fills)
         tops = {share.small.at: share.rows for share in shares if share.small is not None}
         by_file: dict[int, int] = {}
         for at in sorted({*updates, *tops}):
@@ -384,16 +370,15 @@ def plan_routes(
 
 def _share_inserts(
     rows: int,
-    slices: Sequence[FileSlice],
     results: Sequence[TagResult],
     sizing: FileSizing | None,
-    closed_groups: frozenset[FileGroupId],
-    append_rules: AppendRules,
+    fills: Callable[..., Sequence[SmallFile]],
 ) -> tuple[Sequence[InsertShare], tuple[str, ...]]:
     """Divide the new rows of one partition over files. Return each file's share, and the keys that divide the shares.
 
     Args:
         rows: number of staged rows of the partition.
+        fills: `files_to_fill` of the partition, which takes the number of new rows and the sizing.
     """
     if sizing is None:
         return (), ()
@@ -403,7 +388,7 @@ def _share_inserts(
     new = max(least, rows - sum(result.located for result in results))
     if not new:
         return (), ()
-    shares = spread_inserts(new, _small_files(slices, new, sizing, closed_groups, append_rules), sizing)
+    shares = spread_inserts(new, fills(rows=new, sizing=sizing), sizing)
     cuts = cut_key_ranges(_sample_new_keys(results), [share.rows for share in shares])
     if shares and not cuts:  # There are no key ranges, so all new keys go to one file.
         shares = (max(shares, key=lambda share: share.rows),)
