@@ -176,7 +176,11 @@ class Hudi:
         assert pipes[1] is not None
         pipes[0].write(json.dumps(request) + "\n")
         pipes[0].flush()
-        line = pipes[1].readline()
+        try:
+            line = pipes[1].readline()
+        except BaseException:  # The answer, if it still came, would be taken for that of the next request.
+            self._server.kill()
+            raise
         if not line:
             raise HudiError(f"the Spark session of Hudi {self.version} ended; see {self._log_path}")
         answer = json.loads(line)

@@ -132,8 +132,11 @@ def find_java() -> str:
     return found
 
 
-def wait_until(condition: Callable[[], Any], *, seconds: float = 30) -> None:
-    """Wait until another process has done something. Fail if it does not do it in time."""
+def wait_until(condition: Callable[[], Any], *, seconds: float = 300) -> None:
+    """Wait until another process has done something. Fail if it does not do it in time.
+
+    The first write of a Spark session takes a minute on a busy machine.
+    """
     pause = Event()
     for _ in range(int(seconds / 0.02)):
         if condition():
@@ -164,6 +167,5 @@ def held_up(
             if write.done():
                 write.result()
             yield write
-        finally:
-            if gate.exists():
-                gate.rmdir()
+        finally:  # Hudi may reach the gate after a failure, too. If it waited there, so would all its later writes.
+            Path(f"{gate}.open").touch()

@@ -15,7 +15,7 @@ import org.apache.spark.sql.Row;
 
 /**
  * Stops a Hudi write between its files and its commit. It creates the folder of the option lakeformat.tests.gate and
- * goes on when the folder is gone. Hudi holds no lock meanwhile.
+ * goes on when there is a file of this name with the ending ".open". Hudi holds no lock meanwhile.
  */
 public class GateValidator<T, I, K, O extends HoodieData<WriteStatus>> extends SparkPreCommitValidator<T, I, K, O> {
 
@@ -26,9 +26,10 @@ public class GateValidator<T, I, K, O extends HoodieData<WriteStatus>> extends S
   @Override
   public void validate(String instantTime, HoodieWriteMetadata<O> result, Dataset<Row> before, Dataset<Row> after) {
     Path gate = Path.of(getWriteConfig().getProps().getProperty("lakeformat.tests.gate"));
+    Path open = Path.of(gate + ".open");
     try {
       Files.createDirectory(gate);
-      while (Files.exists(gate)) {
+      while (!Files.exists(open)) {
         Thread.sleep(20);
       }
     } catch (Exception e) {
