@@ -7,12 +7,16 @@ import os
 import re
 import sys
 from collections.abc import Sequence
-from typing import Any
+from importlib.abc import MetaPathFinder
+from typing import Any, Final
 
 from lakeformat.cli.output import STOPPED, UNEXPECTED, USAGE, exit_code
 from lakeformat.extras import install_line
 
 __all__ = ["main"]
+
+#: Arguments of commands that need no pyarrow.
+_HELP: Final = frozenset({"--help", "-h", "--version"})
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -25,6 +29,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         print(f"lakeformat: the command line needs typer and rich; {install_line('cli')}", file=sys.stderr)
         return USAGE
+    if arguments is None and not _HELP.intersection(given):
+        _spare_pandas()
     try:
         return int(app(given, prog_name="lakeformat", standalone_mode=False) or 0)
     except BrokenPipeError:  # A reader such as ``head`` has closed stdout: this is not an error.
@@ -36,6 +42,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if os.environ.get("LAKEFORMAT_TRACEBACK"):
             raise
         return _report_error(error, given)
+
+
+class _NoPandas(MetaPathFinder):
+    """A finder that says that pandas is not installed."""
+
+    def find_spec(self, fullname: str, path: object = None, target: object = None) -> None:
+        """Raise the error of a missing package if pandas is imported."""
+        if fullname == "pandas":
+            raise ModuleNotFoundError(name=fullname)
+
+
+def _spare_pandas() -> None:
+    """Let pyarrow look for pandas in vain, once. Otherwise its first scalar or array imports pandas, for half a second.
+
+    Its conversions from and to pandas look again. Only a process of our own may do this: until such a conversion,
+    ``pyarrow.array`` takes a series for any sequence, and so NaN for a value.
+    """
+    finder = _NoPandas()
+    sys.meta_path.insert(0, finder)
+    try:
+        import pyarrow as pa
+
+        pa.scalar(0)
+    finally:
+        sys.meta_path.remove(finder)
 
 
 def _report_error(error: Exception, arguments: Sequence[str]) -> int:

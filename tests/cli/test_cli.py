@@ -301,6 +301,21 @@ def test_help_imports_no_heavy_library() -> None:
     assert done.stdout.splitlines()[-1] == "set()"
 
 
+@pytest.mark.parametrize("words", [["describe"], ["read", "--where", "id > 'k1'"]], ids=["describe", "read"])
+def test_commands_do_not_import_pandas_and_functions_of_users_may(path: Path, words: list[str]) -> None:
+    command, *more = words
+    code = (
+        "import sys; from lakeformat.cli.main import main;"
+        f"sys.argv = {['lakeformat', command, str(path), *more]!r}; code = main();"
+        "print(code, 'pandas' in sys.modules);"
+        "import pandas as pd, pyarrow as pa;"
+        "nulls = pa.Table.from_pandas(pd.DataFrame({'x': [1.0, None]}))['x'].null_count;"
+        "print(nulls, pa.array(pd.Series([float('nan')])).null_count, pa.table({'x': [1]}).to_pandas().x.sum())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-2:] == ["0 False", "1 1 1"]
+
+
 def test_maintenance_commands_run_the_services(run: Any, path: Path) -> None:
     table = lakeformat.open(path)
     for at in range(3):
