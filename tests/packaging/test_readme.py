@@ -134,3 +134,17 @@ def test_our_own_functions_need_no_register(environment: Environment, tmp_path: 
     (tmp_path / "program.py").write_text(BY_NAME, encoding="utf-8")
     done = environment.run(environment.bin / "python", tmp_path / "program.py", tmp_path / "t", cwd=tmp_path)
     assert done.stdout.split() == ["2", "2"], done.stderr
+
+
+@pytest.mark.nightly
+def test_the_line_more_is_what_a_session_lacks(environment: Environment, tmp_path: Path) -> None:
+    """README says so beside ``register(spark)``: without it Spark looks for the format in another Python."""
+    (block,) = (block.text for block in blocks_of(ROOT / "README.md") if "register(spark)" in block.text)
+    program, lines = re.subn(r"(?m)^register\(spark\).*\n", "", block.replace("/tmp/", f"{tmp_path}/"))  # noqa: S108
+    assert lines == 1
+    environment.install("lakeformat")
+    (tmp_path / "program.py").write_text(program, encoding="utf-8")
+    done = environment.run(environment.bin / "python", tmp_path / "program.py", cwd=tmp_path)
+    assert done.returncode != 0
+    assert "[DATA_SOURCE_NOT_FOUND]" in done.stderr
+    assert not (tmp_path / "flights-of-spark").exists()

@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from lakeformat.services.doctor.findings import Finding
 from lakeformat.storage import LocalStorage, ObjectStorage
 from lakeformat.storage.port import Storage
 from tests.helpers.damage import flip
+from tests.helpers.faulty import UnlockedStorage
 from tests.helpers.s3_server import BUCKET, Network, s3_server
 from tests.helpers.tables import a_schema
 
@@ -45,7 +47,8 @@ class Case:
     Attributes:
         pattern: regular expression of its path.
         newest: whether it is the newest file of that pattern, or else the one in the middle.
-        cure: how the table comes back: ``none needed``, ``repair``, ``rollback``, ``restore`` or ``copy``.
+        cure: how the table comes back: ``none needed``, ``repair``, ``rollback``, ``restore``, ``delete`` (the file) or
+            ``copy``.
         given_up: how many of the newest commits are given up at most.
         silent: harms that change no row, so that `check` need not name them. A flipped bit may hit what is never read.
         copies: harms after which only a copy helps.
@@ -103,6 +106,10 @@ CASES: Mapping[tuple[int, str], tuple[Case, ...]] = {
 }
 
 
+#: What is there on storage without locks alone: the file in which writers decide.
+STATE = Case(r".hoodie/.lakeformat/state", True, "delete", 0, ("deleted",))
+
+
 def batch(values: Model) -> pa.Table:
     return pa.table([list(values), [f"p{key % 2}" for key in values], list(values.values())], schema=SCHEMA)
 
@@ -114,13 +121,13 @@ class Place:
         self.url, self.storage, self.options = url, storage, dict(options)
 
     def open(self) -> lakeformat.Table:
-        return lakeformat.open(self.url, **self.options)
+        return lakeformat.Table(self.storage, lakeformat.open(self.url, **self.options).options)
 
     def check(self) -> lakeformat.Findings:
         return lakeformat.Table(self.storage).check()
 
     def repair(self) -> lakeformat.Findings:
-        return lakeformat.repair(self.url, **self.options)
+        return lakeformat.Table(self.storage).repair()
 
     def files(self, folder: str = "") -> Iterator[str]:
         for entry in self.storage.list(folder):
@@ -142,7 +149,7 @@ class Place:
 def grow(place: Place, version: int, kind: str) -> list[Model]:
     """Write twelve commits, one of which is rolled back, beside a savepoint. Return the rows after each commit."""
     more = {"hoodie.metadata.enable": True} if version > 6 else {}
-    table = lakeformat.create(
+    made = lakeformat.create(
         place.url,
         SCHEMA,
         record_key="id",
@@ -151,13 +158,14 @@ def grow(place: Place, version: int, kind: str) -> list[Model]:
         **{"hoodie.write.table.version": version, "lakeformat.file.index.commits": 1, **SHORT, **more},
         **place.options,
     )
+    table = lakeformat.Table(place.storage, made.options)
     states: list[Model] = [{}]
     for at in range(12):
         change = {at: at * 10, at + 1: at * 10 + 1, at + 2: at * 10 + 2}
-        made = table.upsert(batch(change)).instant_time
+        time = table.upsert(batch(change)).instant_time
         states.append({**states[-1], **change})
         if at == 6:
-            table.savepoint(made)
+            table.savepoint(time)
         if at == 7:
             table.upsert(batch({99: 1}))
             table.rollback()
@@ -185,6 +193,9 @@ def cure(place: Place, case: Case, harm: str, path: str, data: bytes, found: Seq
             target = re.search(r"lakeformat restore (\d+)", texts)
             assert target is not None
             place.open().restore(target[1])
+        case "delete":
+            assert "stop all writers, delete it" in texts
+            place.storage.delete(path)
         case "copy":
             assert "copy" in texts
             place.storage.replace(path, data)
@@ -237,28 +248,70 @@ PARAMETERS = [
     if harm != "flipped" or (".log" not in case.pattern and case.pattern != BASE)  # Tests of bytes flip these.
 ]  # fmt: skip
 NUMBERS = count()
-#: On S3 the newest commit's file, which the last decision may bring back, is harmed before a push, the others by night.
-ON_S3 = [
-    pytest.param(*each.values, id=each.id, marks=() if each.values[1] in COMMON[:2] else pytest.mark.nightly)
-    for each in PARAMETERS
+WITHOUT_LOCKS = [
+    *PARAMETERS,
+    *(pytest.param(table, STATE, harm, id=f"{table[0]}-{STATE.pattern}-{harm}") for table in CASES for harm in HARMS),
 ]
-Grown = dict[tuple[int, str], tuple[Place, list[Model]]]
+
+
+def by_night(few: Callable[[tuple[int, str], Case, str], bool]) -> list[Any]:
+    """Return the cases of storage without locks, and leave all but a few to the night."""
+    return [
+        pytest.param(*each.values, id=each.id, marks=() if few(*each.values) else pytest.mark.nightly)
+        for each in WITHOUT_LOCKS
+    ]
+
+
+#: Returns the place of a table that has grown, and its rows after each commit.
+Grown = Callable[[tuple[int, str]], tuple[Place, list[Model]]]
+
+
+def grow_once(make_place: Callable[[str], Place]) -> Grown:
+    @cache
+    def grown(table: tuple[int, str]) -> tuple[Place, list[Model]]:
+        place = make_place(f"day-{table[0]}")
+        return place, grow(place, *table)
+
+    return grown
+
+
+def local(path: Path) -> Place:
+    return Place(str(path), LocalStorage(path), {})
+
+
+def unlocked(path: Path) -> Place:
+    return Place(str(path), UnlockedStorage(path), {})
 
 
 @pytest.fixture(scope="module")
 def grown(tmp_path_factory: pytest.TempPathFactory) -> Grown:
-    made: Grown = {}
-    for version, kind in CASES:
-        path = tmp_path_factory.mktemp("day") / "t"
-        place = Place(str(path), LocalStorage(str(path)), {})
-        made[version, kind] = place, grow(place, version, kind)
-    return made
+    return grow_once(lambda name: local(tmp_path_factory.mktemp(name) / "t"))
 
 
 @pytest.mark.parametrize(("table", "case", "harm"), PARAMETERS)
 def test_file_that_is_harmed(table: tuple[int, str], case: Case, harm: str, grown: Grown, tmp_path: Path) -> None:
-    template, states = grown[table]
-    place = Place(str(tmp_path / "t"), LocalStorage(str(tmp_path / "t")), {})
+    template, states = grown(table)
+    place = local(tmp_path / "t")
+    place.copy_from(template)
+    live_through(place, states, case, harm)
+
+
+@pytest.fixture(scope="module")
+def grown_without_locks(tmp_path_factory: pytest.TempPathFactory) -> Grown:
+    return grow_once(lambda name: unlocked(tmp_path_factory.mktemp(name) / "t"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("table", "case", "harm"), by_night(lambda _, case, harm: case is STATE or (case in COMMON[:2] and harm != "empty"))
+)
+def test_file_that_is_harmed_without_locks(
+    table: tuple[int, str], case: Case, harm: str, grown_without_locks: Grown, tmp_path: Path
+) -> None:
+    template, states = grown_without_locks(table)
+    if find_file(template, case) is None:
+        pytest.skip("there is no such file on storage without locks")
+    place = unlocked(tmp_path / "t")
     place.copy_from(template)
     live_through(place, states, case, harm)
 
@@ -269,8 +322,8 @@ def test_file_that_is_harmed(table: tuple[int, str], case: Case, harm: str, grow
 def test_dead_writer_that_loses_a_file_is_undone(
     table: tuple[int, str], lost: str, harm: str, grown: Grown, tmp_path: Path
 ) -> None:
-    template, states = grown[table]
-    place = Place(str(tmp_path / "t"), LocalStorage(str(tmp_path / "t")), {})
+    template, states = grown(table)
+    place = local(tmp_path / "t")
     place.copy_from(template)
     newest = find_file(place, CASES[table][0]) or ""
     place.storage.delete(newest)
@@ -296,11 +349,7 @@ def test_dead_writer_that_loses_a_file_is_undone(
 
 @pytest.fixture(scope="module")
 def grown_on_s3(s3: Mapping[str, Any]) -> Grown:
-    made: Grown = {}
-    for version, kind in CASES:
-        place = on_s3(f"day-{version}", s3)
-        made[version, kind] = place, grow(place, version, kind)
-    return made
+    return grow_once(lambda name: on_s3(name, s3))
 
 
 def on_s3(name: str, s3: Mapping[str, Any]) -> Place:
@@ -309,11 +358,14 @@ def on_s3(name: str, s3: Mapping[str, Any]) -> Place:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("table", "case", "harm"), ON_S3)
+@pytest.mark.parametrize(
+    ("table", "case", "harm"),
+    by_night(lambda table, case, harm: table[0] > 6 and case is COMMON[0] and harm in {"deleted", "truncated"}),
+)
 def test_file_that_is_harmed_on_s3(
     table: tuple[int, str], case: Case, harm: str, grown_on_s3: Grown, s3: Mapping[str, Any]
 ) -> None:
-    template, states = grown_on_s3[table]
+    template, states = grown_on_s3(table)
     if find_file(template, case) is None:
         pytest.skip("there is no such file on an object store")
     place = on_s3(f"copy-{next(NUMBERS)}", s3)

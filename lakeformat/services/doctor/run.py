@@ -39,7 +39,7 @@ from lakeformat.storage.port import Lease, own_path
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.transaction import claims
 from lakeformat.transaction.conflict import conflict_of
-from lakeformat.transaction.decisions import settle
+from lakeformat.transaction.decisions import STATE_PATH, read_state, settle
 from lakeformat.transaction.lost_writes import LostWrite
 from lakeformat.transaction.markers import prepare_partition
 from lakeformat.transaction.metadata_commits import drop_metadata_table
@@ -107,7 +107,7 @@ class DoctorSession:
         raise AssertionError("the last try returns or raises")
 
     def _check(self, *, contents: bool) -> Findings:
-        if lost := self._find_lost_properties():
+        if lost := self._find_lost_properties() or self._find_damaged_state():
             return Findings(lost)
         state = self._inspect()
         findings = list(state.found)
@@ -127,7 +127,11 @@ class DoctorSession:
         Args:
             dry_run: whether to change nothing and only return what would be repaired.
             keep: whether to keep removed files in `REMOVED`; if False, delete them and all of `REMOVED`.
+
+        Raises:
+            CorruptTableError: the state file is damaged: it says what other writers have decided.
         """
+        read_state(self.storage)
         lost = self._find_lost_properties()
         if dry_run:
             return Findings(lost or self._list_repairable(), "to repair")
@@ -172,6 +176,14 @@ class DoctorSession:
             return () if is_readable else (Finding(Kind.PROPERTIES, PROPERTIES_PATH, f"{why}; {error}"),)
         cure = f"{why}; restore it from a copy, or lakeformat repair --yes makes it again: {made.why}"
         return (Finding(Kind.PROPERTIES, PROPERTIES_PATH, cure, mends=True),)
+
+    def _find_damaged_state(self) -> tuple[Finding, ...]:
+        """Return a finding if the file of decisions is damaged. On storage with locks there is none."""
+        try:
+            read_state(self.storage)
+        except CorruptTableError as error:
+            return (Finding(Kind.DAMAGED_INSTANT, STATE_PATH, str(error)),)
+        return ()
 
     def _write_lost_properties(self) -> None:
         """Write ``hoodie.properties`` again.
