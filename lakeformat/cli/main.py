@@ -32,7 +32,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if arguments is None and not _HELP.intersection(given):
         _spare_pandas()
     try:
-        return int(app(given, prog_name="lakeformat", standalone_mode=False) or 0)
+        code = int(app(given, prog_name="lakeformat", standalone_mode=False) or 0)
+        if code == STOPPED:  # typer returns it for Ctrl-C.
+            raise KeyboardInterrupt
+        return code
     except BrokenPipeError:  # A reader such as ``head`` has closed stdout: this is not an error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0

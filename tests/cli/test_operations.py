@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import pty
@@ -131,6 +132,23 @@ def test_dry_run_of_restore_and_rollback_changes_nothing(table: Table) -> None:
     assert table.rollback(dry_run=True).undone == (later[1],)
     assert str(table.rollback(dry_run=True)).startswith("dry run: would undo 1, back to")
     assert sorted(str(path) for path in Path(table.location).rglob("*")) == before
+
+
+class _Keyboard(io.RawIOBase):
+    """An input on which somebody presses Ctrl-C."""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, _: Any) -> int:
+        raise KeyboardInterrupt
+
+
+def test_ctrl_c_is_answered_and_changes_nothing(run: Any, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(_Keyboard())))
+    said = run("upsert", table.location, "-", "--format", "csv")
+    assert (said.code, said.out, said.err) == (130, "", "lakeformat: stopped\n")
+    assert (table.count(), len(table.history())) == (3, 1)
 
 
 # --- outputs --------------------------------------------------------------------------------------------
