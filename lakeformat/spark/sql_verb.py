@@ -2,7 +2,8 @@
 
 Spark itself cannot change a table that its catalog does not have. Its errors for ``merge``, ``update`` and ``delete``
 name neither the cause nor a cure. All other statements reach PySpark's own method with the same arguments. The name of
-a temporary view that Spark itself made says nothing of its table, so Spark's error gets a note.
+a temporary view that Spark itself made says nothing of its table, so Spark's error gets a note; so does a query of a
+path, which Spark allows for its own formats alone.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ _CHANGE: Final = re.compile(
     r"\s*(?:merge\s+into|update|delete\s+from)\s+(?:(?P<path>lakehouse\s*\.\s*[`\"])|`?(?P<name>\w+)`?(?![\w.`]))",
     re.IGNORECASE,
 )
+#: Spark's error for a path of ours in a query.
+_PATH_REFUSED: Final = re.compile(r"UNSUPPORTED_DATASOURCE_FOR_DIRECT_QUERY\].*\blakehouse\b", re.DOTALL)
 #: The module that runs a statement. It reads tables, and reading needs `register`, so it is imported at the call.
 _STATEMENTS: Final = "lakeformat.spark.statements"
 #: Prefix of the session's settings that store the path of each named table.
@@ -76,14 +79,17 @@ def _changes_ours(spark: Any, text: object) -> bool:
 
 
 def _add_advice(error: Exception, spark: Any, text: object) -> None:
-    """Add a note to Spark's error for a change of a temporary view, which may be of a table of this format."""
+    """Add a note to Spark's error for a query of a path, or for a change of a temporary view, which may be of ours."""
     found = _CHANGE.match(text) if isinstance(text, str) else None
-    if found is None or not found["name"]:
-        return
-    name = found["name"].lower()
     with suppress(Exception):  # Spark's own error is what counts.
-        if any(each.isTemporary and each.name.lower() == name for each in spark.catalog.listTables(pattern=name)):
+        if _PATH_REFUSED.search(str(error)):
+            error.add_note("Spark queries no paths of lakeformat: write lakeformat.spark.sql(spark, statement)")
+        elif found is not None and (name := (found["name"] or "").lower()) and _is_temporary_view(spark, name):
             error.add_note(
                 f"Spark cannot change a temporary view. If {name} shows a table of lakeformat, make the view by "
                 f"lakeformat.spark.view(spark, '{name}', path), or name the path: lakehouse.`path`"
             )
+
+
+def _is_temporary_view(spark: Any, name: str) -> bool:
+    return any(each.isTemporary and each.name.lower() == name for each in spark.catalog.listTables(pattern=name))

@@ -50,5 +50,8 @@ def test_change_of_a_view_that_spark_made_is_answered_with_a_way(made_by: str, s
     (note,) = refused.value.__notes__
     assert "lakeformat.spark.view(spark, 'of_spark', path)" in note
     with pytest.raises(PySparkException) as refused:
+        spark.sql(f"select * from lakehouse.`{path}`").collect()
+    assert "lakeformat.spark.sql(spark, statement)" in refused.value.__notes__[0]
+    with pytest.raises(PySparkException) as refused:
         spark.sql("update nobodys set v = 'c'").collect()
     assert not getattr(refused.value, "__notes__", [])
