@@ -254,7 +254,7 @@ WITHOUT_LOCKS = [
 ]
 
 
-def by_night(few: Callable[[tuple[int, str], Case, str], bool]) -> list[Any]:
+def by_night(few: Callable[..., bool]) -> list[Any]:
     """Return the cases of storage without locks, and leave all but a few to the night."""
     return [
         pytest.param(*each.values, id=each.id, marks=() if few(*each.values) else pytest.mark.nightly)
@@ -276,11 +276,11 @@ def grow_once(make_place: Callable[[str], Place]) -> Grown:
 
 
 def local(path: Path) -> Place:
-    return Place(str(path), LocalStorage(path), {})
+    return Place(str(path), LocalStorage(str(path)), {})
 
 
 def unlocked(path: Path) -> Place:
-    return Place(str(path), UnlockedStorage(path), {})
+    return Place(str(path), UnlockedStorage(str(path)), {})
 
 
 @pytest.fixture(scope="module")
