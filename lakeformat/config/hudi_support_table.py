@@ -47,6 +47,7 @@ WARNED: Final[Mapping[str, str]] = {
     "metrics go to OpenTelemetry, if the process uses it": "hoodie.metrics.executor.enable hoodie.metrics.on",
     "extra metadata is stored only in its own commit": "hoodie.write.rolling.metadata.keys",
     "a Java class cannot run here": "hoodie.client.init.callback.classes",
+    "Hudi 1.2 returns all rows of the range, too; give the condition as where": "hoodie.datasource.read.incr.filters",
     "the rows of a merge are not counted a second time": "hoodie.merge.data.validation.enabled",
     "instants that are rolled back are not kept": "hoodie.rollback.instant.backup.enabled",
     "table services run in the writer, or when they are called": """
@@ -191,26 +192,16 @@ REFUSED: Final[Mapping[str, tuple[str, str, str]]] = {
     # Options that change which row of a key wins, or which rows a table has.
     "hoodie.write.merge.handle.class": (_JAVA, _SET_MODE, "org.apache.hudi.io.HoodieWriteMergeHandle"),
     "hoodie.write.concat.handle.class": (_JAVA, _SET_MODE, ""),
-    "hoodie.merge.allow.duplicate.on.inserts": (
-        "insert does not look for its keys in small files alone",
-        "write operation upsert, or set hoodie.datasource.insert.dup.policy to drop or fail", ""),
     "hoodie.table.partial.update.mode": (
         "partial updates have another option", "set lakeformat.write.partial.update", ""),
     "hoodie.write.partial.update.schema": (
         "partial updates have another option", "set lakeformat.write.partial.update", ""),
-    "hoodie.clean.partition.filter.*": ("cleaning always covers every partition", "", ""),
     "hoodie.errortable.write.class": (_JAVA, "bad rows go to a Hudi table (lakeformat.write.bad_rows)", ""),
     "hoodie.errortable.write.failure.strategy": ("a write fails if its bad rows cannot be put aside", "", ""),
     "hoodie.bootstrap.base.path": ("rows are not taken from another folder", "read its rows and write them", ""),
-    "hoodie.bulkinsert.overwrite.operation.type": (
-        "bulk_insert adds rows", "write operation insert_overwrite or insert_overwrite_table", ""),
-    "hoodie.static.overwrite.partition.paths": (
-        "the operation decides what is replaced", "write operation insert_overwrite or delete_partition", ""),
-    "hoodie.precommit.validators.failure.policy": ("a failed validator always fails the write", "", ""),
     "hoodie.prewrite.validators": (_JAVA, "give Python functions in lakeformat.transaction.validators", ""),
     "hoodie.allow.operation.metadata.field": ("rows have no _hoodie_operation column", "", ""),
     # Options that change columns or their values.
-    "hoodie.populate.meta.fields": ("tables without meta columns are not written", "", ""),
     "hoodie.write.schema": ("the rows' own schema is written", "cast the rows", ""),
     "hoodie.datasource.write.drop.partition.columns": ("partition columns are kept in the files", "", ""),
     "hoodie.datasource.write.schema.allow.auto.evolution.column.drop": (
@@ -239,13 +230,10 @@ REFUSED: Final[Mapping[str, tuple[str, str, str]]] = {
         "there is no background clustering", "set hoodie.clustering.inline or call cluster()", ""),
     "hoodie.clustering.preserve.commit.metadata": ("clustered rows keep their commit times", "", "true"),
     # Options that change the rows that a read returns.
-    "hoodie.datasource.read.incr.filters": ("filters are conditions of the query", "set where", ""),
     "hoodie.datasource.read.incr.path.glob": ("paths cannot select rows", "set where on the partition columns", ""),
     "hoodie.datasource.read.incr.table.version": (_UNIT, "", ""),
     "hoodie.datasource.read.streaming.table.version": (_UNIT, "", ""),
     "hoodie.datasource.merge.type": ("log files are always merged", "", ""),
-    "hoodie.table.services.enabled": (
-        "each service has a switch of its own", "set hoodie.clean.automatic and hoodie.archive.automatic to false", ""),
     "hoodie.datasource.read.paths": ("a read takes one table", "set where to read some of its partitions", ""),
     "hoodie.datasource.read.extract.partition.values.from.path": (
         "partition values are read from the rows' columns", "", ""),

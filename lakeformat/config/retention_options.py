@@ -14,6 +14,7 @@ from lakeformat.config.option import (
     parse_count,
     parse_flag,
     parse_names,
+    parse_pattern,
     parse_positive,
 )
 from lakeformat.errors import InvalidInputError
@@ -26,6 +27,8 @@ __all__ = [
     "CLEANS",
     "CLEAN_AFTER",
     "CLEAN_INCREMENTALLY",
+    "CLEAN_PARTITIONS",
+    "CLEAN_PATTERN",
     "CLEAN_POLICY",
     "COMMITS_RETAINED",
     "HISTORY_BATCH",
@@ -35,6 +38,7 @@ __all__ = [
     "LIFE_OPTIONS",
     "MAX_COMMITS",
     "MIN_COMMITS",
+    "SERVICES",
     "TTL_OPTIONS",
     "VERSIONS_RETAINED",
     "AgeStart",
@@ -44,6 +48,7 @@ __all__ = [
     "make_expiry",
 ]
 
+SERVICES: Final = "hoodie.table.services.enabled"
 CLEANS: Final = "hoodie.clean.automatic"
 CLEAN_POLICY: Final = "hoodie.clean.policy"
 COMMITS_RETAINED: Final = "hoodie.clean.commits.retained"
@@ -51,6 +56,8 @@ HOURS_RETAINED: Final = "hoodie.clean.hours.retained"
 VERSIONS_RETAINED: Final = "hoodie.clean.fileversions.retained"
 CLEAN_AFTER: Final = "hoodie.clean.trigger.max.commits"
 CLEAN_INCREMENTALLY: Final = "hoodie.clean.incremental.enabled"
+CLEAN_PARTITIONS: Final = "hoodie.clean.partition.filter.selected"
+CLEAN_PATTERN: Final = "hoodie.clean.partition.filter.regex"
 ARCHIVES: Final = "hoodie.archive.automatic"
 MIN_COMMITS: Final = "hoodie.keep.min.commits"
 MAX_COMMITS: Final = "hoodie.keep.max.commits"
@@ -63,6 +70,12 @@ KEPT_MANIFESTS: Final = "hoodie.timeline.manifest.retained.versions"
 
 _entry: Final = partial(Option, Effect.WRITE)
 LIFE_OPTIONS: Final[tuple[Option, ...]] = (
+    _entry(
+        SERVICES,
+        "Run and schedule table services after a write, as their own options say; false runs none of them.",
+        parse_flag,
+        True,
+    ),
     _entry(CLEANS, "After a write, delete files that only older versions of the table need.", parse_flag, True),
     _entry(
         CLEAN_POLICY,
@@ -107,6 +120,20 @@ LIFE_OPTIONS: Final[tuple[Option, ...]] = (
         parse_flag,
         True,
         ("hoodie.cleaner.incremental.mode",),
+    ),
+    _entry(
+        CLEAN_PARTITIONS,
+        "Partition paths that are cleaned, separated by commas; by default all.",
+        parse_names,
+        (),
+        ("hoodie.cleaner.partition.filter.selected",),
+    ),
+    _entry(
+        CLEAN_PATTERN,
+        "Regular expression that the whole path of a partition must match to be cleaned, unless paths are named.",
+        parse_pattern,
+        None,
+        ("hoodie.cleaner.partition.filter.regex",),
     ),
     _entry(ARCHIVES, "After a write, move old commits from the timeline into the archive.", parse_flag, True),
     _entry(MIN_COMMITS, "Least number of commits that archiving leaves on the timeline.", parse_positive, 20),

@@ -86,6 +86,13 @@ TABLE_OPTIONS: Final[tuple[Option, ...]] = (
         ("url_encode",),
     ),
     _table(
+        "hoodie.populate.meta.fields",
+        "Store each row's record key, partition path, commit and file with it. With false keys are made of the key "
+        "columns; incremental queries and the record index need them stored.",
+        parse_flag,
+        True,
+    ),
+    _table(
         WRITE + "table.type",
         "COPY_ON_WRITE: changed files are written again; MERGE_ON_READ: updates and deletes are appended to log files, "
         "which readers merge.",

@@ -131,6 +131,19 @@ class WriteOptions:
         (),
         ("partitions_to_delete",),
     )
+    bulk_overwrite: str | None = _option(
+        "hoodie.bulkinsert.overwrite.operation.type",
+        "What bulk_insert replaces: insert_overwrite the partitions of its rows, insert_overwrite_table all rows; by "
+        "default nothing.",
+        make_choice_parser("insert_overwrite", "insert_overwrite_table"),
+        None,
+    )
+    overwritten: tuple[str, ...] = _option(
+        "hoodie.static.overwrite.partition.paths",
+        "Partition paths that insert_overwrite replaces, separated by commas; by default those of its rows.",
+        parse_names,
+        (),
+    )
     dup_policy: str = _option(
         "hoodie.datasource.insert.dup.policy",
         "What insert does with keys that are in the table or occur twice: none does not check keys, drop leaves the "
@@ -138,6 +151,13 @@ class WriteOptions:
         parse_dup_policy,
         "none",
         ("dup_policy", WRITE + "insert.drop.duplicates"),
+    )
+    doubles_inserts: bool = _option(
+        "hoodie.merge.allow.duplicate.on.inserts",
+        "Whether insert adds a row to a small file that holds its key; false merges both as an upsert does. Rows of new "
+        "files are not compared.",
+        parse_flag,
+        True,
     )
     bad_rows: str = _option(
         BAD_ROWS,
@@ -365,6 +385,12 @@ class WriteOptions:
         "Python functions package.module:function that may refuse a write before it is visible.",
         parse_names,
         (),
+    )
+    FAILURE_POLICY: ClassVar = _entry(
+        "hoodie.precommit.validators.failure.policy",
+        "FAIL: a validator that is not satisfied refuses the write. WARN_LOG: it logs a warning, and the write goes on.",
+        make_choice_parser("FAIL", "WARN_LOG"),
+        "FAIL",
     )
     CALLBACKS: ClassVar = _entry(
         "lakeformat.transaction.callbacks",

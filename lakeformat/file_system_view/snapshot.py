@@ -54,14 +54,13 @@ from lakeformat.files.footers import open_base, open_parquet
 from lakeformat.files.log_reader import read_blocks
 from lakeformat.files.missing_files import CleanedFileError
 from lakeformat.files.open_slice import SliceMergeRules
-from lakeformat.files.stored_shape import SchemaVersion, StoredShape
+from lakeformat.files.stored_shape import AS_STORED, SchemaVersion, StoredShape
 from lakeformat.merge.rules import ReadRule, make_read_rule
 from lakeformat.metadata_table.metadata_table import MetadataTable
 from lakeformat.model.commit import CommitMetadata
 from lakeformat.model.files import BaseFile, FileGroupId, FileSlice, LogFile
 from lakeformat.model.instant import COMMIT_ACTIONS, Action, Instant, State, VisibleInstants
 from lakeformat.model.internal_schema import InternalSchema
-from lakeformat.model.keys import KeySettings
 from lakeformat.model.record import OPERATION
 from lakeformat.model.table_config import CREATE_SCHEMA, PROPERTIES_PATH, TableConfig, TableType
 from lakeformat.predicate import Predicate
@@ -165,8 +164,8 @@ class Snapshot:
             UnsupportedTableError: the table's merge rule is not supported.
         """
         shape = self._shapes[piece.group.partition_path] if self._is_shaped else None
-        if self.config.has_virtual_keys:
-            shape = replace(shape or StoredShape(), key=self._key)
+        if self.key_shape.key is not None:
+            shape = replace(shape or AS_STORED, key=self.key_shape.key)
         only = self.changes.predicate if self.changes and self.changes.before_merging else None
         return SliceMergeRules(self._rule, self._visible.since(piece.earliest), shape, only)
 
@@ -179,10 +178,14 @@ class Snapshot:
         is_converted = piece.base is not None and self.shape(piece.base) is not None
         return self.merge_rules(piece) if piece.logs or is_converted else None
 
+    def rewriting(self, piece: FileSlice) -> SliceMergeRules | None:
+        """Return the rules of `merging` for a writer, which also needs the record keys that no file holds."""
+        return self.merge_rules(piece) if self.config.has_virtual_keys else self.merging(piece)
+
     def shape(self, file: BaseFile) -> StoredShape | None:
         """Return the conversion of a base file's columns into the table's, for a base file without log files.
 
-        Return None if the file has the table's columns.
+        Return None if the file has the table's columns. Its record keys, if no file holds them, are not made.
         """
         if not self._is_shaped:
             return None
@@ -190,8 +193,15 @@ class Snapshot:
         return shape if shape.needs_conversion(file.name.instant_time) else None
 
     @cached_property
-    def _key(self) -> KeySettings:
-        return virtual_key_settings(self.config)
+    def key_shape(self) -> StoredShape:
+        """Return the rules by which record keys are read from files.
+
+        Raises:
+            UnsupportedTableError: no file holds them, and they cannot be made.
+        """
+        if not self.config.has_virtual_keys:
+            return AS_STORED
+        return StoredShape(key=virtual_key_settings(self.config), versions=self.versions)
 
     @cached_property
     def versions(self) -> tuple[SchemaVersion, ...]:

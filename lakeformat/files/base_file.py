@@ -181,6 +181,7 @@ class FileSettings:
         row_group_rows: maximum number of rows of a row group.
         row_group_bytes: maximum in-memory size of the rows of a row group, in bytes, without dictionaries. A single row
             that is larger gets its own row group.
+        stores_meta: whether the meta columns have values. If not, they are null, and footers have no keys.
     """
 
     schema: pa.Schema
@@ -193,6 +194,25 @@ class FileSettings:
     indexed_paths: tuple[str, ...] = ()
     row_group_rows: int = ROW_GROUP_ROWS
     row_group_bytes: int = ROW_GROUP_BYTES
+    stores_meta: bool = True
+
+    def stored_rows(self, rows: pa.Table, schema: pa.Schema, partition_path: str, file_name: str) -> pa.Table:
+        """Return rows in the columns of a file: with its meta columns, which are null if the table stores none.
+
+        Args:
+            rows: commit time, sequence number, record key and the table's columns, by name.
+            schema: the columns of the file.
+        """
+        constants = {PARTITION_PATH: partition_path, FILE_NAME: file_name}
+
+        def column(field: pa.Field) -> Any:
+            if field.name in META_COLUMNS and not self.stores_meta:
+                return pa.nulls(rows.num_rows, field.type)
+            if field.name in constants:
+                return constant_column(constants[field.name], rows.num_rows)
+            return as_type(rows.column(field.name), field.type)
+
+        return pa.Table.from_arrays([column(field) for field in schema], schema=schema)
 
 
 def stored_schema(schema: pa.Schema, encoded: Collection[str] = ()) -> pa.Schema:
@@ -287,12 +307,9 @@ class BaseFileWriter:
         """
         if not rows.num_rows:
             return
-        self._add_keys(rows.column(RECORD_KEY) if new_keys is None else new_keys)
-        columns = {
-            PARTITION_PATH: constant_column(self.partition_path, rows.num_rows),
-            FILE_NAME: constant_column(str(self.name), rows.num_rows),
-        }
-        arrays = [columns[f.name] if f.name in columns else as_type(rows.column(f.name), f.type) for f in self.schema]
+        if self.settings.stores_meta:
+            self._add_keys(rows.column(RECORD_KEY) if new_keys is None else new_keys)
+        stored = self.settings.stored_rows(rows, self.schema, self.partition_path, str(self.name))
         self.rows += rows.num_rows
         self._nans.add(rows)
         size = decoded_bytes(rows)
@@ -300,7 +317,7 @@ class BaseFileWriter:
         # Write the buffered rows before a large table is added: joining them would copy both.
         if self._held and self._held_bytes + size > self.settings.row_group_bytes:
             self._flush()
-        self._held.append(pa.Table.from_arrays(arrays, schema=self.schema))
+        self._held.append(stored)
         self._held_bytes += size
         is_half = sum(table.num_rows for table in self._held) >= ROW_GROUP_ROWS // 2
         if not self._joins or is_half or self._held_bytes >= self.settings.row_group_bytes // 2:
@@ -339,20 +356,25 @@ class BaseFileWriter:
         """Write the buffered rows, the filter and the footer."""
         self._flush()
         writer = self._open(None)
+        keys = self._footer_of_keys() if self.settings.stores_meta else {}
+        writer.add_key_value_metadata({"parquet.avro.schema": self.settings.avro_schema, **keys})
+        metadata = self._write_footer(writer)
+        self._closed_bytes = int(self.sink.tell())
+        self.facts = collect_file_stats(metadata, self.schema, self.settings.indexed_paths, self._nans.by_path)
+
+    def _footer_of_keys(self) -> Mapping[str, str]:
+        """Return the footer entries of the bloom filter and the key range."""
         bloom = self._bloom
         if bloom is None:
             bloom = make_growable_filter(self.rows, self.settings.fpp)
             if self._keys:
                 bloom.add(pa.chunked_array(self._keys))
-        footer = {"parquet.avro.schema": self.settings.avro_schema, BLOOM: bloom.encode()}
+        footer = {BLOOM: bloom.encode()}
         if bloom.keys_per_row is not None:
             footer[BLOOM_TYPE] = bloom.type_code
         if self.range.minimum is not None and self.range.maximum is not None:
             footer[MIN_KEY], footer[MAX_KEY] = self.range.minimum, self.range.maximum
-        writer.add_key_value_metadata(footer)
-        metadata = self._write_footer(writer)
-        self._closed_bytes = int(self.sink.tell())
-        self.facts = collect_file_stats(metadata, self.schema, self.settings.indexed_paths, self._nans.by_path)
+        return footer
 
     def _write_footer(self, writer: pq.ParquetWriter) -> pq.FileMetaData:
         writer.close()
@@ -590,7 +612,7 @@ def read_copied_batches(
     """
     wanted = copied_schema(shape)
     present = set(parquet.schema_arrow.names)
-    if RECORD_KEY not in present:
+    if RECORD_KEY not in present and (stored is None or stored.shape.key is None):
         raise CorruptTableError(f"{path} has no column {RECORD_KEY}; restore it from a copy")
     named = wanted.names if stored is None else stored.stored_names(wanted.names)
     columns = [name for name in named if name in present]

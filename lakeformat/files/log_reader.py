@@ -19,6 +19,7 @@ from lakeformat.errors import CorruptTableError
 from lakeformat.files.block_content import decode_avro_rows, decode_deletes, decode_parquet_rows
 from lakeformat.files.block_order import blocks_to_merge
 from lakeformat.files.missing_files import missing_file_error
+from lakeformat.files.stored_shape import AS_STORED, StoredShape
 from lakeformat.merge.versions import LogDeletes, LogPart
 from lakeformat.model.files import LogFile, LogFileName
 from lakeformat.storage.port import Storage
@@ -31,6 +32,7 @@ __all__ = [
     "read_change_data",
     "read_contents",
     "read_parts",
+    "read_shaped_parts",
 ]
 
 #: The function that decodes the content of each kind of block with records or deletes (`BlockKind.is_data_or_delete`).
@@ -50,6 +52,20 @@ def read_parts(
 ) -> Iterator[LogPart]:
     """Read the records and deletes of a slice's log files, block by block, in the order in which they are merged."""
     return decode_blocks(storage, plan_blocks(storage, logs, is_committed=is_committed), columns=columns)
+
+
+def read_shaped_parts(
+    storage: Storage,
+    logs: Sequence[LogFile],
+    is_committed: Callable[[str], bool],
+    columns: Collection[str],
+    shape: StoredShape | None,
+) -> Iterator[LogPart]:
+    """Read columns of a slice's log files as `read_parts` does, converted from the files' shape to the table's."""
+    if shape is None or shape is AS_STORED:
+        return read_parts(storage, logs, is_committed=is_committed, columns=columns)
+    stored = read_parts(storage, logs, is_committed=is_committed, columns=shape.possible_names(columns))
+    return (shape.restore_part(part, columns) for part in stored)
 
 
 def plan_blocks(

@@ -64,6 +64,7 @@ def read_slice(
     most_bytes: int,
     threads: bool = True,
     skipping: Skipping | None = None,
+    makes_keys: bool = False,
 ) -> Iterator[pa.RecordBatch]:
     """Read the slice's rows, unfiltered: rows of the base file in its order, then rows that only the log files have.
 
@@ -73,6 +74,7 @@ def read_slice(
         most_rows, most_bytes: maximum number of rows and approximate maximum bytes of a batch.
         threads: decode columns of the base file in parallel.
         skipping: a filter; rows that it does not select may be left out.
+        makes_keys: whether record keys that no file holds are made. If not, they are null.
 
     Raises:
         CorruptTableError: a file is missing or damaged; the message names the file.
@@ -89,9 +91,10 @@ def read_slice(
         if opened.parquet is not None:
             groups = None if footers is None or skipping is None else opened.groups(footers, skipping, logs)
             for batch in opened.merge_base(merge, most_rows, most_bytes, groups, threads=threads):
-                yield conform(opened.drop_virtual_key(batch), wanted)
+                yield conform(batch if makes_keys else opened.drop_virtual_key(batch), wanted)
         for rows in merge.log_only_rows(most_rows, most_bytes):
-            yield from conform(opened.drop_virtual_key(rows), wanted).combine_chunks().to_batches()
+            kept = rows if makes_keys else opened.drop_virtual_key(rows)
+            yield from conform(kept, wanted).combine_chunks().to_batches()
 
 
 def read_around_append(

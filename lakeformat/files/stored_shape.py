@@ -80,12 +80,9 @@ class StoredShape:
         return found
 
     def needs_conversion(self, instant_time: str) -> bool:
-        """Tell whether base files that an instant wrote differ from the table's columns, except for virtual keys.
-
-        Reads of a base file alone return no virtual keys, so a missing record key column needs no conversion.
-        """
+        """Tell whether base files that an instant wrote differ from the table's columns."""
         version = self._version(instant_time)
-        return bool(self.constants or version.converted)
+        return bool(self.constants or version.converted or self.key)
 
     def columns_without_statistics(self, instant_time: str) -> frozenset[str]:
         """Return the columns whose statistics in the footers of files of an instant cannot be used."""

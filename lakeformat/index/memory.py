@@ -13,6 +13,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -44,16 +45,17 @@ class _KeyMap:
     columns: dict[BaseFile, KeyColumn] = field(default_factory=dict)
     guard: threading.Lock = field(default_factory=threading.Lock)
 
-    def refresh(self, storage: Storage, files: Sequence[BaseFile], pool: Executor) -> tuple[list[BaseFile], int]:
-        """Cache the key columns of these files and drop all others.
+    def refresh(self, storage: Storage, snapshot: Snapshot, pool: Executor) -> tuple[list[BaseFile], int]:
+        """Cache the key columns of the snapshot's files and drop all others.
 
         Return the files that were read, and the compressed size of their key columns in bytes.
         """
+        files, read = snapshot.files, partial(read_keys, storage, shape=snapshot.key_shape)
         live = set(files)
         for gone in [file for file in self.columns if file not in live]:
             del self.columns[gone]
         unread = [file for file in files if file not in self.columns]
-        for file, column in zip(unread, pool.map(lambda file: read_keys(storage, file), unread), strict=True):
+        for file, column in zip(unread, pool.map(read, unread), strict=True):
             self.columns[file] = column
         return unread, sum(self.columns[file].size_bytes for file in unread)
 
@@ -77,7 +79,7 @@ class MemoryIndex:
         """Find the file slices of keys, as `Index.locate` describes. Each slice found contains its key."""
         known = _find_key_map(storage.location)
         with known.guard, thread_pool(max(1, pa.cpu_count())) as pool:
-            unread, size_bytes = known.refresh(storage, snapshot.files, pool)
+            unread, size_bytes = known.refresh(storage, snapshot, pool)
             held = dict(known.columns)
 
             def locate_in(path: str) -> Tagged:

@@ -15,7 +15,7 @@ Memory: the keys of the log files that are read; for deleted rows, one slice's k
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from typing import Final
@@ -32,9 +32,10 @@ from lakeformat.errors import CorruptTableError
 from lakeformat.file_system_view.live_files import ListedSlices
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.files.footers import open_parquet, row_batches
-from lakeformat.files.log_reader import read_parts
+from lakeformat.files.log_reader import read_shaped_parts
 from lakeformat.files.open_slice import SliceMergeRules
 from lakeformat.files.slice_reader import read_slice
+from lakeformat.files.stored_shape import AS_STORED, StoredShape
 from lakeformat.index.port import Ints, Tagged
 from lakeformat.merge.versions import LogRows
 from lakeformat.model.files import BaseFile, FileSlice, LogFile
@@ -152,31 +153,51 @@ def column_number(metadata: pq.FileMetaData, name: str) -> int:
 
 
 def read_keys(
-    storage: Storage, file: BaseFile, metadata: pq.FileMetaData | None = None, wanted: Wanted | None = None
+    storage: Storage,
+    file: BaseFile,
+    metadata: pq.FileMetaData | None = None,
+    wanted: Wanted | None = None,
+    shape: StoredShape = AS_STORED,
 ) -> KeyColumn:
     """Read the record keys of a base file.
 
     Args:
         metadata: the file's parsed footer, if the caller has it.
         wanted: skip row groups whose key range has no wanted key; None to read all.
+        shape: how the keys are made if no file holds them. Then no row group is skipped.
 
     Raises:
         CorruptTableError: the file cannot be read, or has no key column.
     """
     location = f"{storage.location}/{file.path}"
     with storage.open_input(file.path) as source, open_parquet(source, location, metadata=metadata) as parquet:
-        if RECORD_KEY not in parquet.schema_arrow.names:
+        names = _key_columns(shape, file, parquet.schema_arrow.names)
+        if not names:
             raise CorruptTableError(f"{location} has no column {RECORD_KEY}; restore it from a copy")
         found = parquet.metadata
-        column = column_number(found, RECORD_KEY)
         every = list(range(found.num_row_groups))
-        groups = every if wanted is None else overlapping_groups(found, column, wanted)
-        size = sum(found.row_group(at).column(column).total_compressed_size for at in groups)
-        batches = row_batches(parquet, location, _BATCH_ROWS, columns=[RECORD_KEY], row_groups=groups)
+        is_stored = wanted is not None and shape.key is None
+        groups = overlapping_groups(found, column_number(found, RECORD_KEY), wanted) if is_stored else every
+        size = sum(_column_bytes(found.row_group(at), names) for at in groups)
+        batches = row_batches(parquet, location, _BATCH_ROWS, columns=names, row_groups=groups)
         rows = [found.row_group(at).num_rows for at in every]
         starts = np.cumsum([0, *rows]).tolist()
-        keys = pa.chunked_array([batch.column(0) for batch in batches], pa.string())
+        restored = (shape.restore(batch, (RECORD_KEY,), file.name.instant_time) for batch in batches)
+        keys = pa.chunked_array([batch.column(0) for batch in restored], pa.string())
         return KeyColumn(keys, size, tuple((starts[at], rows[at]) for at in groups))
+
+
+def _key_columns(shape: StoredShape, file: BaseFile, present: Sequence[str]) -> list[str]:
+    """Return the columns of a base file that give the record keys: the key column, or those of which keys are made."""
+    if shape.key is None:
+        return [RECORD_KEY] if RECORD_KEY in present else []
+    stored = shape.stored_names((RECORD_KEY,), file.name.instant_time)
+    return [name for name in stored if name != RECORD_KEY and name in present]
+
+
+def _column_bytes(group: pq.RowGroupMetaData, names: Collection[str]) -> int:
+    columns = (group.column(at) for at in range(group.num_columns))
+    return sum(one.total_compressed_size for one in columns if one.path_in_schema.partition(".")[0] in names)
 
 
 def read_keys_of_commit(storage: Storage, file: BaseFile, instant_time: str) -> pa.ChunkedArray:
@@ -252,10 +273,12 @@ class LogsWithKeys:
     Attributes:
         logs: the log files.
         visible: the instants whose log blocks are valid; blocks of others are not read.
+        shape: how the keys are made if no file holds them.
     """
 
     logs: tuple[LogFile, ...]
     visible: VisibleInstants
+    shape: StoredShape = AS_STORED
 
 
 def logs_with_keys(snapshot: Snapshot, piece: FileSlice) -> LogsWithKeys | None:
@@ -263,7 +286,11 @@ def logs_with_keys(snapshot: Snapshot, piece: FileSlice) -> LogsWithKeys | None:
     updating = snapshot.live.updating if isinstance(snapshot.live, ListedSlices) else frozenset()
     if all(piece.base is not None and log.path in updating for log in piece.logs):
         return None
-    return LogsWithKeys(piece.logs, snapshot.merge_rules(piece).visible)
+    return _all_logs(snapshot, piece)
+
+
+def _all_logs(snapshot: Snapshot, piece: FileSlice) -> LogsWithKeys:
+    return LogsWithKeys(piece.logs, snapshot.merge_rules(piece).visible, snapshot.key_shape)
 
 
 def add_keys_of_logs(
@@ -321,22 +348,22 @@ def _extend_base_rows(base_rows: Ints | None, first: Ints) -> Ints | None:
 
 def read_slice_keys(storage: Storage, snapshot: Snapshot, piece: FileSlice) -> KeyColumn:
     """Read every key in the files of a slice, even if its row is deleted. Keys may repeat."""
-    parts = [read_keys(storage, piece.base)] if piece.base is not None else []
+    parts = [read_keys(storage, piece.base, shape=snapshot.key_shape)] if piece.base is not None else []
     if piece.logs:
-        parts.append(_read_log_keys(storage, LogsWithKeys(piece.logs, snapshot.merge_rules(piece).visible)))
+        parts.append(_read_log_keys(storage, _all_logs(snapshot, piece)))
     chunks = [chunk for part in parts for chunk in part.keys.chunks]
     return KeyColumn(pa.chunked_array(chunks, pa.string()), sum(part.size_bytes for part in parts))
 
 
 def _read_log_keys(storage: Storage, of: LogsWithKeys) -> KeyColumn:
     """Read the keys of all data rows in a slice's log files."""
-    parts = read_parts(storage, of.logs, is_committed=of.visible, columns=[RECORD_KEY])
+    parts = read_shaped_parts(storage, of.logs, of.visible, [RECORD_KEY], of.shape)
     return KeyColumn(pa.chunked_array(_collect_keys(parts), pa.string()), sum(log.size_bytes for log in of.logs))
 
 
-def read_logged_keys(storage: Storage, log: LogFile) -> KeyColumn:
+def read_logged_keys(storage: Storage, log: LogFile, shape: StoredShape = AS_STORED) -> KeyColumn:
     """Read the keys of all data rows in one log file, whether or not their commits have completed."""
-    parts = read_parts(storage, [log], is_committed=lambda _: True, columns=[RECORD_KEY])
+    parts = read_shaped_parts(storage, [log], lambda _: True, [RECORD_KEY], shape)
     return KeyColumn(pa.chunked_array(_collect_keys(parts), pa.string()), log.size_bytes)
 
 
@@ -388,7 +415,7 @@ def _stored_columns(storage: Storage, snapshot: Snapshot) -> pa.Schema:
 def read_live_keys(storage: Storage, snapshot: Snapshot, piece: FileSlice) -> pa.ChunkedArray:
     """Read the keys of the rows that a slice has. Keys whose row is deleted are left out."""
     if piece.base is not None and not piece.logs:
-        return read_keys(storage, piece.base).keys
+        return read_keys(storage, piece.base, shape=snapshot.key_shape).keys
     merged = DeletingSlice(piece, snapshot.merge_rules(piece), _stored_columns(storage, snapshot))
     chunks = [chunk for part in _live_keys(storage, merged) for chunk in part.chunks]
     return pa.chunked_array(chunks, pa.string())
@@ -425,6 +452,7 @@ def _live_keys(storage: Storage, of: DeletingSlice) -> Iterator[pa.ChunkedArray]
         [RECORD_KEY],
         most_rows=_CHUNK_ROWS,
         most_bytes=_BATCH_BYTES,
+        makes_keys=True,
     )
     for batch in batches:
         yield pa.chunked_array([batch.column(RECORD_KEY)], pa.string())

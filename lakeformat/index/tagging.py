@@ -38,6 +38,7 @@ from lakeformat.arrow.text_order import sort_texts
 from lakeformat.codec.bloom import hash_chain
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.files.footers import KeyFooter, read_key_footers
+from lakeformat.files.stored_shape import AS_STORED, StoredShape
 from lakeformat.index.port import IndexSettings, Ints, TagCounts, Tagged
 from lakeformat.index.stored_filters import StoredFilters, open_stored_filters
 from lakeformat.index.stored_keys import KeyColumn, SortedKeys, Wanted, locate_keys, read_keys
@@ -84,6 +85,7 @@ class TagSettings:
         block_keys: maximum number of keys whose filter hashes are in memory at a time.
         block_rows: number of rows of key columns that are in memory at a time; at least twice the number of keys.
         filters: the filters of the metadata table, which leave files out before any is opened; None to ask none.
+        shape: how the keys are made if no file holds them.
     """
 
     kind: str = "AUTO"
@@ -94,12 +96,20 @@ class TagSettings:
     block_keys: int = 1 << 20
     block_rows: int = 1 << 21
     filters: StoredFilters | None = None
+    shape: StoredShape = AS_STORED
 
     @classmethod
     def of(cls, storage: Storage, snapshot: Snapshot, settings: IndexSettings) -> TagSettings:
         """Return the settings of a look-up in files of a snapshot."""
         filters = open_stored_filters(storage, snapshot, settings)
-        return cls(settings.file_search, settings.use_ranges, settings.use_tree, settings.exact, filters=filters)
+        return cls(
+            settings.file_search,
+            settings.use_ranges,
+            settings.use_tree,
+            settings.exact,
+            filters=filters,
+            shape=snapshot.key_shape,
+        )
 
 
 def tag_files(
@@ -305,7 +315,7 @@ class _Narrowing:
             if few is None
             else test_for_any(self.keys.take(pa.array(few)))
         )
-        return read_keys(self.storage, footer.file, footer.metadata, wanted)
+        return read_keys(self.storage, footer.file, footer.metadata, wanted, self.settings.shape)
 
     def _make_candidate_test(self, candidates: Candidates) -> Wanted:
         """Return a function that tells whether any candidate may lie between two bounds.

@@ -29,6 +29,7 @@ __all__ = [
     "METADATA_INFLIGHT",
     "METADATA_PARTITIONS",
     "PARTITION_FIELDS",
+    "POPULATES_META_FIELDS",
     "PROPERTIES_PATH",
     "TIMELINE_PATH",
     "TYPED_FIELDS",
@@ -467,6 +468,8 @@ class TableConfig:
         self._check_kind(where, _WRITTEN_TYPES, "writing with ")
         self._check_features(where, "writing")
         _ = self.change_logging
+        if self.has_virtual_keys:
+            self._check_virtual_keys(where)
         if len(self.ordering_fields) > 1 and not self.traits.takes_several_ordering_fields:
             key = ORDERING_1X if self.get(ORDERING_1X) else ORDERING
             raise UnsupportedTableError(
@@ -480,6 +483,17 @@ class TableConfig:
                 raise UnsupportedTableError(f"{where}: {error}") from None
 
 
+    def _check_virtual_keys(self, where: str) -> None:
+        """Refuse a table without meta columns whose keys Hudi does not make of columns, or spells in several ways."""
+        kind = KeyGeneratorKind.of_table(self.key_generator, self.record_fields, self.partition_fields)
+        one_complex = kind is KeyGeneratorKind.COMPLEX and len(self.record_fields) == 1
+        if not self.record_fields or kind in {KeyGeneratorKind.TIMESTAMP, KeyGeneratorKind.CUSTOM} or one_complex:
+            raise UnsupportedTableError(
+                f"{where}: writing with {POPULATES_META_FIELDS}=false needs record key fields and the simple, "
+                "nonpartitioned or complex key generator, the last with several key fields"
+            )
+
+
 def _parse_number(text: str) -> int:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
 
@@ -488,12 +502,12 @@ _READABLE: Final = (
     ("hoodie.table.base.file.format", {"PARQUET"}, "PARQUET"),
     (SEVERAL_FORMATS, {"FALSE"}, "false"),
     (TABLE_FORMAT, {"NATIVE"}, "native"),
+    ("hoodie.table.storage.layout", {"DEFAULT"}, "default"),
     (DROPS_PARTITION_COLUMNS, {"TRUE", "FALSE"}, "false"),
     (POPULATES_META_FIELDS, {"TRUE", "FALSE"}, "true"),
 )
 _WRITABLE: Final = (
     (DROPS_PARTITION_COLUMNS, {"false"}, "false"),
-    (POPULATES_META_FIELDS, {"true"}, "true"),
     ("hoodie.partition.metafile.use.base.format", {"false"}, "false"),
 )
 

@@ -179,7 +179,7 @@ class DedupeSession:
         slices: list[FileSlice] = []
         surplus: dict[FileGroupId, Ints] = {}
         for path, pieces in snapshot.slices.items():
-            ones = [SliceToCluster(piece, snapshot.merging(piece)) for piece in pieces]
+            ones = [SliceToCluster(piece, snapshot.rewriting(piece)) for piece in pieces]
             source = open_group(self.context.storage, path, ones, schema)
             for piece, rows, lost in _find_surplus(source, fields, sequence):
                 tables.append(rows)

@@ -57,6 +57,7 @@ __all__ = [
 
 _LOG: Final = logging.getLogger("lakeformat.write")
 _CLASSES: Final = "hoodie.precommit.validators"
+_FAILURE_POLICY: Final = f"{_CLASSES}.failure.policy"
 _PACKAGE: Final = "org.apache.hudi.client.validator."
 #: Maps each SQL validator class of Hudi to the option with its queries and to the kind of its check.
 _SQL: Final[Mapping[str, tuple[str, str]]] = {
@@ -242,16 +243,22 @@ def make_proposed_snapshot(
     return Snapshot(snapshot.config, timeline, max(snapshot.instant_time or "", instant_time), schema, live)
 
 
-def run_validators(validators: Sequence[Validator], write: ProposedWrite) -> None:
-    """Run the validators in order.
+def run_validators(hooks: Hooks, write: ProposedWrite) -> None:
+    """Run the validators in order. If the hooks say so, a refusal is only logged.
 
     Raises:
         ValidationFailedError: a validator refuses the write; the message names the validator and its finding. Later
             validators do not run.
     """
-    for validator in validators:
-        validator.check(write)
-        _LOG.debug("validator %s passed", validator.name)
+    for validator in hooks.validators:
+        try:
+            validator.check(write)
+        except ValidationFailedError as error:
+            if not hooks.only_warns:
+                raise
+            _LOG.warning("%s, but %s=WARN_LOG: it goes on", str(error).partition(";")[0], _FAILURE_POLICY)
+        else:
+            _LOG.debug("validator %s passed", validator.name)
 
 
 _ON: Final = "hoodie.write.commit.callback."
@@ -386,11 +393,16 @@ public(HookArguments)
 
 @dataclass(frozen=True)
 class Hooks:
-    """The parsed validators and callbacks, and the checked extra metadata, of a write."""
+    """The parsed validators and callbacks, and the checked extra metadata, of a write.
+
+    Attributes:
+        only_warns: whether a validator's refusal is a warning, and the write goes on.
+    """
 
     validators: tuple[Validator, ...] = ()
     callbacks: tuple[Callback, ...] = ()
     extra_metadata: Mapping[str, str] = field(default_factory=dict)
+    only_warns: bool = False
 
     def with_verb(self, verb: str) -> Hooks:
         """Return these hooks with a verb that the history shows, such as ``update`` for an ``upsert``."""
@@ -443,7 +455,8 @@ def hooks_of(
             raise InvalidInputError(f"extra metadata {key!r}: {value!r} is not text; convert it")
         if key == "schema" or (key.startswith("lakeformat.") and key != STATEMENT_KEY):
             raise InvalidInputError(f"extra metadata {key!r} is a name of the format's own; choose another")
-    return Hooks(validators_of(options, validators), callbacks_of(options, callbacks), extra)
+    only_warns = options[_FAILURE_POLICY] == "WARN_LOG"
+    return Hooks(validators_of(options, validators), callbacks_of(options, callbacks), extra, only_warns)
 
 
 def with_statement(options: Options, text: str) -> Options:

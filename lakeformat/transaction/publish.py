@@ -184,7 +184,7 @@ def validate_write(
     with report.step("validate") as counted:
         views = TableView(storage, snapshot), TableView(storage, after)
         write = ProposedWrite(settings.operation.value, *views, tuple(stats))
-        run_validators(hooks.validators, write)
+        run_validators(hooks, write)
         counted["validators"] = len(hooks.validators)
 
 

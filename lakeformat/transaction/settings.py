@@ -68,6 +68,7 @@ class TransactionSettings:
         first_buckets: number of buckets of a new partition, if the write has a bucket index with consistent hashing;
             else None.
         lacking: properties to add to the table's, if it lacks them.
+        overwritten: partition paths that an insert_overwrite replaces; empty for those of its rows.
     """
 
     operation: Operation
@@ -83,6 +84,7 @@ class TransactionSettings:
     metadata: MetadataOptions
     first_buckets: int | None = None
     lacking: Mapping[str, str] = field(default_factory=dict)
+    overwritten: frozenset[str] = frozenset()
 
 
 def make_transaction_settings(
@@ -113,4 +115,5 @@ def make_transaction_settings(
         ),
         metadata=options.metadata,
         first_buckets=write_options.buckets if write_options.is_consistent else None,
+        overwritten=frozenset(write_options.overwritten),
     )

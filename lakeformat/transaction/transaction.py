@@ -314,8 +314,10 @@ class Transaction:
         """
         if not self.settings.operation.is_overwrite:
             return None
-        whole = self.settings.operation is Operation.INSERT_OVERWRITE_TABLE
-        return frozenset({*snapshot.slices, *partitions} if whole else partitions)
+        if self.settings.operation is Operation.INSERT_OVERWRITE_TABLE:
+            return frozenset({*snapshot.slices, *partitions})
+        named = self.settings.overwritten if self.settings.operation is Operation.INSERT_OVERWRITE else frozenset()
+        return named or frozenset(partitions)
 
     # --- work -----------------------------------------------------------------------------------------
 

@@ -231,11 +231,11 @@ def create_table(
     return config
 
 
-def probe_keys(storage: Storage, files: Iterable[BaseFile], settings: KeySettings, options: Options) -> KeySettings:
+def probe_keys(storage: Storage, snapshot: Snapshot, settings: KeySettings, options: Options) -> KeySettings:
     """Return the key settings that reproduce the record key stored in the first base file that has a row.
 
     Some writers spell a complex key of one column ``column:value``, others ``value``. The stored key shows which form
-    the table uses. If no base file has a row, the settings are returned unchanged.
+    the table uses. If no base file has a row, or files hold no keys, the settings are returned unchanged.
 
     Raises:
         InvalidOptionError: if an option requires the other form of a complex key.
@@ -244,7 +244,7 @@ def probe_keys(storage: Storage, files: Iterable[BaseFile], settings: KeySetting
         CorruptTableError: if the file cannot be read.
     """
     columns = sorted({RECORD_KEY, *(name.partition(".")[0] for name in settings.record_fields)})
-    for file in files:
+    for file in () if snapshot.config.has_virtual_keys else snapshot.each_file():
         rows = _first_rows(storage, file, columns)
         if rows is not None:
             return _match_stored_key(file, rows, settings, options)
@@ -373,7 +373,7 @@ def _table_keys(store: TimelineStore, snapshot: Snapshot, options: Options) -> K
     keys = key_settings(snapshot.config, options)
     if snapshot.live.count and lacking_properties(snapshot.config, options, keys):
         _check_folder(store.storage, snapshot.each_file(), keys)
-    return probe_keys(store.storage, snapshot.each_file(), keys, options) if snapshot.live.count else keys
+    return probe_keys(store.storage, snapshot, keys, options) if snapshot.live.count else keys
 
 
 def _find_engine_and_keys(store: TimelineStore, snapshot: Snapshot, options: Options) -> tuple[bool, KeySettings]:
@@ -448,6 +448,11 @@ def plan_job(
         snapshot.versions,
         snapshot.schema,
     )
+    if job.merges_inserts and rule.folds:
+        raise InvalidOptionError(
+            "hoodie.merge.allow.duplicate.on.inserts=false: rows of this table fill each other's fields, which only "
+            "upsert does; write operation upsert"
+        )
     _check_columns(job, snapshot, store.storage.location)
     return job
 

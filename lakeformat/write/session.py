@@ -440,7 +440,8 @@ class WriteSession:
                 self.job.options,
             )
             counted.update(files=len(chosen), bytes=sum(file.stat.size_bytes for file in chosen))
-            tails = read_files_back(self.storage, chosen, tails, self.job.prepare.prepared_schema)
+            schema = self.job.prepare.prepared_schema
+            tails = read_files_back(self.storage, chosen, tails, schema, self.job.shape)
         return [file for file in written if file not in chosen], tails
 
 
@@ -474,11 +475,14 @@ def find_closed_partitions(session: WriteSession, snapshot: Snapshot) -> Mapping
     that the overwrite has replaced. If the operation is not an overwrite, the mapping is empty.
 
     Raises:
-        WriteConflictError: if the whole table is to be replaced and any partition is closed.
+        WriteConflictError: if the whole table is to be replaced and any partition is closed, or if a partition is
+            closed that the options name to be replaced.
     """
     if not session.job.operation.is_overwrite:
         return {}
     closed = list_closed_partitions(session.context.store, snapshot)
     if closed and session.job.operation is Operation.INSERT_OVERWRITE_TABLE:
         raise PendingActionError(next(iter(closed.values())))
+    for path in session.job.transaction_settings.overwritten.intersection(closed):
+        raise PendingActionError(closed[path])
     return closed

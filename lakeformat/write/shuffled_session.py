@@ -304,14 +304,15 @@ class ShuffledSession:
             opened = (FileGroupId(b.partition_path, b.file_id) for b in plan.buckets if b.opened_at is None)
             checks.append(make_bucket_check(opened, job))
         elif job.needs_tagging and job.operation is not Operation.DELETE:
-            checks.append(make_new_file_check(self.storage, added, is_global=job.prepare.is_global))
+            checks.append(make_new_file_check(self.storage, added, job))
         return checks
 
     def _plan(
         self, staged: Sequence[StagedTask], snapshot: Snapshot, schema: pa.Schema, job: WriteJob
     ) -> tuple[TaggedStage, RoutePlan]:
         report = self.session.transaction.report
-        slices: Mapping[str, Sequence[FileSlice]] = snapshot.slices if job.uses_existing_groups else {}
+        fills = job.uses_existing_groups and not job.merges_inserts  # A shuffle does not compare keys in small files.
+        slices: Mapping[str, Sequence[FileSlice]] = snapshot.slices if fills else {}
         compacting = self.store.read_compaction_groups(snapshot.timeline)
         append_rules = make_append_rules(job, snapshot, compacting, reads_stored=self._merge is not None)
         sizing = self._sizing(staged, schema, job)

@@ -13,6 +13,7 @@ it, files that the table needs are not deleted, even if the plan names them.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
@@ -22,7 +23,7 @@ from typing import Final, TypeAlias
 from lakeformat.codec.timeline_files.clean import CleanMetadata, CleanPartition, CleanPlan, encode_clean_plan
 from lakeformat.concurrency import Attempts, thread_pool
 from lakeformat.config.resolve import Options
-from lakeformat.config.retention_options import CLEAN_AFTER, CLEAN_INCREMENTALLY
+from lakeformat.config.retention_options import CLEAN_AFTER, CLEAN_INCREMENTALLY, CLEAN_PARTITIONS, CLEAN_PATTERN
 from lakeformat.display import FILES, progress
 from lakeformat.errors import StorageError, WriteConflictError
 from lakeformat.file_system_view.context import TableContext
@@ -415,8 +416,20 @@ class CleanSession:
         last_search = LastSearch(time or scope.known_earliest, timeline.commit_times, saved)
         search = _Search(scope.seen, scope.earliest, to_delete, last_search, is_all)
         if writes_note and not to_delete:
-            write_search_note(self.storage, search.last_search, retention)
+            self._note_search(search, retention)
         return search
+
+    def _note_search(self, search: _Search, retention: Retention) -> None:
+        """Record the search. The next one covers all partitions if this one left some out, or files for later."""
+        is_partial = not search.is_all or bool(self.options[CLEAN_PARTITIONS] or self.options[CLEAN_PATTERN])
+        write_search_note(self.storage, search.last_search, retention, searches_all=is_partial)
+
+    def _may_clean(self, partition_path: str) -> bool:
+        """Tell whether the options let the partition be cleaned."""
+        selected, pattern = self.options[CLEAN_PARTITIONS], self.options[CLEAN_PATTERN]
+        if selected:
+            return partition_path in selected
+        return not pattern or re.fullmatch(pattern, partition_path) is not None
 
     def _choose_files(
         self, timeline: Timeline, retention: Retention, earliest: str | None, partitions: frozenset[str] | None
@@ -427,6 +440,8 @@ class CleanSession:
         constraints, count = read_delete_constraints(self.store, timeline), 0
         to_delete: list[FilesToDelete] = []
         for partition in list_partition_files(self.store, timeline, partitions):
+            if not self._may_clean(partition.path):
+                continue
             one = choose_files(partition, retention, earliest, constraints)
             if one.files and count and count + len(one.files) > self._most_files:
                 return tuple(to_delete), False
@@ -451,7 +466,7 @@ class CleanSession:
         )  # fmt: skip
         self._decide_plan(clean, plan, search)
         clean = self._start(clean, plan)
-        write_search_note(self.storage, last_search, retention, searches_all=not search.is_all)
+        self._note_search(search, retention)
         return _Work(clean, plan)
 
     def _decide_plan(self, clean: Instant, plan: CleanPlan, search: _Search) -> None:

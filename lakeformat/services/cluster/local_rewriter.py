@@ -59,7 +59,7 @@ def load_groups(plan: ClusteringPlan, snapshot: Snapshot) -> list[Group]:
 
     def to_cluster(group: FileGroupId) -> SliceToCluster:
         piece = live[group]
-        return SliceToCluster(piece, snapshot.merging(piece))
+        return SliceToCluster(piece, snapshot.rewriting(piece))
 
     groups = []
     for group in plan.groups:

@@ -111,7 +111,7 @@ def load_resizing(
         path, nodes = group.extra[PARTITION], _children(group, name)
         children.setdefault(path, []).extend(nodes)
         pieces = [live[one.group] for one in group.slices]
-        slices = tuple(SliceToCluster(piece, snapshot.merging(piece)) for piece in pieces)
+        slices = tuple(SliceToCluster(piece, snapshot.rewriting(piece)) for piece in pieces)
         buckets = RingBuckets(_made(nodes), hashing.fields, hashing.rule)
         groups += (Group(path, slices, target) for target in _targets(buckets))
     resized = tuple(rings[path].resized(name, nodes) for path, nodes in children.items())

@@ -197,7 +197,7 @@ class VersionSession:
         snapshot = self.context.snapshot()
         if (
             snapshot.live.count
-            and not probe_keys(self.storage, snapshot.each_file(), keys, self.options).single_key_prefixed
+            and not probe_keys(self.storage, snapshot, keys, self.options).single_key_prefixed
         ):
             raise UnsupportedTableError(
                 f"{self.storage.location} has keys of one field as value, and from table version {SINGLE_KEY_NAMES} on "

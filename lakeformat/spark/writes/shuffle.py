@@ -198,7 +198,7 @@ class SparkShuffle:
         """
         groups = _groups(tasks)
         storage, index = self._context.storage, self._job.index_settings
-        settings = TagSettings(index.file_search, index.use_ranges, index.use_tree)
+        settings = TagSettings(index.file_search, index.use_ranges, index.use_tree, shape=self._job.shape)
         folder = f"{stage_folder(self._job.write_id)}/tags"
 
         def run(batches: Batches) -> Batches:

@@ -23,7 +23,6 @@ from lakeformat.codec.stored_types import with_meta_columns
 from lakeformat.files.base_file import (
     ROW_GROUP_ROWS,
     FileSettings,
-    constant_column,
     parquet_writer,
     stamp_rows_with,
     stored_schema,
@@ -34,7 +33,7 @@ from lakeformat.merge import top_columns
 from lakeformat.merge.versions import are_unconditional
 from lakeformat.model.commit import WriteStat
 from lakeformat.model.files import join_path
-from lakeformat.model.record import FILE_NAME, PARTITION_PATH, RECORD_KEY
+from lakeformat.model.record import RECORD_KEY
 from lakeformat.storage.port import Storage
 from lakeformat.transaction.written_file import WrittenFile
 from lakeformat.write.handles.base_file_handles import HandleSettings, check_inserts, mask_of_deletes
@@ -285,12 +284,7 @@ def _log_file(
 def _data_block(rows: pa.Table, bucket: Bucket, settings: HandleSettings, base_rows: BaseRows | None) -> bytes:
     """Return an encoded data block. Its ``_hoodie_file_name`` column holds the file id, as in Hudi's log files."""
     schema = stored_schema(settings.files.schema)
-    columns = {
-        PARTITION_PATH: constant_column(bucket.partition_path, rows.num_rows),
-        FILE_NAME: constant_column(bucket.file_id, rows.num_rows),
-    }
-    arrays = [columns[name] if name in columns else rows.column(name) for name in schema.names]
-    table = pa.Table.from_arrays(arrays, schema=schema)
+    table = settings.files.stored_rows(rows, schema, bucket.partition_path, bucket.file_id)
     if not _is_ordered_by_text(settings):
         return _parquet_block(table, settings.files, settings.instant_time, base_rows)
     plain = table.cast(with_meta_columns(settings.files.schema).remove_metadata())

@@ -188,7 +188,7 @@ class HandleSettings:
             fills_nulls=config.takes_logs and config.merge_settings.partial_update is not None,
             change_log=ChangeLogSettings.of(mode, schema, config.name, files.row_group_bytes) if mode else None,
             copies_groups=job.options.write.copy_row_groups,
-            shape=StoredShape(versions=job.versions),
+            shape=job.shape,
         )
 
     def file_name(self, bucket: Bucket, task: int) -> BaseFileName:

@@ -34,6 +34,7 @@ from lakeformat.config.resolve import Options
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.files.base_file import ROW_GROUP_ROWS, BaseFileWriter, FileSettings, stamp_rows
 from lakeformat.files.footers import open_parquet, row_batches
+from lakeformat.files.stored_shape import AS_STORED, StoredShape
 from lakeformat.keys.record_keys import GeneratedKeys
 from lakeformat.merge.order import KeyHashes, have_repeats, key_hashes
 from lakeformat.model.commit import WriteStat
@@ -564,25 +565,38 @@ def _find_fillable(files: Sequence[BaseFile], added_bytes: int, options: Options
     return choose_files_to_fill([file.size_bytes for file in files], small, added_bytes, options.write.file_bytes)
 
 
-def read_written(storage: Storage, file: WrittenFile, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a file that is not published yet, with the columns of a schema. Memory: one row group."""
+def read_written(
+    storage: Storage, file: WrittenFile, schema: pa.Schema, shape: StoredShape = AS_STORED
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a file that is not published yet, with the columns of a schema. Memory: one row group.
+
+    Args:
+        shape: how the record keys are made if the file does not hold them.
+    """
+    time = BaseFileName.parse(file.stat.path.rpartition("/")[2]).instant_time
+    names = shape.stored_names(schema.names, time)
     with storage.open_input(file.staged_path) as source, open_parquet(source, file.staged_path) as parquet:
-        for batch in row_batches(parquet, file.staged_path, ROW_GROUP_ROWS, columns=schema.names):
-            yield conform(batch, schema)
+        for batch in row_batches(parquet, file.staged_path, ROW_GROUP_ROWS, columns=names):
+            yield conform(shape.restore(batch, schema.names, time), schema)
 
 
 def read_files_back(
-    storage: Storage, chosen: Sequence[WrittenFile], tails: Mapping[str, pa.Table], prepared: pa.Schema
+    storage: Storage,
+    chosen: Sequence[WrittenFile],
+    tails: Mapping[str, pa.Table],
+    prepared: pa.Schema,
+    shape: StoredShape,
 ) -> Mapping[str, pa.Table]:
     """Read the files that `choose_small_files` chose. Return by partition path their rows, followed by its ``tails``.
 
     Args:
         tails: for each partition path, the rows that are not yet in a file.
         prepared: the schema of the returned rows.
+        shape: how the record keys are made if the files do not hold them.
     """
     parts: dict[str, list[pa.Table]] = {}
     for file in sorted(chosen, key=lambda file: file.staged_path):
-        tables = (pa.Table.from_batches([batch]) for batch in read_written(storage, file, prepared))
+        tables = (pa.Table.from_batches([batch]) for batch in read_written(storage, file, prepared, shape))
         parts.setdefault(file.stat.partition_path, []).extend(tables)
     for path, rows in tails.items():
         parts.setdefault(path, []).append(rows)

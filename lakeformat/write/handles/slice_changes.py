@@ -41,7 +41,7 @@ from lakeformat.files.base_file import (
     make_growable_filter,
     stored_schema,
 )
-from lakeformat.files.log_reader import read_parts
+from lakeformat.files.log_reader import read_shaped_parts
 from lakeformat.files.slice_reader import MergedSlice, open_merged_slice
 from lakeformat.merge import ReadRule, ordering_columns, stored_wins, top_columns
 from lakeformat.merge.versions import LogDeletes, LogPart, deleting_rows
@@ -159,7 +159,8 @@ def logs_delete_any(storage: Storage, place: LogPlace, keys: pa.ChunkedArray | p
         return False
     rule = place.merging.rule
     columns = [RECORD_KEY, *rule.deleting_columns]
-    for part in read_parts(storage, place.deleting_logs, is_committed=place.merging.visible, columns=columns):
+    merging = place.merging
+    for part in read_shaped_parts(storage, place.deleting_logs, merging.visible, columns, merging.shape):
         gone = part.keys if isinstance(part, LogDeletes) else _deleted_keys(part.rows, rule)
         if len(gone) and pc.any(pc.is_in(keys, value_set=gone)).as_py():
             return True
@@ -215,9 +216,8 @@ def _loses_to_hidden_version(storage: Storage, place: LogPlace, rows: pa.Table, 
     rule, keys = settings.read_rule, _text(rows, RECORD_KEY)
     tops = top_columns(rule.ordering, rows.schema.names)
     has_keys = False
-    for part in read_parts(
-        storage, place.file_slice.logs, is_committed=place.merging.visible, columns=[RECORD_KEY, *tops]
-    ):
+    merging, logs = place.merging, place.file_slice.logs
+    for part in read_shaped_parts(storage, logs, merging.visible, [RECORD_KEY, *tops], merging.shape):
         part_keys = part.keys if isinstance(part, LogDeletes) else _text(part.rows, RECORD_KEY)
         at = pc.index_in(part_keys, value_set=keys)
         if at.null_count == len(at):

@@ -16,16 +16,17 @@ from lakeformat.arrow.kinds import Kind, kind_of
 from lakeformat.codec.avro.schema import to_avro, with_meta
 from lakeformat.config.resolve import Options
 from lakeformat.errors import CorruptTableError, InvalidOptionError, SchemaMismatchError, nearest
+from lakeformat.file_system_view.folder_values import virtual_key_settings
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.files.base_file import FileSettings
-from lakeformat.files.stored_shape import SchemaVersion
+from lakeformat.files.stored_shape import SchemaVersion, StoredShape
 from lakeformat.index.factory import make_index
 from lakeformat.index.port import Index, IndexSettings
 from lakeformat.merge import MergeRule
 from lakeformat.model.keys import KeyGeneratorKind, KeySettings, PartitionKind
 from lakeformat.model.operation import Operation
 from lakeformat.model.record import IS_DELETED, RECORD_KEY
-from lakeformat.model.table_config import PARTITION_FIELDS, PROPERTIES_PATH, TableConfig
+from lakeformat.model.table_config import PARTITION_FIELDS, POPULATES_META_FIELDS, PROPERTIES_PATH, TableConfig
 from lakeformat.transaction.conflict import StalePlanError
 from lakeformat.transaction.hooks import check_hooks
 from lakeformat.transaction.settings import TransactionSettings, make_transaction_settings
@@ -63,7 +64,7 @@ HASH_FIELD: Final = "hoodie.bucket.index.hash.field"
 
 def index_settings(config: TableConfig, options: Options) -> IndexSettings:
     """Return the index settings from the options and the table's config."""
-    write_options = options.write
+    write_options, stores_keys = options.write, not config.has_virtual_keys
     return IndexSettings(
         write_options.index.name,
         write_options.by_ranges,
@@ -72,8 +73,8 @@ def index_settings(config: TableConfig, options: Options) -> IndexSettings:
         engine=write_options.bucket_engine,
         buckets=write_options.buckets,
         hash_fields=write_options.hash_fields or config.record_fields,
-        use_metadata_table=write_options.use_metadata_table,
-        asks_stored_filters=write_options.asks_stored_filters,
+        use_metadata_table=write_options.use_metadata_table and stores_keys,
+        asks_stored_filters=write_options.asks_stored_filters and stores_keys,
     )
 
 
@@ -84,6 +85,11 @@ def check_index(index: IndexSettings, config: TableConfig, rule: MergeRule) -> N
         InvalidOptionError: if a global index would have to move rows whose partition a merger decides, if a hash
             field is not a record key field, or if consistent hashing is requested for a table without log files.
     """
+    if config.has_virtual_keys and index.type.trusts_record_index:
+        raise InvalidOptionError(
+            f"hoodie.index.type={index.kind} does not work with {POPULATES_META_FIELDS}=false: Hudi leaves the record "
+            "index empty; set hoodie.index.type=SIMPLE"
+        )
     if index.is_consistent and not config.takes_logs:
         raise InvalidOptionError(
             f"{BUCKET_ENGINE}={index.engine} does not work with a copy-on-write table; make the table with "
@@ -146,6 +152,12 @@ class WriteJob:
         return self.options.write.dup_policy if self.operation is Operation.INSERT else "none"
 
     @property
+    def merges_inserts(self) -> bool:
+        """Tell whether an insert merges its rows with those of the small files that take them."""
+        doubles = self.options.write.doubles_inserts or self.index_settings.has_buckets
+        return self.operation is Operation.INSERT and not doubles
+
+    @property
     def puts_bad_rows_aside(self) -> bool:
         """Tell whether rows that cannot be written go to the table of bad rows. If not, they are refused."""
         return self.options.write.bad_rows == "aside" and self.operation is not Operation.DELETE_PARTITION
@@ -198,6 +210,12 @@ class WriteJob:
         copies = self.operation is Operation.DELETE
         replaced_by = self.write_id if self.operation.is_overwrite else ""
         return replace(settings, exact=exact, finds_deleted=finds_deleted, finds_copies=copies, replaced_by=replaced_by)
+
+    @cached_property
+    def shape(self) -> StoredShape:
+        """Return how base files store the table's columns: by schema on read, and without record keys."""
+        key = virtual_key_settings(self.config) if self.config.has_virtual_keys else None
+        return StoredShape(key=key, versions=self.versions)
 
     @property
     def rule(self) -> MergeRule:
@@ -275,6 +293,7 @@ class WriteJob:
             else settings.index.partition_columns(schema),
             write_options.row_group_rows,
             write_options.row_group_bytes,
+            stores_meta=not self.config.has_virtual_keys,
         )
 
     def _key_copy(self, schema: pa.Schema) -> tuple[str, ...]:
@@ -337,6 +356,8 @@ def choose_operation(named: str | None, options: Options, *, has_key: bool, over
             f"{_DUP_POLICY}={options.write.dup_policy} needs every key looked up, which bulk_insert does not do; use "
             "operation insert"
         )
+    if operation is Operation.BULK_INSERT and options.write.bulk_overwrite is not None:
+        operation = Operation(options.write.bulk_overwrite)
     if not overwrite or operation.is_overwrite:
         return operation
     if operation.has_no_rows:

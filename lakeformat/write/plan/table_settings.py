@@ -103,7 +103,6 @@ def new_table_values(options: Options, schema: pa.Schema, location: str) -> Mapp
         "hoodie.table.base.file.format": "PARQUET",
         **key_generator_properties(version, kind, partitions),
         **extractor_properties(version, len(partitions), hive_style=options[names.HIVE_STYLE]),
-        "hoodie.populate.meta.fields": "true",
         **flags,
         "hoodie.datasource.write.drop.partition.columns": "false",
         "hoodie.partition.metafile.use.base.format": "false",
@@ -173,8 +172,11 @@ def _check_generator(
     )
 
 
+_FLAGS: Final = (names.POPULATES_META_FIELDS, names.HIVE_STYLE, names.URL_ENCODE, names.CDC)
+
+
 def _flags(options: Options) -> Mapping[str, str]:
-    return {key: _format_flag(options[key]) for key in (names.HIVE_STYLE, names.URL_ENCODE, names.CDC)}
+    return {key: _format_flag(options[key]) for key in _FLAGS}
 
 
 def _stored_marker(options: Options) -> Mapping[str, str]:
@@ -293,6 +295,7 @@ def check_options(config: TableConfig, options: Options, location: str) -> None:
         "hoodie.database.name": config.get(names.DATABASE),
         names.HIVE_STYLE: str(config.hive_style).lower(),
         names.URL_ENCODE: str(config.url_encode).lower(),
+        names.POPULATES_META_FIELDS: str(not config.has_virtual_keys).lower(),
         _VERSION: str(config.version),
         names.CDC: config.get(names.CDC).lower() or "false",
         names.CDC_MODE: config.get(names.CDC_MODE).upper() or ChangeLogging.DATA_BEFORE_AFTER.value,

@@ -129,4 +129,5 @@ def slice_batches(
         [RECORD_KEY, *(name for name in columns.names if name != RECORD_KEY)],
         most_rows=most_rows,
         most_bytes=ROW_GROUP_BYTES,
+        makes_keys=True,
     )

@@ -190,7 +190,7 @@ def plan_merge(
     if not config.partition_fields:
         check_unpartitioned(snapshot, location)
     check_hooks(options, table)
-    keys = probe_keys(store.storage, snapshot.each_file(), key_settings(config, options), options)
+    keys = probe_keys(store.storage, snapshot, key_settings(config, options), options)
     if keys.generates_keys:
         keys = replace(keys, record_fields=(STORED_KEY,), single_key_prefixed=False)
     else:

@@ -118,7 +118,7 @@ class GlobalTagger(PartitionTagger):
         return TaggedRows(rows, tagged)
 
     def _read_slice(self, piece: FileSlice, columns: pa.Schema, most_rows: int) -> Iterator[pa.RecordBatch]:
-        merging = self.snapshot.merging(piece)
+        merging = self.snapshot.rewriting(piece)
         stored = self.snapshot.columns(self.storage.location)
         return slice_batches(self.storage, piece, merging, stored, columns, most_rows)
 

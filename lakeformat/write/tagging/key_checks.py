@@ -23,6 +23,7 @@ import pyarrow as pa
 from lakeformat.concurrency import thread_pool
 from lakeformat.errors import LakeformatError, WriteConflictError
 from lakeformat.file_system_view.snapshot import Snapshot
+from lakeformat.files.stored_shape import StoredShape
 from lakeformat.index.bucket import bucket_of
 from lakeformat.index.stored_keys import match_keys, read_keys, read_logged_keys
 from lakeformat.index.tagging import TagSettings, tag_files
@@ -73,7 +74,7 @@ def make_commit_check(storage: Storage, job: WriteJob, plan: BucketPlan) -> NewK
         return make_bucket_check(opened, job)
     if not job.needs_tagging or job.operation is Operation.DELETE:
         return None
-    return _make_new_key_check(storage, plan, is_global=job.prepare.is_global)
+    return _make_new_key_check(storage, plan, job)
 
 
 def make_bucket_check(opened_groups: Iterable[FileGroupId], job: WriteJob) -> NewKeyCheck:
@@ -163,36 +164,33 @@ def make_append_check(appended: frozenset[FileGroupId], job: WriteJob, instant_t
     return check
 
 
-def _make_new_key_check(storage: Storage, plan: BucketPlan, *, is_global: bool) -> NewKeyCheck:
+def _make_new_key_check(storage: Storage, plan: BucketPlan, job: WriteJob) -> NewKeyCheck:
     """Return a function that raises `WriteConflictError` if another commit inserted one of this write's new keys.
 
     If two writers insert the same new key into different files, the table holds the key twice. Hudi does not check
-    this; lakeformat does.
-
-    Args:
-        is_global: whether the key alone identifies a row, so that files of all partitions are checked.
+    this; lakeformat does. If the key alone identifies a row, files of all partitions are checked.
     """
+    is_global = job.prepare.is_global
 
     def check(others: Sequence[tuple[str, CommitMetadata]]) -> None:
         for time, metadata in others:
             for path, new in plan.new.items():
                 stats = metadata.all_stats() if is_global else metadata.stats.get(path, ())
                 keys = plan.rows[path].column(RECORD_KEY).take(pa.array(new))
-                _refuse_shared_keys(storage, keys, time, stats)
+                _refuse_shared_keys(storage, keys, time, stats, job.shape)
 
     return check
 
 
-def make_new_file_check(storage: Storage, written: Sequence[WrittenFile], *, is_global: bool) -> NewKeyCheck:
+def make_new_file_check(storage: Storage, written: Sequence[WrittenFile], job: WriteJob) -> NewKeyCheck:
     """Return a function that raises `WriteConflictError` if another commit inserted a key of these new files.
 
     The function reads the keys from the files, so it cannot distinguish inserted from updated keys. If a key was in two
     file groups before, and each commit has updated it in one of them, this counts as a conflict, too. That is rare, and
-    running the write again is always correct. Memory: the keys of one file.
-
-    Args:
-        is_global: whether the key alone identifies a row, so that files of all partitions are checked.
+    running the write again is always correct. If the key alone identifies a row, files of all partitions are checked.
+    Memory: the keys of one file.
     """
+    is_global = job.prepare.is_global
 
     def check(others: Sequence[tuple[str, CommitMetadata]]) -> None:
         new_stats = (file.stat for file in written if file.stat.num_inserts and not _log_file_of(file.stat))
@@ -204,23 +202,25 @@ def make_new_file_check(storage: Storage, written: Sequence[WrittenFile], *, is_
                 if is_global or path in metadata.stats
             ]
             if other_commits:
-                keys = read_keys(storage, file).keys
+                keys = read_keys(storage, file, shape=job.shape).keys
                 for time, stats in other_commits:
-                    _refuse_shared_keys(storage, keys, time, stats)
+                    _refuse_shared_keys(storage, keys, time, stats, job.shape)
 
     return check
 
 
-def _refuse_shared_keys(storage: Storage, keys: pa.ChunkedArray, time: str, stats: Iterable[WriteStat]) -> None:
+def _refuse_shared_keys(
+    storage: Storage, keys: pa.ChunkedArray, time: str, stats: Iterable[WriteStat], shape: StoredShape
+) -> None:
     """Raise `WriteConflictError` if a file of the other commit ``time`` holds one of this write's keys."""
     written = [stat for stat in stats if stat.path and stat.num_writes]
     files = [stat.base_file for stat in written if not _log_file_of(stat)]
     with thread_pool(1) as pool:
-        shared = tag_files(storage, files, keys, TagSettings("SIMPLE"), pool).keys
+        shared = tag_files(storage, files, keys, TagSettings("SIMPLE", shape=shape), pool).keys
     if not len(shared):
         logs = [log for stat in written if stat.num_inserts and (log := _log_file_of(stat))]
         shared = np.concatenate(
-            [np.empty(0, np.int64), *match_keys([read_logged_keys(storage, log) for log in logs], keys)]
+            [np.empty(0, np.int64), *match_keys([read_logged_keys(storage, log, shape) for log in logs], keys)]
         )
     if len(shared):
         raise WriteConflictError(
@@ -313,7 +313,7 @@ def _find_moved_key_in_files(storage: Storage, plan: BucketPlan, snapshot: Snaps
             continue
         keys = plan.rows[path].column(RECORD_KEY).take(pa.array(new[:_KEYS]))
         with thread_pool(2) as pool:
-            found = tag_files(storage, others, keys, TagSettings(exact=True), pool)
+            found = tag_files(storage, others, keys, TagSettings(exact=True, shape=snapshot.key_shape), pool)
         if len(found.keys):
             return str(keys[int(found.keys[0])].as_py()), path, others[int(found.files[0])].partition_path
     return None

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from lakeformat.arrow.gather import gather
 from lakeformat.concurrency import thread_pool
 from lakeformat.errors import SchemaMismatchError
 from lakeformat.file_system_view.live_files import ListedSlices
@@ -23,7 +24,7 @@ from lakeformat.model.record import IS_DELETED
 from lakeformat.timeline.write_report import Report
 from lakeformat.transaction.written_file import WrittenFile
 from lakeformat.write.plan.job import WriteJob
-from lakeformat.write.rows.prepare import deleted_rows_of
+from lakeformat.write.rows.prepare import deleted_rows_of, winning_rows
 from lakeformat.write.workload.buckets import (
     AppendRules,
     Bucket,
@@ -104,7 +105,18 @@ def assign_buckets(
         sizing = _size_in_threads(size, tagged)
         counted["row_bytes"] = round(_mean_row_bytes(sizing, inserts), 1)
         buckets = _buckets(job, placed, snapshot, sizing, closed_groups, append_rules)
+        if job.merges_inserts:
+            buckets = tuple(_look_up_inserts(job, rows[each.partition_path], each) for each in buckets)
     return BucketPlan(rows, buckets, {path: found.new for path, found in tagged.items()}, sizing)
+
+
+def _look_up_inserts(job: WriteJob, rows: pa.Table, bucket: Bucket) -> Bucket:
+    """Return the bucket of a small file with one insert per key, each of them to be looked up in the file."""
+    if bucket.base is None or not bucket.inserts:
+        return bucket
+    winners = winning_rows(gather(rows, bucket.rows), job.rule)
+    chosen = bucket.rows if winners is None else bucket.rows[winners]
+    return replace(bucket, rows=chosen, lookups=len(chosen), base_rows=None)
 
 
 def _size_in_threads(size: Callable[[str], FileSizing], paths: Collection[str]) -> Mapping[str, FileSizing]:
