@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import re
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Protocol
@@ -27,8 +28,6 @@ __all__ = [
     "CLEANS",
     "CLEAN_AFTER",
     "CLEAN_INCREMENTALLY",
-    "CLEAN_PARTITIONS",
-    "CLEAN_PATTERN",
     "CLEAN_POLICY",
     "COMMITS_RETAINED",
     "HISTORY_BATCH",
@@ -38,17 +37,16 @@ __all__ = [
     "LIFE_OPTIONS",
     "MAX_COMMITS",
     "MIN_COMMITS",
-    "SERVICES",
     "TTL_OPTIONS",
     "VERSIONS_RETAINED",
     "AgeStart",
+    "CleanedPartitions",
     "Expiry",
     "Values",
     "expires_inline",
     "make_expiry",
 ]
 
-SERVICES: Final = "hoodie.table.services.enabled"
 CLEANS: Final = "hoodie.clean.automatic"
 CLEAN_POLICY: Final = "hoodie.clean.policy"
 COMMITS_RETAINED: Final = "hoodie.clean.commits.retained"
@@ -56,8 +54,8 @@ HOURS_RETAINED: Final = "hoodie.clean.hours.retained"
 VERSIONS_RETAINED: Final = "hoodie.clean.fileversions.retained"
 CLEAN_AFTER: Final = "hoodie.clean.trigger.max.commits"
 CLEAN_INCREMENTALLY: Final = "hoodie.clean.incremental.enabled"
-CLEAN_PARTITIONS: Final = "hoodie.clean.partition.filter.selected"
-CLEAN_PATTERN: Final = "hoodie.clean.partition.filter.regex"
+_CLEAN_PARTITIONS: Final = "hoodie.clean.partition.filter.selected"
+_CLEAN_PATTERN: Final = "hoodie.clean.partition.filter.regex"
 ARCHIVES: Final = "hoodie.archive.automatic"
 MIN_COMMITS: Final = "hoodie.keep.min.commits"
 MAX_COMMITS: Final = "hoodie.keep.max.commits"
@@ -70,12 +68,6 @@ KEPT_MANIFESTS: Final = "hoodie.timeline.manifest.retained.versions"
 
 _entry: Final = partial(Option, Effect.WRITE)
 LIFE_OPTIONS: Final[tuple[Option, ...]] = (
-    _entry(
-        SERVICES,
-        "Run and schedule table services after a write, as their own options say; false runs none of them.",
-        parse_flag,
-        True,
-    ),
     _entry(CLEANS, "After a write, delete files that only older versions of the table need.", parse_flag, True),
     _entry(
         CLEAN_POLICY,
@@ -122,14 +114,14 @@ LIFE_OPTIONS: Final[tuple[Option, ...]] = (
         ("hoodie.cleaner.incremental.mode",),
     ),
     _entry(
-        CLEAN_PARTITIONS,
+        _CLEAN_PARTITIONS,
         "Partition paths that are cleaned, separated by commas; by default all.",
         parse_names,
         (),
         ("hoodie.cleaner.partition.filter.selected",),
     ),
     _entry(
-        CLEAN_PATTERN,
+        _CLEAN_PATTERN,
         "Regular expression that the whole path of a partition must match to be cleaned, unless paths are named.",
         parse_pattern,
         None,
@@ -221,6 +213,34 @@ class Values(Protocol):
     """A protocol for `Options`, which this module cannot import because `Options` depends on this module."""
 
     def __getitem__(self, key: str) -> Any: ...
+
+
+@dataclass(frozen=True, slots=True)
+class CleanedPartitions:
+    """The partitions that a clean may look at.
+
+    Attributes:
+        selected: Paths of the partitions; empty for all.
+        pattern: Regular expression of whole paths, if none is selected; "" for all.
+    """
+
+    selected: tuple[str, ...]
+    pattern: str
+
+    @classmethod
+    def of(cls, options: Values) -> CleanedPartitions:
+        """Return the partitions that the options name."""
+        return cls(options[_CLEAN_PARTITIONS], options[_CLEAN_PATTERN] or "")
+
+    @property
+    def are_all(self) -> bool:
+        """Tell whether no partition is left out."""
+        return not (self.selected or self.pattern)
+
+    def __contains__(self, path: str) -> bool:
+        if self.selected:
+            return path in self.selected
+        return not self.pattern or re.fullmatch(self.pattern, path) is not None
 
 
 class AgeStart(enum.Enum):

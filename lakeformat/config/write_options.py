@@ -131,6 +131,12 @@ class WriteOptions:
         (),
         ("partitions_to_delete",),
     )
+    runs_services: bool = _option(
+        "hoodie.table.services.enabled",
+        "Run and schedule table services after a write, as their own options say; false runs none of them.",
+        parse_flag,
+        True,
+    )
     bulk_overwrite: str | None = _option(
         "hoodie.bulkinsert.overwrite.operation.type",
         "What bulk_insert replaces: insert_overwrite the partitions of its rows, insert_overwrite_table all rows; by "
@@ -154,8 +160,8 @@ class WriteOptions:
     )
     doubles_inserts: bool = _option(
         "hoodie.merge.allow.duplicate.on.inserts",
-        "Whether insert adds a row to a small file that holds its key; false merges both as an upsert does. Rows of new "
-        "files are not compared.",
+        "Whether insert adds a row to a small file that holds its key; false merges both as an upsert does. Rows of "
+        "new files are not compared.",
         parse_flag,
         True,
     )
@@ -386,9 +392,9 @@ class WriteOptions:
         parse_names,
         (),
     )
-    FAILURE_POLICY: ClassVar = _entry(
+    failure_policy: str = _option(
         "hoodie.precommit.validators.failure.policy",
-        "FAIL: a validator that is not satisfied refuses the write. WARN_LOG: it logs a warning, and the write goes on.",
+        "FAIL: a validator that is not satisfied refuses the write. WARN_LOG: it only logs a warning.",
         make_choice_parser("FAIL", "WARN_LOG"),
         "FAIL",
     )

@@ -46,7 +46,6 @@ __all__ = [
     "copied_schema",
     "dictionary_columns",
     "estimate_filter_bytes",
-    "find_dictionary_texts",
     "inherit_filter_and_range",
     "leaf_columns",
     "make_growable_filter",
@@ -362,7 +361,7 @@ class BaseFileWriter:
         self._closed_bytes = int(self.sink.tell())
         self.facts = collect_file_stats(metadata, self.schema, self.settings.indexed_paths, self._nans.by_path)
 
-    def _footer_of_keys(self) -> Mapping[str, str]:
+    def _footer_of_keys(self) -> Mapping[Any, str]:
         """Return the footer entries of the bloom filter and the key range."""
         bloom = self._bloom
         if bloom is None:
@@ -549,34 +548,6 @@ def inherit_filter_and_range(storage: Storage, footer: KeyFooter, incoming: int)
     if stored is None or not roomy or stored.used + stored.free > _OVERSIZED * max(footer.rows, 1):
         return None
     return FilterAndRange(stored, KeyRange(footer.minimum, footer.maximum))
-
-
-#: A dictionary index takes at most this many bytes. A column chunk with more bytes per value contains plain texts.
-_INDEX_BYTES: Final = 4
-
-
-def find_dictionary_texts(footers: Sequence[Any], texts: Collection[str]) -> frozenset[str]:
-    """Return the names of the string columns that all the files store in dictionaries."""
-    chunks: dict[str, list[Any]] = {}
-    for metadata in footers:
-        for group in range(metadata.num_row_groups):
-            for at in range(metadata.num_columns):
-                chunk = metadata.row_group(group).column(at)
-                if chunk.path_in_schema in texts:
-                    chunks.setdefault(chunk.path_in_schema, []).append(chunk)
-    groups = sum(metadata.num_row_groups for metadata in footers)
-    return frozenset(
-        name for name, found in chunks.items() if len(found) == groups and all(map(_has_small_dictionary, found))
-    )
-
-
-def _has_small_dictionary(chunk: Any) -> bool:
-    """Tell whether a column chunk has a dictionary and takes at most `_INDEX_BYTES` bytes per value.
-
-    If a dictionary grows too large, a Parquet writer stores the other values as plain strings, which take more bytes
-    than this. So a chunk of this size is taken to have all its values in the dictionary.
-    """
-    return bool(chunk.has_dictionary_page) and chunk.total_uncompressed_size <= _INDEX_BYTES * chunk.num_values
 
 
 def copied_schema(shape: pa.Schema) -> pa.Schema:

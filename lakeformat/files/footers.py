@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -32,6 +32,7 @@ __all__ = [
     "KeyFooter",
     "KeyRange",
     "choose_dictionary_reads",
+    "find_dictionary_texts",
     "group_bytes",
     "open_base",
     "open_parquet",
@@ -313,3 +314,31 @@ def _has_high_bytes(keys: pa.Array) -> bool:
     if data is None or ends[0] == ends[1]:
         return False
     return bool((np.frombuffer(data, np.uint8)[ends[0] : ends[1]] >= 0xEE).any())
+
+
+#: A dictionary index takes at most this many bytes. A column chunk with more bytes per value contains plain texts.
+_INDEX_BYTES: Final = 4
+
+
+def find_dictionary_texts(footers: Sequence[Any], texts: Collection[str]) -> frozenset[str]:
+    """Return the names of the string columns that all the files store in dictionaries."""
+    chunks: dict[str, list[Any]] = {}
+    for metadata in footers:
+        for group in range(metadata.num_row_groups):
+            for at in range(metadata.num_columns):
+                chunk = metadata.row_group(group).column(at)
+                if chunk.path_in_schema in texts:
+                    chunks.setdefault(chunk.path_in_schema, []).append(chunk)
+    groups = sum(metadata.num_row_groups for metadata in footers)
+    return frozenset(
+        name for name, found in chunks.items() if len(found) == groups and all(map(_has_small_dictionary, found))
+    )
+
+
+def _has_small_dictionary(chunk: Any) -> bool:
+    """Tell whether a column chunk has a dictionary and takes at most `_INDEX_BYTES` bytes per value.
+
+    If a dictionary grows too large, a Parquet writer stores the other values as plain strings, which take more bytes
+    than this. So a chunk of this size is taken to have all its values in the dictionary.
+    """
+    return bool(chunk.has_dictionary_page) and chunk.total_uncompressed_size <= _INDEX_BYTES * chunk.num_values

@@ -176,8 +176,9 @@ def read_keys(
             raise CorruptTableError(f"{location} has no column {RECORD_KEY}; restore it from a copy")
         found = parquet.metadata
         every = list(range(found.num_row_groups))
-        is_stored = wanted is not None and shape.key is None
-        groups = overlapping_groups(found, column_number(found, RECORD_KEY), wanted) if is_stored else every
+        groups = every
+        if wanted is not None and shape.key is None:
+            groups = overlapping_groups(found, column_number(found, RECORD_KEY), wanted)
         size = sum(_column_bytes(found.row_group(at), names) for at in groups)
         batches = row_batches(parquet, location, _BATCH_ROWS, columns=names, row_groups=groups)
         rows = [found.row_group(at).num_rows for at in every]

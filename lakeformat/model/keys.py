@@ -91,6 +91,12 @@ class KeyGeneratorKind(Enum):
         kind = cls.parse(name) if name else cls.infer(record_fields, partition_fields)
         return kind if partition_fields or kind is cls.COMPLEX else cls.NON_PARTITIONED
 
+    def makes_virtual_keys(self, record_fields: Sequence[str]) -> bool:
+        """Tell whether the keys of rows that store none can be made: Hudi makes them of columns, in one form."""
+        if self is KeyGeneratorKind.COMPLEX:
+            return len(record_fields) > 1
+        return bool(record_fields) and self in {KeyGeneratorKind.SIMPLE, KeyGeneratorKind.NON_PARTITIONED}
+
     @property
     def takes_one_field(self) -> bool:
         """Tell whether the generator takes one partition field, and not more than one record key field."""

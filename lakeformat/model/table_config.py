@@ -8,7 +8,7 @@ version. They equal the properties of tables that Hudi 1.2.0 creates, for both t
 from __future__ import annotations
 
 import zlib
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timezone, tzinfo
 from enum import Enum
@@ -123,12 +123,6 @@ _OLDER_VERSION: Final = (
     f"set hoodie.write.table.version={max(TABLE_VERSIONS)} in the Hudi job that writes the table, "
     "and downgrade this one with Hudi's CLI"
 )
-#: The table types that lakeformat reads.
-_READ_TYPES: Final = frozenset(TableType)
-#: The table types that lakeformat writes.
-_WRITTEN_TYPES: Final = frozenset(TableType)
-#: The table types that have log files to compact.
-_COMPACTED_TYPES: Final = frozenset({TableType.MERGE_ON_READ})
 
 
 class MergeMode:
@@ -413,7 +407,7 @@ class TableConfig:
         checksum = self.get(CHECKSUM)
         if checksum and checksum != table_checksum(self.name, self.get(DATABASE)):
             raise CorruptTableError(f"{where}: {CHECKSUM} does not fit the table's name; {LOST_PROPERTIES}")
-        self._check_kind(where, _READ_TYPES, "")
+        self._check_kind(where)
         for key, supported, default in _READABLE:
             if (self.get(key) or default).upper() not in supported:
                 raise UnsupportedTableError(f"{where}: {key}={self.get(key)} is not supported; {_BY_HUDI}")
@@ -422,16 +416,14 @@ class TableConfig:
                 f"{where}: bootstrapped tables (hoodie.bootstrap.base.path) are not supported; {_BY_HUDI}"
             )
 
-    def _check_kind(self, where: str, types: Container[TableType], doing: str) -> None:
+    def _check_kind(self, where: str) -> None:
         if self.version not in TABLE_VERSIONS:
             only = f"only {', '.join(map(str, TABLE_VERSIONS))} are"
             newer = self.version > max(TABLE_VERSIONS)
             cure = _OLDER_VERSION if newer else "use Apache Hudi for this table, or downgrade it"
-            raise UnsupportedTableError(
-                f"{where}: {doing}{VERSION}={self.get(VERSION)} is not supported, {only}; {cure}"
-            )
-        if self.table_type is None or self.table_type not in types:
-            raise UnsupportedTableError(f"{where}: {doing}{TYPE}={self.get(TYPE)} is not supported")
+            raise UnsupportedTableError(f"{where}: {VERSION}={self.get(VERSION)} is not supported, {only}; {cure}")
+        if self.table_type is None:
+            raise UnsupportedTableError(f"{where}: {TYPE}={self.get(TYPE)} is not supported")
         if self.layout_version != self.traits.timeline_layout:
             raise UnsupportedTableError(f"{where}: {LAYOUT}={self.get(LAYOUT)} is not supported")
 
@@ -448,7 +440,6 @@ class TableConfig:
                 f"{location} is copy-on-write: it has no log files to compact; cluster() rewrites small files"
             )
         where = f"{location}/{PROPERTIES_PATH}"
-        self._check_kind(where, _COMPACTED_TYPES, "compaction with ")
         self._check_features(where, "compaction")
 
     def _check_features(self, where: str, doing: str) -> None:
@@ -465,11 +456,15 @@ class TableConfig:
         """
         self.check_readable(location)
         where = f"{location}/{PROPERTIES_PATH}"
-        self._check_kind(where, _WRITTEN_TYPES, "writing with ")
         self._check_features(where, "writing")
         _ = self.change_logging
         if self.has_virtual_keys:
-            self._check_virtual_keys(where)
+            kind = KeyGeneratorKind.of_table(self.key_generator, self.record_fields, self.partition_fields)
+            if not kind.makes_virtual_keys(self.record_fields):
+                raise UnsupportedTableError(
+                    f"{where}: writing with {POPULATES_META_FIELDS}=false needs record key fields and the simple, "
+                    "nonpartitioned or complex key generator, the last with several key fields"
+                )
         if len(self.ordering_fields) > 1 and not self.traits.takes_several_ordering_fields:
             key = ORDERING_1X if self.get(ORDERING_1X) else ORDERING
             raise UnsupportedTableError(
@@ -481,17 +476,6 @@ class TableConfig:
                 KeyGeneratorKind.parse(self.key_generator)
             except InvalidOptionError as error:
                 raise UnsupportedTableError(f"{where}: {error}") from None
-
-
-    def _check_virtual_keys(self, where: str) -> None:
-        """Refuse a table without meta columns whose keys Hudi does not make of columns, or spells in several ways."""
-        kind = KeyGeneratorKind.of_table(self.key_generator, self.record_fields, self.partition_fields)
-        one_complex = kind is KeyGeneratorKind.COMPLEX and len(self.record_fields) == 1
-        if not self.record_fields or kind in {KeyGeneratorKind.TIMESTAMP, KeyGeneratorKind.CUSTOM} or one_complex:
-            raise UnsupportedTableError(
-                f"{where}: writing with {POPULATES_META_FIELDS}=false needs record key fields and the simple, "
-                "nonpartitioned or complex key generator, the last with several key fields"
-            )
 
 
 def _parse_number(text: str) -> int:

@@ -20,7 +20,7 @@ from lakeformat.config import compaction_options as compaction
 from lakeformat.config.clustering_options import INLINE, INLINE_COMMITS, SCHEDULE_INLINE
 from lakeformat.config.compaction_options import COMPACTION_COMMITS, INLINE_SECONDS, TRIGGER
 from lakeformat.config.resolve import Options
-from lakeformat.config.retention_options import ARCHIVES, CLEANS, SERVICES, expires_inline, make_expiry
+from lakeformat.config.retention_options import ARCHIVES, CLEANS, expires_inline, make_expiry
 from lakeformat.errors import InvalidOptionError, LockTimeoutError
 from lakeformat.file_system_view.context import TableContext
 from lakeformat.file_system_view.snapshot import Snapshot
@@ -172,7 +172,7 @@ def run_due_services(
         A mapping of service name to a text that says what the service did, for the write's report; None if no service
         was due.
     """
-    if not options[SERVICES]:
+    if not options.write.runs_services:
         return None
     executors = executors or Executors()
     if not order_of(context.store).is_alone:  # Another process that holds the lock is doing the same work.

@@ -455,7 +455,7 @@ def hooks_of(
             raise InvalidInputError(f"extra metadata {key!r}: {value!r} is not text; convert it")
         if key == "schema" or (key.startswith("lakeformat.") and key != STATEMENT_KEY):
             raise InvalidInputError(f"extra metadata {key!r} is a name of the format's own; choose another")
-    only_warns = options[_FAILURE_POLICY] == "WARN_LOG"
+    only_warns = options.write.failure_policy == "WARN_LOG"
     return Hooks(validators_of(options, validators), callbacks_of(options, callbacks), extra, only_warns)
 
 

@@ -448,17 +448,17 @@ def plan_job(
         snapshot.versions,
         snapshot.schema,
     )
-    if job.merges_inserts and rule.folds:
-        raise InvalidOptionError(
-            "hoodie.merge.allow.duplicate.on.inserts=false: rows of this table fill each other's fields, which only "
-            "upsert does; write operation upsert"
-        )
     _check_columns(job, snapshot, store.storage.location)
     return job
 
 
 def _check_columns(job: WriteJob, snapshot: Snapshot, location: str) -> None:
-    """Refuse hooks that do not suit the columns after the write, and say which integers it rounds."""
+    """Refuse what does not suit the columns after the write, and say which integers it rounds."""
+    if job.merges_inserts and job.rule.folds:
+        raise InvalidOptionError(
+            "hoodie.merge.allow.duplicate.on.inserts=false: rows of this table fill each other's fields, which only "
+            "upsert does; write operation upsert"
+        )
     columns = job.final_schema(snapshot)
     check_hooks(job.options, columns)
     if rounded := rounded_columns(snapshot.schema or columns, columns):

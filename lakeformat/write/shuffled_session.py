@@ -311,8 +311,7 @@ class ShuffledSession:
         self, staged: Sequence[StagedTask], snapshot: Snapshot, schema: pa.Schema, job: WriteJob
     ) -> tuple[TaggedStage, RoutePlan]:
         report = self.session.transaction.report
-        fills = job.uses_existing_groups and not job.merges_inserts  # A shuffle does not compare keys in small files.
-        slices: Mapping[str, Sequence[FileSlice]] = snapshot.slices if fills else {}
+        slices: Mapping[str, Sequence[FileSlice]] = snapshot.slices if job.fills_files_in_tasks else {}
         compacting = self.store.read_compaction_groups(snapshot.timeline)
         append_rules = make_append_rules(job, snapshot, compacting, reads_stored=self._merge is not None)
         sizing = self._sizing(staged, schema, job)

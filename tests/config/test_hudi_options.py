@@ -111,7 +111,6 @@ def test_supported_option_accepts_hudis_default(name: str, caplog: pytest.LogCap
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("hoodie.merge.allow.duplicate.on.inserts", True),
         ("hoodie.clustering.preserve.commit.metadata", "true"),
         ("hoodie.parquet.outputtimestamptype", "INT96"),
     ],

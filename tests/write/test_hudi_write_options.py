@@ -1,4 +1,4 @@
-"""Options of Hudi that change what a write or its services do, obeyed as Hudi 1.2.0 does. Oracle: its answers, noted."""
+"""Options of Hudi that change what a write or its services do. Oracle: answers of Hudi 1.2.0, noted as rows."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def row(number: int, name: str, ts: int, part: str = "a") -> Row:
 
 def make(path: Path, rows: list[Row], **options: Any) -> Table:
     """Make a table with these rows, keyed by id, ordered by ts."""
-    given = {"recordkey": "id", "partitionpath": "part", "ordering": "ts", **options}
-    lakeformat.write(path, rows, operation="bulk_insert", **given)
-    return lakeformat.open(path)
+    return lakeformat.create(
+        path, rows, record_key="id", partition_by="part", ordering="ts", insert=True, if_exists="error", **options
+    )
 
 
 def texts(path: Path) -> list[str]:
@@ -56,7 +56,7 @@ def test_by_default_an_insert_keeps_all_rows(tmp_path: Path) -> None:
 def test_bulk_insert_replaces_what_its_option_says(replaced: str, tmp_path: Path) -> None:
     make(tmp_path / "t", [row(1, "n1", 5), row(2, "n2", 5, "b")])
     options = {"hoodie.bulkinsert.overwrite.operation.type": replaced}
-    lakeformat.write(tmp_path / "t", [row(3, "n3", 5)], operation="bulk_insert", **options)
+    lakeformat.open(tmp_path / "t", **options).bulk_insert([row(3, "n3", 5)])
     assert texts(tmp_path / "t") == (["2:n2", "3:n3"] if replaced == "insert_overwrite" else ["3:n3"])
     assert lakeformat.open(tmp_path / "t").history()[0].operation.lower() == replaced
 

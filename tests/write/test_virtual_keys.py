@@ -1,13 +1,11 @@
-"""Tables that store no record keys (``hoodie.populate.meta.fields=false``) are written. Oracles: a dict, Hudi's files."""
+"""Tables that store no record keys (``hoodie.populate.meta.fields=false``) are written. Oracle: a dict."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -102,3 +100,30 @@ def test_a_table_of_hudi_takes_every_write(name: str, tmp_path: Path) -> None:
         check(table, model, keys)
     table.overwrite([row(98, "a", 1)])
     check(table, model_of([row(98, "a", 1)], keys), keys)
+
+
+@pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+@pytest.mark.parametrize("index", ["AUTO", "SIMPLE", "BLOOM", "GLOBAL_BLOOM", "GLOBAL_SIMPLE", "BUCKET", "INMEMORY"])
+def test_every_index_but_the_record_index_finds_the_keys(index: str, kind: str, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"hoodie.populate.meta.fields": False, "hoodie.index.type": index, "table_type": kind}
+    rows = [{"id": number, "name": "n", "part": "ab"[number % 2]} for number in range(6)]
+    path, roles = tmp_path / "t", {"record_key": "id", "partition_by": "part"}
+    lakeformat.create(path, rows, insert=True, if_exists="error", **roles, **options)
+    table = lakeformat.open(path, **options)
+    table.upsert([{**rows[1], "name": "u"}, {"id": 9, "name": "new", "part": "a"}])
+    table.delete([rows[2]])
+    expected = [*(one for one in rows if one["id"] not in {1, 2}), {**rows[1], "name": "u"}]
+    check(table, model_of([*expected, {"id": 9, "name": "new", "part": "a"}], ["id"]), ["id"])
+
+
+def test_what_cannot_be_made_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    rows, off = [{"id": 1, "name": "n", "part": "a"}], {"hoodie.populate.meta.fields": False}
+    with pytest.raises(UnsupportedTableError, match="needs record key fields and the simple"):
+        lakeformat.create(tmp_path / "keyless", rows, **off)
+    table = lakeformat.create(tmp_path / "t", rows, record_key="id", insert=True, if_exists="error", **off)
+    with pytest.raises(InvalidOptionError, match="contradicts 'false'"):
+        lakeformat.open(tmp_path / "t", **{"hoodie.populate.meta.fields": True}).upsert(rows)
+    with pytest.raises(InvalidOptionError, match="Hudi leaves the record index empty"):
+        lakeformat.open(tmp_path / "t", **{"hoodie.index.type": "RECORD_INDEX"}).upsert(rows)
+    check(table, model_of(rows, ["id"]), ["id"])
+    assert not (tmp_path / "keyless").exists()

@@ -13,7 +13,6 @@ it, files that the table needs are not deleted, even if the plan names them.
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
@@ -23,7 +22,7 @@ from typing import Final, TypeAlias
 from lakeformat.codec.timeline_files.clean import CleanMetadata, CleanPartition, CleanPlan, encode_clean_plan
 from lakeformat.concurrency import Attempts, thread_pool
 from lakeformat.config.resolve import Options
-from lakeformat.config.retention_options import CLEAN_AFTER, CLEAN_INCREMENTALLY, CLEAN_PARTITIONS, CLEAN_PATTERN
+from lakeformat.config.retention_options import CLEAN_AFTER, CLEAN_INCREMENTALLY, CleanedPartitions
 from lakeformat.display import FILES, progress
 from lakeformat.errors import StorageError, WriteConflictError
 from lakeformat.file_system_view.context import TableContext
@@ -202,7 +201,7 @@ class CleanSession:
         self, context: TableContext, options: Options, deleter: Deleter | None = None, most_files: int = _MOST_FILES
     ) -> None:
         self.context, self.options, self._deleter = context, options, deleter or delete_in_process
-        self._most_files = most_files
+        self._most_files, self._cleaned = most_files, CleanedPartitions.of(options)
         self.store, self.storage = context.store, context.storage
 
     def clean(self, retention: Retention, *, only_if_due: bool = False, newest: Timeline | None = None) -> CleanResult:
@@ -421,15 +420,8 @@ class CleanSession:
 
     def _note_search(self, search: _Search, retention: Retention) -> None:
         """Record the search. The next one covers all partitions if this one left some out, or files for later."""
-        is_partial = not search.is_all or bool(self.options[CLEAN_PARTITIONS] or self.options[CLEAN_PATTERN])
-        write_search_note(self.storage, search.last_search, retention, searches_all=is_partial)
-
-    def _may_clean(self, partition_path: str) -> bool:
-        """Tell whether the options let the partition be cleaned."""
-        selected, pattern = self.options[CLEAN_PARTITIONS], self.options[CLEAN_PATTERN]
-        if selected:
-            return partition_path in selected
-        return not pattern or re.fullmatch(pattern, partition_path) is not None
+        is_whole = search.is_all and self._cleaned.are_all
+        write_search_note(self.storage, search.last_search, retention, searches_all=not is_whole)
 
     def _choose_files(
         self, timeline: Timeline, retention: Retention, earliest: str | None, partitions: frozenset[str] | None
@@ -440,7 +432,7 @@ class CleanSession:
         constraints, count = read_delete_constraints(self.store, timeline), 0
         to_delete: list[FilesToDelete] = []
         for partition in list_partition_files(self.store, timeline, partitions):
-            if not self._may_clean(partition.path):
+            if partition.path not in self._cleaned:
                 continue
             one = choose_files(partition, retention, earliest, constraints)
             if one.files and count and count + len(one.files) > self._most_files:

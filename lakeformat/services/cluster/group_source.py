@@ -21,11 +21,10 @@ from lakeformat.files.base_file import (
     ROW_GROUP_BYTES,
     ROW_GROUP_ROWS,
     copied_schema,
-    find_dictionary_texts,
     read_copied_batches,
     stored_schema,
 )
-from lakeformat.files.footers import open_base, open_parquet, read_metadata, row_batches
+from lakeformat.files.footers import find_dictionary_texts, open_base, open_parquet, read_metadata, row_batches
 from lakeformat.files.open_slice import SliceMergeRules
 from lakeformat.files.slice_reader import LOGS_IN_MEMORY, open_merged_slice
 from lakeformat.index.port import PartitionBuckets

@@ -195,10 +195,7 @@ class VersionSession:
         if keys.kind is not KeyGeneratorKind.COMPLEX or len(keys.record_fields) != 1:
             return
         snapshot = self.context.snapshot()
-        if (
-            snapshot.live.count
-            and not probe_keys(self.storage, snapshot, keys, self.options).single_key_prefixed
-        ):
+        if snapshot.live.count and not probe_keys(self.storage, snapshot, keys, self.options).single_key_prefixed:
             raise UnsupportedTableError(
                 f"{self.storage.location} has keys of one field as value, and from table version {SINGLE_KEY_NAMES} on "
                 "Hudi's complex key generator writes field:value, so it would write rows twice; keep the version, or "

@@ -31,13 +31,12 @@ from lakeformat.files.base_file import (
     BaseFileWriter,
     FileSettings,
     FilterAndRange,
-    find_dictionary_texts,
     inherit_filter_and_range,
     make_growable_filter,
     stamp_rows,
     stamp_rows_with,
 )
-from lakeformat.files.footers import open_base, open_parquet, parse_key_footer
+from lakeformat.files.footers import find_dictionary_texts, open_base, open_parquet, parse_key_footer
 from lakeformat.files.stored_shape import AS_STORED, StoredShape
 from lakeformat.keys.record_keys import make_seqnos
 from lakeformat.merge import MergeRule, ReadRule, flag_deleted_rows, make_read_rule, stored_wins, top_columns

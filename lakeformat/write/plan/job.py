@@ -158,6 +158,11 @@ class WriteJob:
         return self.operation is Operation.INSERT and not doubles
 
     @property
+    def fills_files_in_tasks(self) -> bool:
+        """Tell whether a shuffled write adds rows to existing file groups. Its tasks compare no keys in small files."""
+        return self.uses_existing_groups and not self.merges_inserts
+
+    @property
     def puts_bad_rows_aside(self) -> bool:
         """Tell whether rows that cannot be written go to the table of bad rows. If not, they are refused."""
         return self.options.write.bad_rows == "aside" and self.operation is not Operation.DELETE_PARTITION

@@ -96,7 +96,8 @@ def list_found_slices(tagged: TaggedStage, snapshot: Snapshot) -> tuple[FoundSli
                 found[len(found)] = unit.partition_path, at
     pieces = {number: snapshot.slices[path][at] for number, (path, at) in found.items()}
     return tuple(
-        FoundSlice(number, found[number][1], piece, snapshot.rewriting(piece)) for number, piece in sorted(pieces.items())
+        FoundSlice(number, found[number][1], piece, snapshot.rewriting(piece))
+        for number, piece in sorted(pieces.items())
     )
 
 
