@@ -178,7 +178,6 @@ def test_other_formats_and_bootstrap_are_refused_by_name(line: str, tmp_path: Pa
 @pytest.mark.parametrize(
     ("name", "key"),
     [
-        ("v6_virtual_cow", "hoodie.populate.meta.fields"),
         ("v6_dropped_cow", "hoodie.datasource.write.drop.partition.columns"),
     ],
 )
