@@ -568,11 +568,7 @@ def _find_fillable(files: Sequence[BaseFile], added_bytes: int, options: Options
 def read_written(
     storage: Storage, file: WrittenFile, schema: pa.Schema, shape: StoredShape = AS_STORED
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a file that is not published yet, with the columns of a schema. Memory: one row group.
-
-    Args:
-        shape: how the record keys are made if the file does not hold them.
-    """
+    """Yield the rows of an unpublished file; ``shape`` makes keys that it does not hold. Memory: one row group."""
     time = BaseFileName.parse(file.stat.path.rpartition("/")[2]).instant_time
     names = shape.stored_names(schema.names, time)
     with storage.open_input(file.staged_path) as source, open_parquet(source, file.staged_path) as parquet:
