@@ -23,7 +23,7 @@ Then use the methods of `Table`:
     ``layout_report``;
     maintain the table: ``compact``, ``cluster``, ``clean``, ``archive``, ``expire_partitions``, ``savepoint``,
     ``restore``, ``rollback``, ``check``, ``repair``, ``dedupe``, ``create_index``, ``drop_index``, ``indexes``,
-    ``upgrade``, ``downgrade``, ``register``.
+    ``upgrade``, ``downgrade``, ``register``, ``sync``.
 
 A method does its work when it is called; with ``dry_run=True`` it changes nothing and returns what it would do.
 Results name a commit by its ``instant_time``; the argument ``as_of`` selects a past state of the table. Errors are
@@ -38,6 +38,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from lakeformat.arrow.result_table import ResultTable
+    from lakeformat.beside.session import FaceSync
     from lakeformat.bootstrap import adopt
     from lakeformat.catalog import Registration
     from lakeformat.errors import (
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
         SchemaMismatchError,
         SkippingError,
         StorageError,
+        SyncError,
         TableNotFoundError,
         UnsupportedTableError,
         ValidationFailedError,
@@ -118,6 +120,7 @@ __all__ = [
     "DuplicateKeyError",
     "ExpireResult",
     "ExpiredPartition",
+    "FaceSync",
     "FileCounts",
     "Finding",
     "Findings",
@@ -154,6 +157,7 @@ __all__ = [
     "SkippingError",
     "Snapshot",
     "StorageError",
+    "SyncError",
     "Table",
     "TableConfig",
     "TableDataset",
@@ -197,6 +201,7 @@ _MODULES: Final = {
     "Description": "lakeformat.services.doctor.describe",
     "ExpireResult": "lakeformat.services.ttl",
     "ExpiredPartition": "lakeformat.services.ttl",
+    "FaceSync": "lakeformat.beside.session",
     "FileCounts": "lakeformat.transaction.result",
     "Finding": "lakeformat.services.doctor.findings",
     "Findings": "lakeformat.services.doctor.findings",

@@ -18,6 +18,7 @@
     ├── LockTimeoutError              wait, or stop the other writer
     ├── StorageError                  permissions, space, network
     ├── CatalogError                  register the table again; its data and commits are not concerned
+    ├── SyncError                     sync the table again; its data and commits are not concerned
     └── CommitStateUnknownError       look at the timeline before doing anything
 
 Every message is one line: what happened, to what, what to do.
@@ -46,6 +47,7 @@ __all__ = [
     "SchemaMismatchError",
     "SkippingError",
     "StorageError",
+    "SyncError",
     "TableNotFoundError",
     "UnsupportedTableError",
     "ValidationFailedError",
@@ -154,6 +156,11 @@ class StorageError(LakeformatError, OSError):
 @public
 class CatalogError(LakeformatError):
     """A catalog refused a registration, or could not be reached; every commit of the table stays as it is."""
+
+
+@public
+class SyncError(LakeformatError):
+    """The metadata of another format beside the table cannot follow it; every commit of the table stays as it is."""
 
 
 @public

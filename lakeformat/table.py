@@ -17,6 +17,7 @@ from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 
+from lakeformat.beside.verbs import Syncing
 from lakeformat.catalog.verbs import Registering
 from lakeformat.concurrency import Attempts
 from lakeformat.config.resolve import Options, resolve, storage_options_of
@@ -257,7 +258,9 @@ def make_table(path: str | os.PathLike[str], options: Mapping[str, Any]) -> Tabl
 
 
 @public
-class Table(ArrowReadVerbs, WriteVerbs[Rows], Clustering, Compaction, Indexing, Maintenance, Registering, Versioning):
+class Table(
+    ArrowReadVerbs, WriteVerbs[Rows], Clustering, Compaction, Indexing, Maintenance, Registering, Syncing, Versioning
+):
     """A Hudi table in plain Python. Get one from `lakeformat.open` or `lakeformat.create`.
 
     The object keeps only the table's settings: each call reads the table as it is at that moment. Rows are passed and

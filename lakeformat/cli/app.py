@@ -73,6 +73,7 @@ _COMMANDS: Final[Sequence[Callable[..., None]]] = (
     services.archive,
     services.expire_partitions,
     services.upgrade,
+    services.sync,
     recovery.savepoint,
     recovery.restore,
     recovery.rollback,

@@ -285,7 +285,7 @@ EXIT_CODES: Final[Mapping[int, tuple[tuple[type[Exception], ...], str]]] = {
     8: ((errors.InstantNotAvailableError,), "no such instant, or it was cleaned"),
     9: ((errors.CommitStateUnknownError,), "it is not known whether the commit is visible: look at the history"),
     10: (
-        (errors.StorageError, errors.CatalogError, OSError),
+        (errors.StorageError, errors.CatalogError, errors.SyncError, OSError),
         "the storage or the catalog failed: permissions, space, network",
     ),
 }

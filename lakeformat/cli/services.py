@@ -1,4 +1,4 @@
-"""Commands that run table services: cluster, compact, clean, archive, expire-partitions, upgrade."""
+"""Commands that run table services: cluster, compact, clean, archive, expire-partitions, upgrade, sync."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lakeformat.cli.arguments import AsJson, OptionPairs, StorageOptionPairs, Ta
 from lakeformat.cli.output import human_bytes, print_remark, show_json, show_result, to_plain
 from lakeformat.errors import InvalidInputError
 
-__all__ = ["archive", "clean", "cluster", "compact", "expire_partitions", "upgrade"]
+__all__ = ["archive", "clean", "cluster", "compact", "expire_partitions", "sync", "upgrade"]
 
 _Schedule = Annotated[bool, typer.Option("--schedule", help="Only make a plan; it waits on the timeline.")]
 _Run = Annotated[str | None, typer.Option("--run", help="Carry out the plan of this instant time.")]
@@ -147,6 +147,24 @@ def upgrade(
     """
     table = open_table(path, option, storage_option)
     result = table.downgrade(to) if to < table.config.version else table.upgrade(to)
+    show_json(result) if as_json else print(result)
+
+
+def sync(
+    path: TablePath,
+    to: Annotated[str, typer.Option(help="The format: delta.", show_default=False)],
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Delete metadata of the format first that another program wrote.")
+    ] = False,
+    as_json: AsJson = False,
+    option: OptionPairs = None,
+    storage_option: StorageOptionPairs = None,
+) -> None:
+    """Let readers of another format read the table: bring that format's metadata beside it up to date.
+
+    [bold]lakeformat sync /data/flights --to delta[/bold]
+    """
+    result = open_table(path, option, storage_option).sync(to, replace=replace)
     show_json(result) if as_json else print(result)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from lakeformat.config.beside_options import BESIDE_OPTIONS
 from lakeformat.config.catalog_options import CATALOG_OPTIONS
 from lakeformat.config.clustering_options import CLUSTERING_OPTIONS
 from lakeformat.config.compaction_options import COMPACTION_OPTIONS
@@ -29,6 +30,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
     *LIFE_OPTIONS,
     *TTL_OPTIONS,
     *CATALOG_OPTIONS,
+    *BESIDE_OPTIONS,
     *READ_OPTIONS,
     *STREAM_OPTIONS,
 )

@@ -14,6 +14,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from lakeformat.concurrency import Patience
+from lakeformat.config.beside_options import BesideOptions
 from lakeformat.config.catalog_options import (
     METASTORE_URIS,
     CatalogOptions,
@@ -90,6 +91,11 @@ class Options:
     def metadata(self) -> MetadataOptions:
         """Return the options of the metadata table as a typed value."""
         return MetadataOptions.of(self.__getitem__, self.is_set)
+
+    @cached_property
+    def beside(self) -> BesideOptions:
+        """Return the options of the metadata of other formats as a typed value."""
+        return BesideOptions.of(self.__getitem__)
 
     def catalog(self, name: str = "") -> CatalogOptions:
         """Return the options of the registration in a catalog as a typed value.

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from lakeformat.beside.verbs import sync_after_commit, sync_result
 from lakeformat.catalog.verbs import check_catalogs, register_result
 from lakeformat.config import compaction_options as compaction
 from lakeformat.config.clustering_options import INLINE, INLINE_COMMITS, SCHEDULE_INLINE
@@ -311,19 +312,20 @@ def _compact_outgrown(
 def run_services_after_write(
     result: WriteResult, context: TableContext, options: Options, executors: Executors | None = None
 ) -> WriteResult:
-    """Run the services that are due after a write, then register the table in its catalogs.
+    """Run the services that are due after a write, then sync the formats beside the table and register it in catalogs.
 
-    Return the write's result. Its report gets ``services``, and a step ``sync`` for each catalog.
+    Return the write's result. Its report gets ``services``, and a step ``sync`` for each format and catalog.
 
     Raises:
         CatalogError: the registration has failed, and ``lakeformat.catalog.fail_on_error`` is set.
+        SyncError: a sync has failed, and ``lakeformat.beside.fail_on_error`` is set.
     """
     if result.skipped:
         return result
     done = run_due_services(context, options, executors, since=result.instant_time)
     if done is not None:
         result = WriteResult(result.instant_time, result.operation, {**result.report, "services": done})
-    return register_result(result, context, options)
+    return register_result(sync_result(result, context, options), context, options)
 
 
 @public
@@ -344,6 +346,12 @@ class ServiceHost:
             options: the options of the write; None if they are those of the table.
         """
         return run_services_after_write(result, self.context, options or self.options, self._executors())
+
+    def _end_service(self, result: WriteResult) -> WriteResult:
+        """Sync the formats beside the table after a service has changed its files. Return the service's result."""
+        if not result.skipped:
+            sync_after_commit(self.context, self.options, result.instant_time)
+        return result
 
 
 def commits_since_clustering(store: TimelineStore) -> int:

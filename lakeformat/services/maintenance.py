@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from lakeformat.beside.verbs import sync_after_commit
 from lakeformat.catalog.verbs import register_after_commit
 from lakeformat.config.compaction_options import STRATEGY, UNBOUNDED
 from lakeformat.config.retention_options import make_expiry
@@ -83,6 +84,7 @@ class Maintenance(Recovery, ServiceHost):
             return session.dry_run()
         result = session.run()
         if not result.skipped:
+            sync_after_commit(self.context, self.options, result.instant_time)
             register_after_commit(self.context, self.options, result.instant_time)
         return result
 
@@ -149,7 +151,8 @@ class Clustering(ServiceHost):
                 ``curve`` is given without columns.
             WriteConflictError: another writer changed the files meanwhile; nothing was published.
         """
-        return self._session().cluster(make_cluster_request(self.options, by, curve, partitions, target_file_bytes))
+        request = make_cluster_request(self.options, by, curve, partitions, target_file_bytes)
+        return self._end_service(self._session().cluster(request))
 
     def schedule_clustering(
         self,
@@ -191,7 +194,7 @@ class Clustering(ServiceHost):
         """
         if instant_time is not None:
             check_instant_time(instant_time, "run_clustering")
-        return self._session().run(instant_time)
+        return self._end_service(self._session().run(instant_time))
 
     def cancel_clustering(self, instant_time: str) -> None:
         """Remove a pending clustering plan from the timeline, so that its file groups accept writes again.
@@ -229,7 +232,7 @@ class Compaction(ServiceHost):
             WriteConflictError: a running write may append log files that the plan would miss (table version 6); nothing
                 was published.
         """
-        return compact(self._compact_session)
+        return self._end_service(compact(self._compact_session))
 
     def schedule_compaction(self) -> str | None:
         """Write a compaction plan to the timeline. lakeformat or Hudi can run the plan later.
@@ -264,7 +267,7 @@ class Compaction(ServiceHost):
         """
         if instant_time is not None:
             check_instant_time(instant_time, "run_compaction")
-        return self._compact_session().run(instant_time)
+        return self._end_service(self._compact_session().run(instant_time))
 
     def cancel_compaction(self, instant_time: str) -> None:
         """Remove a pending compaction plan from the timeline.

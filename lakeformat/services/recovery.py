@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from lakeformat.beside.verbs import sync_after_commit
 from lakeformat.config.foreign_names import ForeignNames
 from lakeformat.config.resolve import Options
 from lakeformat.file_system_view.context import TableContext
@@ -93,7 +94,7 @@ class Recovery(ForeignNames):
         target = find_version(self.context.store, instant_time) or instant_time
         check_instant_time(target, "restore")
         session = RestoreSession(self.context, self.options)
-        return session.plan_restore(str(target)) if dry_run else session.restore(str(target))
+        return session.plan_restore(str(target)) if dry_run else self._end_undo(session.restore(str(target)))
 
     def rollback(self, instant_time: str | None = None, *, dry_run: bool = False) -> RestoreResult:
         """Undo the commit that completed last. This cannot be undone.
@@ -115,7 +116,12 @@ class Recovery(ForeignNames):
         if instant_time is not None:
             check_instant_time(instant_time, "rollback")
         session = RestoreSession(self.context, self.options)
-        return session.plan_rollback(instant_time) if dry_run else session.rollback(instant_time)
+        return session.plan_rollback(instant_time) if dry_run else self._end_undo(session.rollback(instant_time))
+
+    def _end_undo(self, result: RestoreResult) -> RestoreResult:
+        if result.instant_time:
+            sync_after_commit(self.context, self.options, result.instant_time)
+        return result
 
     def describe(self) -> Description:
         """Describe the table: kind, keys, files and bytes (live and all), services, savepoints, what to do next.
@@ -190,7 +196,12 @@ class Recovery(ForeignNames):
             WriteConflictError: another writer changed the files meanwhile; nothing was published.
         """
         session = DedupeSession(self.context, self.options)
-        return session.dry_run() if dry_run else session.run()
+        if dry_run:
+            return session.dry_run()
+        result = session.run()
+        if result.instant_time:
+            sync_after_commit(self.context, self.options, result.instant_time)
+        return result
 
     def repair(self, *, dry_run: bool = False, keep: bool = True) -> Findings:
         """Repair damage that has exactly one safe repair. For other damage, the findings of `check` say what to do.

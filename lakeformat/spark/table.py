@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from lakeformat.arrow.conform import conform
+from lakeformat.beside.verbs import Syncing
 from lakeformat.catalog.verbs import Registering
 from lakeformat.concurrency import Attempts
 from lakeformat.config.read_options import TIME_ZONE
@@ -78,7 +79,15 @@ _OPERATION: Final = "hoodie.datasource.write.operation"
 
 @spark_public
 class LakehouseTable(
-    SparkReading, WriteVerbs["DataFrame"], Clustering, Compaction, Indexing, Maintenance, Registering, Versioning
+    SparkReading,
+    WriteVerbs["DataFrame"],
+    Clustering,
+    Compaction,
+    Indexing,
+    Maintenance,
+    Registering,
+    Syncing,
+    Versioning,
 ):
     """A Hudi table in Spark, written by all executors. Get one from `forPath` or `create`.
 

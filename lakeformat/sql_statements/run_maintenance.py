@@ -129,6 +129,12 @@ def _ttl(table: Any, arguments: Mapping[str, Any]) -> pa.Table:
     return result_row(table.expire_partitions(days=arguments.get("retain_days")))
 
 
+def _sync(table: Any, arguments: Mapping[str, Any]) -> pa.Table:
+    if arguments.get("to") is None:
+        raise InvalidInputError("the call needs to => 'delta'")
+    return result_row(table.sync(arguments["to"], replace=str(arguments.get("replace", False)).lower() == "true"))
+
+
 def _commits(table: Any, arguments: Mapping[str, Any]) -> pa.Table:
     entries = table.history(arguments.get("limit", 10), actions=True)
     return pa.table(
@@ -165,6 +171,7 @@ _PROCEDURES: Final[Mapping[str, tuple[tuple[str, ...], Callable[[Any, Mapping[st
     "run_compaction": (("op",), _compaction),
     "run_clean": (("retain_commits", "hours_retained"), _clean),
     "run_ttl": (("retain_days",), _ttl),
+    "sync": (("to", "replace"), _sync),
     "create_savepoint": (("commit_time",), _make_procedure("savepoint", "commit_time", is_required=False)),
     "delete_savepoint": (("instant_time",), _make_procedure("delete_savepoint", "instant_time")),
     "rollback_to_savepoint": (("instant_time",), _make_procedure("restore", "instant_time")),

@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from lakeformat.beside.verbs import sync_result
 from lakeformat.catalog.verbs import check_catalogs, register_result
 from lakeformat.codec.column_ids import number_columns
 from lakeformat.config.resolve import Options
@@ -167,7 +168,7 @@ def alter_columns(
     result: WriteResult = transaction.retry(attempt)
     if values := _defaults_of(changes):
         update(values)
-    return register_result(result, context, options)
+    return register_result(sync_result(result, context, options), context, options)
 
 
 def _alter_once(transaction: Transaction, context: TableContext, changes: Sequence[Change]) -> WriteResult:

@@ -46,6 +46,7 @@ class Kind(Enum):
     SAVEPOINT = "savepoint names a file that is gone"
     LOST_WRITE = "rows are hidden by a commit that did not read them"
     BUCKETS = "buckets disagree with the file groups"
+    BESIDE = "metadata of another format is behind the table"
 
     @property
     def is_duplicate(self) -> bool:

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from lakeformat.beside.session import SyncSession
 from lakeformat.codec import properties
 from lakeformat.concurrency import tries
 from lakeformat.config.resolve import Options
@@ -244,6 +245,8 @@ class DoctorSession:
                 Traces(store=self.store, time=_instant_of(finding.path)).take_back(Moment.FILES)
             case Kind.FILE_INDEX:
                 self.storage.delete_folder(FOLDER)
+            case Kind.BESIDE:
+                SyncSession(self.context).mend()
             case Kind.NO_PARTITION_FILE:
                 newest = self.store.load().newest_time
                 prepare_partition(self.storage, finding.path, newest or "")
@@ -295,6 +298,7 @@ class DoctorSession:
         damaged = {each.path for each in findings if each.kind is Kind.OTHER_SIZE}
         findings += check_metadata_table(self.store, config, facts, damaged)
         findings += timeline_checks.find_foreign_folders(self.storage)
+        findings += timeline_checks.check_beside(self.context)
         findings = self._drop_leftovers_of_new_writes(findings, timeline)
         return _TableState(config, timeline, tuple(findings), facts, tuple(lost))
 

@@ -13,6 +13,8 @@ from typing import Final
 
 import pyarrow.compute as pc
 
+from lakeformat.beside.delta_log import FOLDER as DELTA_LOG
+from lakeformat.beside.session import SyncSession
 from lakeformat.codec.log_blocks import parse_blocks
 from lakeformat.errors import CorruptTableError, LakeformatError
 from lakeformat.file_system_view.context import TableContext
@@ -34,6 +36,7 @@ from lakeformat.transaction.lost_writes import LostWrite, find_lost_writes, read
 
 __all__ = [
     "check_archive",
+    "check_beside",
     "check_instants",
     "check_markers",
     "describe_lost_writes",
@@ -221,7 +224,7 @@ def _find_foreign_folders_in(storage: Storage, folder: str) -> Iterator[Finding]
     entries = storage.list(folder)
     is_partition = any(entry.name.startswith(PARTITION_MARKER) for entry in entries)
     for entry in entries:
-        if not entry.is_folder or entry.path == HOODIE:
+        if not entry.is_folder or entry.path in (HOODIE, DELTA_LOG):
             continue
         if is_partition:
             below = sum(each.size_bytes for each in storage.list(entry.path) if not each.is_folder)
@@ -229,6 +232,13 @@ def _find_foreign_folders_in(storage: Storage, folder: str) -> Iterator[Finding]
             yield Finding(Kind.FOREIGN_FOLDER, entry.path, cure, size_bytes=below)
         else:
             yield from _find_foreign_folders_in(storage, entry.path)
+
+
+def check_beside(context: TableContext) -> Iterator[Finding]:
+    """Yield a finding if metadata of another format beside the table is behind it, or damaged."""
+    lag = SyncSession(context).find_lag()
+    if lag is not None:
+        yield Finding(Kind.BESIDE, DELTA_LOG, lag.text, mends=lag.can_follow)
 
 
 _ROWS: Final = 1 << 16

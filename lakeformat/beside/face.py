@@ -1,0 +1,145 @@
+"""What the metadata of another format shows of a table, and what must change so that it shows a snapshot. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakeformat.arrow.kinds import Kind, kind_of
+from lakeformat.file_system_view.live_files import Portion
+from lakeformat.predicate import ColumnBounds
+
+__all__ = ["Face", "FileChanges", "compare_files", "explain_difference", "file_paths", "sure_bounds"]
+
+
+@dataclass(frozen=True, slots=True)
+class Face:
+    """What another format shows of the table.
+
+    Attributes:
+        version: its newest version; -1 if there is none.
+        instant_time: instant time of the newest commit that it shows; "" if that is not known.
+        completed: greatest completion time of the commits that it shows; "" if that is not known.
+        paths: paths of the files that it shows, relative to the table.
+    """
+
+    version: int = -1
+    instant_time: str = ""
+    completed: str = ""
+    paths: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class FileChanges:
+    """The files that a face lacks, and those that it shows although they are not live.
+
+    Attributes:
+        added: the lacking files with their bounds.
+        removed: paths relative to the table, sorted.
+    """
+
+    added: tuple[Portion, ...]
+    removed: tuple[str, ...]
+
+    @property
+    def added_count(self) -> int:
+        """Return the number of files that the face lacks."""
+        return sum(portion.files.num_rows for portion in self.added)
+
+    def __bool__(self) -> bool:
+        return bool(self.added or self.removed)
+
+
+def file_paths(files: pa.Table) -> pa.Array:
+    """Return the path of each file, relative to the table.
+
+    Args:
+        files: a table with the columns ``partition_path`` and ``name``.
+    """
+    folders, names = (files[name].combine_chunks() for name in ("partition_path", "name"))
+    return pc.if_else(pc.equal(folders, ""), names, pc.binary_join_element_wise(folders, names, "/"))
+
+
+def compare_files(portions: Iterable[Portion], shown: frozenset[str]) -> FileChanges:
+    """Compare the live base files of a snapshot with the paths that a face shows.
+
+    A base file never changes, and no two have one path, so paths are enough.
+    """
+    known = pa.array(sorted(shown), pa.string())
+    live: set[str] = set()
+    added: list[Portion] = []
+    for portion in portions:
+        paths = file_paths(portion.files)
+        live.update(paths.to_pylist())
+        new = pc.invert(pc.is_in(paths, known))
+        if pc.any(new).as_py():
+            added.append(_choose(portion, new))
+    return FileChanges(tuple(added), tuple(sorted(shown - live)))
+
+
+def _choose(portion: Portion, flags: pa.Array) -> Portion:
+    bounds = {path: _choose_bounds(each, flags) for path, each in portion.bounds.items()}
+    return Portion(portion.files.filter(flags), bounds)
+
+
+def _choose_bounds(bounds: ColumnBounds, flags: pa.Array) -> ColumnBounds:
+    nans = bounds.nan_count
+    return replace(
+        bounds,
+        minimum=bounds.minimum.filter(flags),
+        maximum=bounds.maximum.filter(flags),
+        null_count=bounds.null_count.filter(flags),
+        nan_count=None if nans is None else nans.filter(flags),
+    )
+
+
+def sure_bounds(bounds: ColumnBounds) -> tuple[pa.Array, pa.Array]:
+    """Return smallest and greatest values that hold in each order of floats; null where they do not.
+
+    NaN is greater than all numbers for some readers, and -0 less than 0 or equal to it.
+    """
+    low, high = bounds.minimum, bounds.maximum
+    if kind_of(low.type) is not Kind.FLOAT:
+        return low, high
+    finite = pc.and_(pc.is_finite(low), pc.is_finite(high))
+    sure = pc.and_(finite, pa.array(np.asarray(bounds.nan_free)))
+    nothing = pa.scalar(None, low.type)
+    return pc.if_else(sure, low, nothing), pc.if_else(sure, high, nothing)
+
+
+def explain_difference(stored: pa.DataType, wanted: pa.DataType) -> str:
+    """Return why readers of other formats may not read values of a stored type as another one; "" if they do.
+
+    They widen int32 to int64, take fields of structs by name, and fields that are missing as null. All other types must
+    be equal: a float that became a double has other digits for them than for Hudi.
+    """
+    return next(_differences(stored, wanted), "")
+
+
+def _differences(stored: pa.DataType, wanted: pa.DataType) -> Iterator[str]:
+    kind = kind_of(wanted)
+    if kind_of(stored) is not kind:
+        yield f"{stored}, not {wanted}"
+    elif kind is Kind.STRUCT:
+        fields = {field.name: field.type for field in stored}
+        for field in wanted:
+            if field.name in fields:
+                yield from _differences(fields[field.name], field.type)
+    elif kind is Kind.MAP:
+        yield from _differences(stored.key_type, wanted.key_type)
+        yield from _differences(stored.item_type, wanted.item_type)
+    elif kind is Kind.LIST:
+        yield from _differences(stored.value_type, wanted.value_type)
+    elif kind is Kind.TIMESTAMP:
+        if (stored.tz is None) is not (wanted.tz is None):
+            yield f"{stored}, not {wanted}"
+    elif kind in (Kind.INTEGER, Kind.FLOAT, Kind.DECIMAL) and stored not in (wanted, *_WIDENED.get(wanted, ())):
+        yield f"{stored}, not {wanted}"
+
+
+#: Maps a type to the types that readers of other formats widen to it.
+_WIDENED = {pa.int64(): (pa.int32(),)}

@@ -1,0 +1,107 @@
+"""What another format may show of a snapshot: its base files, if these alone have the table's rows and columns.
+
+A face shows the rows of one instant or stays as it is: it never shows a row that the table does not have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+
+from lakeformat.beside.face import explain_difference
+from lakeformat.concurrency import run_all
+from lakeformat.errors import UnsupportedTableError
+from lakeformat.file_system_view.folder_values import dropped_column_values
+from lakeformat.file_system_view.live_files import Portion, file_objects
+from lakeformat.file_system_view.snapshot import Snapshot
+from lakeformat.files.footers import open_base, open_parquet
+from lakeformat.model.files import BaseFile
+from lakeformat.storage.port import Storage
+
+__all__ = ["check_shown", "read_footers", "values_of_folders"]
+
+_READERS: Final = 8
+_CURE: Final = "cluster(by=...) writes all files again"
+
+
+def check_shown(snapshot: Snapshot, location: str) -> None:
+    """Refuse a snapshot whose base files alone do not have its rows, or have its columns under other names.
+
+    Raises:
+        UnsupportedTableError: it has log files, or files from before an alteration of columns.
+    """
+    if snapshot.live.has_logs:
+        slices = sum(bool(each.logs) for each in snapshot.each_slice())
+        raise UnsupportedTableError(
+            f"{location}: {slices} file slices have log files, whose changes other formats cannot show; compact() first"
+        )
+    if not snapshot.schemas:
+        return
+    columns: dict[str, None] = {}
+    count = 0
+    for file in snapshot.each_file():
+        if converted := _converted(snapshot, file):
+            columns.update(dict.fromkeys(sorted(converted)))
+            count += 1
+    if count:
+        raise UnsupportedTableError(
+            f"{location}: {count} files have the columns {', '.join(columns)} from before an alteration, under another "
+            f"name or type; {_CURE}"
+        )
+
+
+def _converted(snapshot: Snapshot, file: BaseFile) -> frozenset[str]:
+    shape = snapshot.shape(file)
+    if shape is None:
+        return frozenset()
+    return shape.columns_without_statistics(file.name.instant_time).difference(shape.constants)
+
+
+def read_footers(
+    storage: Storage, portions: Iterable[Portion], schema: pa.Schema, constants: frozenset[str]
+) -> list[list[int]]:
+    """Read the footers of files, and return the number of rows of each, for each portion.
+
+    Args:
+        schema: the columns of the table.
+        constants: columns whose values files need not hold.
+
+    Raises:
+        UnsupportedTableError: readers of other formats would read another value from a file, or none.
+        CorruptTableError: a file is missing or damaged.
+    """
+    wanted = {field.name: field.type for field in schema if field.name not in constants}
+
+    def count(file: BaseFile) -> int:
+        with open_base(storage, file) as source, open_parquet(source, f"{storage.location}/{file.path}") as parquet:
+            for field in parquet.schema_arrow:
+                if field.name in wanted and (why := explain_difference(field.type, wanted[field.name])):
+                    raise UnsupportedTableError(
+                        f"{storage.location}/{file.path} holds the column {field.name} as {why}, from before a change "
+                        f"of its type; {_CURE}"
+                    )
+            return int(parquet.metadata.num_rows)
+
+    return [run_all(count, file_objects(portion.files), threads=_READERS) for portion in portions]
+
+
+def values_of_folders(
+    snapshot: Snapshot, schema: pa.Schema, portions: Sequence[Portion], to_text: Any
+) -> Mapping[str, Mapping[str, str | None]]:
+    """Return the text of each partition value of each folder, for a table whose files lack the partition columns.
+
+    Args:
+        to_text: makes the text of a value.
+
+    Raises:
+        UnsupportedTableError: a folder's path does not give the value of a column.
+    """
+    if not snapshot.config.drops_partition_columns:
+        return {}
+    folders = {path for portion in portions for path in portion.files["partition_path"].to_pylist()}
+    return {
+        path: {name: to_text(value) for name, value in dropped_column_values(path, snapshot.config, schema).items()}
+        for path in sorted(folders)
+    }
