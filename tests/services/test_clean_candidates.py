@@ -31,7 +31,7 @@ from tests.helpers.cleaned_tables import META, base, log, make_store
 from tests.helpers.faulty import UnlockedStorage
 from tests.helpers.flights import open_at
 from tests.helpers.short_timelines import hour, instant, timeline_of
-from tests.helpers.tables import a_schema, a_table
+from tests.helpers.tables import a_batch, a_schema, a_table
 
 TEN = Retention(Policy.COMMITS, 10)
 
@@ -127,6 +127,19 @@ def slices_of(store: TimelineStore, names: Sequence[str]) -> tuple[dict[str, dic
         for id_, of_group in found.groups.items()
     }
     return slices, found.others
+
+
+@pytest.mark.parametrize("partitions", [None, frozenset({""})])
+def test_a_file_on_a_disk_is_looked_at_when_asked(tmp_path: Path, partitions: frozenset[str] | None) -> None:
+    """A commit cleans: were each file of the folder looked at, small commits into large folders would become slow."""
+    table = a_table(tmp_path / "t", rows=a_batch(id=["a"], v=["x"]))
+    store = table.context.store
+    [listed] = list_partition_files(store, store.load(), partitions)
+    [[newest]] = listed.groups.values()
+    [file] = newest.files
+    with (tmp_path / "t" / file.path).open("ab") as stored:
+        stored.write(b"more")
+    assert file.size_bytes == (tmp_path / "t" / file.path).stat().st_size
 
 
 def test_files_of_layout_1_are_sorted_by_the_instants_in_their_names() -> None:

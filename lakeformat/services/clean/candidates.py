@@ -21,7 +21,7 @@ from lakeformat.concurrency import run_all
 from lakeformat.file_system_view.file_groups import is_partition
 from lakeformat.model.files import PARTITION_MARKER, BaseFileName, FileGroupId, LogFileName
 from lakeformat.model.instant import Action, Instant, State
-from lakeformat.services.clean.plan import CleanedFile, DeleteConstraints, PartitionFiles, Retention, Slice
+from lakeformat.services.clean.plan import DeleteConstraints, ListedFile, PartitionFiles, Retention, Slice
 from lakeformat.storage.port import HOODIE, FileInfo, Storage, is_remote, own_path
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
@@ -206,11 +206,16 @@ def _list_folders(store: TimelineStore, folders: Sequence[str]) -> Iterator[tupl
     threads = _LIST_THREADS if is_remote(store.storage) else 1  # A local folder is listed faster than a thread starts.
     for start in range(0, len(folders), _LIST_THREADS):
         some = folders[start : start + _LIST_THREADS]
-        yield from zip(some, run_all(store.storage.list, some, threads=threads), strict=True)
+        yield from zip(some, run_all(_lister(store), some, threads=threads), strict=True)
+
+
+def _lister(store: TimelineStore) -> Callable[[str], Sequence[FileInfo]]:
+    """Return the function that lists a folder. On a disk it looks only at the files that are asked for their size."""
+    return store.storage.list if is_remote(store.storage) else store.storage.list_at_once
 
 
 def _walk_folders(store: TimelineStore, folder: str) -> Iterator[tuple[str, Sequence[FileInfo]]]:
-    entries = store.storage.list(folder)
+    entries = _lister(store)(folder)
     yield folder, entries
     for entry in entries:
         if entry.is_folder and entry.path != HOODIE:
@@ -237,20 +242,19 @@ class _SliceSorter:
     slice_rule: _SliceRule
 
     def sort_folder(self, path: str, entries: Iterable[FileInfo]) -> PartitionFiles:
-        found: dict[str, dict[str, list[CleanedFile]]] = {}
-        logs: dict[str, list[tuple[LogFileName, CleanedFile]]] = {}
+        found: dict[str, dict[str, list[ListedFile]]] = {}
+        logs: dict[str, list[tuple[LogFileName, ListedFile]]] = {}
         others = 0
         for entry in entries:
-            file = CleanedFile(entry.path, entry.size_bytes)
             name = entry.name
             log = LogFileName.match(name) if name.startswith(".") else None
             base = BaseFileName.match(name) if log is None else None
             if entry.is_folder:
                 others += entry.path != HOODIE
             elif base is not None and self._is_committed(base):
-                found.setdefault(base.file_id, {}).setdefault(base.instant_time, []).append(file)
+                found.setdefault(base.file_id, {}).setdefault(base.instant_time, []).append(entry)
             elif log is not None:
-                logs.setdefault(log.file_id, []).append((log, file))
+                logs.setdefault(log.file_id, []).append((log, entry))
             else:
                 others += not name.startswith(PARTITION_MARKER) and not name.endswith(".crc")
         for file_id, of_group in logs.items():
@@ -268,7 +272,7 @@ class _SliceSorter:
         active = time in self.timeline.commit_times
         return str(base) in self.names(time) if active else self.timeline.is_committed(time)
 
-    def _add_logs(self, slices: dict[str, list[CleanedFile]], logs: Sequence[tuple[LogFileName, CleanedFile]]) -> int:
+    def _add_logs(self, slices: dict[str, list[ListedFile]], logs: Sequence[tuple[LogFileName, ListedFile]]) -> int:
         """Add a file group's log files to its slices, keyed by base instant. Return the number that fit no slice."""
         left = 0
         plain = [(name, file) for name, file in logs if not name.is_cdc]

@@ -18,7 +18,7 @@ import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import tzinfo
-from typing import Final
+from typing import Final, Protocol
 
 from lakeformat.config.resolve import Options
 from lakeformat.config.retention_options import CLEAN_POLICY, COMMITS_RETAINED, HOURS_RETAINED, VERSIONS_RETAINED
@@ -32,6 +32,7 @@ __all__ = [
     "CleanedFile",
     "DeleteConstraints",
     "FilesToDelete",
+    "ListedFile",
     "PartitionFiles",
     "Policy",
     "Retention",
@@ -124,6 +125,22 @@ def find_earliest_to_retain(
     return max((commit for commit in commits if commit.time < pending), default=None)
 
 
+class ListedFile(Protocol):
+    """A file in a folder's listing. On a disk its size is looked up when it is first asked for."""
+
+    @property
+    def path(self) -> str:
+        """Return the path, relative to the table."""
+
+    @property
+    def name(self) -> str:
+        """Return the file name without its folder."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Return the size in bytes."""
+
+
 @public
 @dataclass(frozen=True, slots=True)
 class CleanedFile:
@@ -143,7 +160,7 @@ class Slice:
     """All files of one file slice (base file, log files, change data), and the slice's base instant."""
 
     instant: str
-    files: tuple[CleanedFile, ...]
+    files: tuple[ListedFile, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +228,7 @@ def choose_files(
             dropped = _choose_old_versions(unsaved, retention.count, constraints.compacting.get(group))
         else:
             dropped = _before(slices, unsaved, earliest or "", constraints.compacting.get(group))
-        doomed += (file for each in dropped for file in each.files)
+        doomed += (CleanedFile(file.path, file.size_bytes) for each in dropped for file in each.files)
         left += len(slices) - len(dropped)
     return FilesToDelete(partition.path, tuple(doomed), bool(doomed and partition.path and not left))
 
