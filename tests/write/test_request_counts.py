@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import urllib.parse
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,10 +12,12 @@ import pyarrow as pa
 import pytest
 
 import lakeformat
-from lakeformat.storage import open_storage
+from lakeformat.storage import MemoryStorage, open_storage
+from lakeformat.storage.port import FileInfo
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.transaction.decisions import STATE_PATH, Decision, Kind, decide, read_state
 from tests.helpers.s3_server import BUCKET, Network, s3_server
+from tests.helpers.tables import a_batch, a_table
 
 FILES, ROWS = 3, 300
 OPTIONS: dict[str, Any] = {"hoodie.write.table.version": 9, "hoodie.metadata.enable": False}
@@ -141,3 +143,27 @@ def test_writer_that_loses_a_turn_reads_the_state_once_more(server: tuple[Record
 
 def test_write_that_stages_nothing_asks_for_no_stage_folder(requests: list[Request]) -> None:
     assert [each for each in requests if each.path.startswith(".hoodie/.lakeformat/stage")] == []
+
+
+class Listed(MemoryStorage):
+    """A storage that records which folders are listed as they were at one moment."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folders: list[str] = []
+
+    def list_at_once(self, path: str) -> Sequence[FileInfo]:
+        """Record the folder."""
+        self.folders.append(path)
+        return super().list_at_once(path)
+
+
+@pytest.mark.parametrize("version", [6, 9])
+def test_a_commit_lists_the_timeline_once_for_each_lock(version: int) -> None:
+    """Beside the two locks, which begin and publish the commit, its plan lists it, and the choice of due services."""
+    storage = Listed()
+    table = a_table(storage, rows=a_batch(id=["a"], v=["x"]), version=version)
+    table.upsert(a_batch(id=["a"], v=["y"]))
+    storage.folders.clear()
+    table.upsert(a_batch(id=["a"], v=["z"]))
+    assert storage.folders.count(table.context.store.layout.folder) == 4
