@@ -192,7 +192,7 @@ def _read_checkpoint(storage: Storage, version: int, columns: list[str] | None) 
     path = _checkpoint_path(version)
     try:
         with storage.open_input(path) as source:
-            table = pq.read_table(source, columns=columns)
+            table = pq.ParquetFile(source).read(columns=columns)
     except (FileNotFoundError, pa.ArrowInvalid) as error:
         raise _damaged(storage, f"{path} cannot be read ({type(error).__name__})") from None
     yield from table.to_pylist()

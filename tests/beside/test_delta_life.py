@@ -110,7 +110,7 @@ def test_after_many_versions_a_checkpoint_has_them(tmp_path: Path) -> None:
         if int(path.stem) < log.checkpoint:
             path.unlink()
     assert_delta_shows(table, with_polars=True)
-    table.upsert(some_rows([3], 99))
+    table.cluster(by="ts")  # Hides files that only the checkpoint names.
     assert_delta_shows(table)
 
 
