@@ -234,7 +234,8 @@ class SyncSession:
 def _describe_lag(face: Face, plan: _Plan) -> str:
     commits = sum(commit.completed_at > face.completed for commit in plan.snapshot.timeline.commits)
     files = f"{plan.files.added_count:,} files to add, {len(plan.files.removed):,} to remove"
-    return f"it shows {face.instant_time or 'no commit'}, {commits} commits behind the table ({files}): sync('delta')"
+    behind = f"{commits} commit{'' if commits == 1 else 's'} behind the table"
+    return f"it shows {face.instant_time or 'no commit'}, {behind} ({files}): sync('delta')"
 
 
 def _last_completion(snapshot: Snapshot) -> str:
