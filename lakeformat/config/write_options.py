@@ -139,8 +139,8 @@ class WriteOptions:
     )
     bulk_overwrite: str | None = _option(
         "hoodie.bulkinsert.overwrite.operation.type",
-        "What bulk_insert replaces: insert_overwrite the partitions of its rows, insert_overwrite_table all rows; by "
-        "default nothing.",
+        "What bulk_insert replaces: insert_overwrite in mode append the partitions of its rows, "
+        "insert_overwrite_table in mode overwrite all rows; by default nothing.",
         make_choice_parser("insert_overwrite", "insert_overwrite_table"),
         None,
     )

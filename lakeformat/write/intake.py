@@ -390,6 +390,17 @@ def _plan_without_rows(
     return WriteJob(operation, snapshot.config, options, _NO_ROWS, needs_combining=False, write_id=ids.token())
 
 
+def _check_bulk_overwrite(options: Options, location: str, *, overwrite: bool) -> None:
+    """Check that the save mode fits the operation that replaces a bulk_insert (Hudi: ``HoodieSparkSqlWriter``)."""
+    replaces, is_table = options.write.bulk_overwrite, options.write.bulk_overwrite == "insert_overwrite_table"
+    if options.write.operation == "bulk_insert" and replaces is not None and is_table != overwrite:
+        mode = "overwrite" if is_table else "append"
+        raise InvalidOptionError(
+            f"{location}: hoodie.bulkinsert.overwrite.operation.type={replaces} needs mode {mode}, as in Hudi; set the "
+            f"mode, or write operation {replaces}"
+        )
+
+
 def plan_job(
     store: TimelineStore,
     snapshot: Snapshot,
@@ -413,6 +424,7 @@ def plan_job(
     snapshot.check_writable(store.storage.location)
     has_key = bool(config.record_fields)
     operation = choose_operation(write_options.operation, options, has_key=has_key, overwrite=overwrite)
+    _check_bulk_overwrite(options, store.storage.location, overwrite=overwrite)
     combine = operation.needs_tagging or write_options.combine or drops_stored_keys(operation, options)
     check_operation(operation, config, options, store.storage.location)
     if operation is Operation.DELETE_PARTITION and write_options.partitions:
@@ -432,9 +444,8 @@ def plan_job(
         options = with_bucket_index(store.storage, snapshot, options, is_consistent=is_consistent)
     index = index_settings(config, options)
     check_index(index, config, rule)
-    compares_keys = (
-        operation.needs_tagging or combine or (operation is Operation.INSERT and options.write.dup_policy != "none")
-    )
+    refuses_keys = operation is Operation.INSERT and options.write.dup_policy != "none"
+    compares_keys = operation.needs_tagging or combine or refuses_keys
     is_global = index.is_global and compares_keys
     search_all = operation is Operation.DELETE and (is_global or not has_partitions)
     job = WriteJob(

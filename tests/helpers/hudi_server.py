@@ -88,7 +88,7 @@ def commands(spark: SparkSession) -> dict[str, Callable[[Request], None]]:
 
     def write(request: Request) -> None:
         rows = spark.read.parquet(request["rows"])
-        rows.write.format("hudi").options(**request["options"]).mode("append").save(request["path"])
+        rows.write.format("hudi").options(**request["options"]).mode(request["mode"]).save(request["path"])
 
     def sql(request: Request) -> None:
         save(spark.sql(request["statement"]), request["into"])

@@ -140,7 +140,7 @@ class Hudi:
         """Run Spark SQL statements with Hudi's options as settings of the session. Raise `HudiError` if Hudi fails."""
         self._ask({"command": "run", "statements": statements, "settings": dict(settings or {})})
 
-    def write(self, table: Path | str, rows: pa.Table, operation: str, **options: str) -> None:
+    def write(self, table: Path | str, rows: pa.Table, operation: str, *, mode: str = "append", **options: str) -> None:
         """Write ``rows`` into a table with index BLOOM and without small files. Raise `HudiError` if Hudi fails.
 
         The table is created if there is none. ``options`` have Hudi's own names and override the table's properties and
@@ -159,7 +159,7 @@ class Hudi:
             "hoodie.datasource.write.operation": operation,
             **options,
         }
-        self._ask({"command": "write", "path": str(table), "options": asked, "rows": str(file)})
+        self._ask({"command": "write", "path": str(table), "options": asked, "rows": str(file), "mode": mode})
 
     def delete(self, table: Path, rows: pa.Table, **options: str) -> None:
         """Delete the keys of ``rows``, which have at least the key, partition and ordering columns."""
