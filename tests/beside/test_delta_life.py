@@ -102,15 +102,15 @@ def test_readers_skip_the_files_that_bounds_rule_out(tmp_path: Path) -> None:
 
 def test_after_many_versions_a_checkpoint_has_them(tmp_path: Path) -> None:
     table = new_table(tmp_path)
-    for time in range(22):
+    for time in range(20):
         table.upsert(some_rows([time % 5], time))
     log = read_log(table.context.storage)
-    assert (log.version, log.checkpoint) == (21, 19)
+    assert (log.version, log.checkpoint) == (19, 19)
     for path in (Path(table.location) / "_delta_log").glob("*.json"):
         if int(path.stem) < log.checkpoint:
             path.unlink()
     assert_delta_shows(table, with_polars=True)
-    table.cluster(by="ts")  # Hides files that only the checkpoint names.
+    table.cluster(by="ts")  # Hides files that only the checkpoint names: a later sync would have named them again.
     assert_delta_shows(table)
 
 
