@@ -10,8 +10,8 @@ Examples:
 
 Start with a function:
     `create` and `open` return a `Table`; `scan` returns a read of one; `exists` tells whether a path holds a table;
-    `adopt` turns existing Parquet files into a table; `sql` runs one SQL statement; `repair` also repairs a table that
-    cannot be opened.
+    `adopt` turns existing Parquet files into a table, `convert` copies a Delta or Iceberg table; `sql` runs one SQL
+    statement; `repair` also repairs a table that cannot be opened.
 
 Then use the methods of `Table`:
     write rows: ``upsert``, ``insert``, ``bulk_insert``, ``update``, ``delete``, ``merge``, ``overwrite``,
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from lakeformat.beside.session import FaceSync
     from lakeformat.bootstrap import adopt
     from lakeformat.catalog import Registration
+    from lakeformat.conversion import convert
     from lakeformat.errors import (
         CatalogError,
         CommitStateUnknownError,
@@ -173,6 +174,7 @@ __all__ = [
     "WriteResult",
     "__version__",
     "adopt",
+    "convert",
     "create",
     "exists",
     "open",
@@ -239,6 +241,7 @@ _MODULES: Final = {
     "WritePlan": "lakeformat.write.preview",
     "WriteResult": "lakeformat.transaction.result",
     "adopt": "lakeformat.bootstrap",
+    "convert": "lakeformat.conversion",
     "create": "lakeformat.table",
     "exists": "lakeformat.table",
     "open": "lakeformat.table",

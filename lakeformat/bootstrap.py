@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any, Final
@@ -40,6 +40,7 @@ __all__ = [
     "SourceFile",
     "adopt",
     "adopt_folder",
+    "check_keys",
     "folder_type",
     "is_hidden",
     "join_schemas",
@@ -241,7 +242,12 @@ def adopt_folder(
     schemas = [(file, _schema(storage, file)) for file in sources]
     schema = join_schemas(schemas, folders, storage.location)
     parts = sources[0].columns if partition_by is None else tuple(partition_by)
-    _check_keys(storage, sources, schema, keys, parts)
+
+    def read(names: Sequence[str]) -> pa.Table:
+        wanted = pa.schema([schema.field(name) for name in names])
+        return pa.Table.from_batches(_batches(storage, sources, wanted), wanted)
+
+    check_keys(storage.location, schema.names, keys, parts, read)
     arguments = {"recordkey": keys, "partitionpath": parts, "ordering": ordering}
     hive = {_HIVE_STYLE: True} if parts and parts == sources[0].columns else {}
     settings = {**hive, **{name: value for name, value in arguments.items() if value}, **given}
@@ -335,36 +341,41 @@ def _column(batch: pa.RecordBatch, field: pa.Field, folders: dict[str, str | Non
         raise SchemaMismatchError(f"column {field.name!r} cannot be stored as {field.type}: {error}") from error
 
 
-def _check_keys(
-    storage: Storage,
-    files: Sequence[SourceFile],
-    schema: pa.Schema,
+def check_keys(
+    source: str,
+    columns: Sequence[str],
     keys: tuple[str, ...],
     partitions: tuple[str, ...],
-) -> None:
-    """Check that each key occurs once in its partition and that no key is null.
+    read: Callable[[Sequence[str]], pa.Table],
+) -> int | None:
+    """Check that each key occurs once in its partition and that no key is null. Return the number of rows.
 
-    An upsert could otherwise update either of two rows with one key.
+    An upsert could otherwise update either of two rows with one key. Without keys, return None.
+
+    Args:
+        source: what the rows come from, for messages.
+        columns: the names of its columns.
+        read: reads these columns of all rows.
     """
-    known = set(schema.names)
     for name in (*keys, *partitions):
-        if name.partition(":")[0] not in known:
-            raise InvalidInputError(f"{storage.location} has no column {name!r}; it has {', '.join(schema.names)}")
+        if name.partition(":")[0] not in columns:
+            raise InvalidInputError(f"{source} has no column {name!r}; it has {', '.join(columns)}")
     if not keys:
-        return
+        return None
     names = [*dict.fromkeys((*keys, *(name.partition(":")[0] for name in partitions)))]
-    wanted = pa.schema([schema.field(name) for name in names])
-    table = pa.Table.from_batches(_batches(storage, files, wanted), wanted)
+    table = read(names)
     if any(table.column(name).null_count for name in keys):
-        raise DuplicateKeyError(f"{storage.location}: a record key is null; name columns that are never null")
+        raise DuplicateKeyError(f"{source}: a record key is null; name columns that are never null")
     counted = table.group_by(names).aggregate([([], "count_all")])
     if counted.num_rows < table.num_rows:
         duplicate = counted.slice(int(counted.column("count_all").to_numpy().argmax()), 1).to_pylist()[0]
         example = ", ".join(f"{name}={duplicate[name]!r}" for name in names)
         raise DuplicateKeyError(
-            f"{storage.location}: {table.num_rows - counted.num_rows:,} rows have the key of another, e.g. {example}; "
+            f"{source}: {table.num_rows - counted.num_rows:,} rows have the key of another, e.g. {example}; "
             "name other columns, or remove the duplicate rows"
         )
+    rows: int = table.num_rows
+    return rows
 
 
 def _has_unfinished_adoption(table: Table) -> bool:

@@ -121,19 +121,27 @@ def convert(
     ordering: Annotated[
         str | None, typer.Option(help="Of two rows of a key, the greater value of this column wins.")
     ] = None,
+    to: Annotated[
+        str | None, typer.Option(help="Folder or URL of the new table, if the source is a Delta or Iceberg table.")
+    ] = None,
     as_json: AsJson = False,
     option: OptionPairs = None,
     storage_option: StorageOptionPairs = None,
 ) -> None:
-    """Make a table of a folder of plain Parquet files, in place. The files are moved aside, not deleted.
+    """Make a table of a folder of plain Parquet files, in place, or copy a Delta or Iceberg table.
+
+    The Parquet files are moved aside, not deleted. The Delta or Iceberg table stays as it is.
 
     [bold]lakeformat convert /data/flights --record-key id[/bold]
+
+    [bold]lakeformat convert /data/old_delta --to /data/flights --record-key id[/bold]
     """
     import lakeformat
 
     named: dict[str, Any] = {"record_key": split_names(record_key) or (), "partition_by": split_names(partition_by)}
     named["storage_options"] = parse_pairs(storage_option)
-    table = lakeformat.adopt(path, ordering=ordering, **named, **parse_pairs(option))
+    named |= {"ordering": ordering, **parse_pairs(option)}
+    table = lakeformat.adopt(path, **named) if to is None else lakeformat.convert(path, to, **named)
     facts = {"location": table.context.storage.location, "files": len(table.snapshot().files)}
     show_json(facts) if as_json else print(f"{facts['location']} is a table now: {facts['files']:,} files")
 

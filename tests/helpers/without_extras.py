@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 ZOOKEEPER = {
@@ -47,6 +48,9 @@ def cases(folder: str) -> Mapping[str, Callable[[], Any]]:
     table = lakeformat.create(f"{folder}/t", {"id": "int64", "v": "string"}, record_key="id")
     table.upsert([{"id": 1, "v": "a"}])
     result = table.upsert([{"id": 1, "v": "b"}])
+    for file in ("delta/_delta_log/0.json", "iceberg/metadata/version-hint.text"):
+        Path(folder, file).parent.mkdir(parents=True)
+        Path(folder, file).touch()
 
     def locked(options: Mapping[str, str]) -> Callable[[], Any]:
         return lambda: lakeformat.open(f"{folder}/t", **options).upsert([{"id": 2, "v": "b"}])
@@ -59,6 +63,8 @@ def cases(folder: str) -> Mapping[str, Callable[[], Any]]:
         "dynamodb": locked(DYNAMODB),
         "glue": lambda: table.register(catalog="glue", database="db"),
         "hive": lambda: table.register(catalog="hive", database="db", **METASTORE),
+        "delta": lambda: lakeformat.convert(f"{folder}/delta", f"{folder}/new"),
+        "iceberg": lambda: lakeformat.convert(f"{folder}/iceberg", f"{folder}/new"),
         "plot": result.figure,
         "sql": lambda: lakeformat.sql("select 1"),
         "sql ": table.to_duckdb,

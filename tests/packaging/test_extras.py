@@ -26,6 +26,7 @@ ELSEWHERE = {"demo"}
 OPTIONAL = (
     *("obstore", "gcsfs", "kazoo", "boto3", "botocore", "xxhash", "pymetastore", "thrift", "matplotlib", "duckdb"),
     *("polars", "pandas", "ray", "dask", "daft", "pyspark", "typer", "rich", "tqdm", "opentelemetry"),
+    *("deltalake", "pyiceberg"),
 )
 
 
