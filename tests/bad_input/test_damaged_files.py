@@ -151,11 +151,6 @@ def test_damaged_table_properties_are_refused(case: str, tmp_path: Path) -> None
 
 
 NOT_FOR_WRITING: dict[str, tuple[Damage, type[LakeformatError], str]] = {
-    "no meta columns": (
-        lambda data: data.replace(b"meta.fields=true", b"meta.fields=false"),
-        UnsupportedTableError,
-        "hoodie.populate.meta.fields=false",
-    ),
     "dropped partition columns": (
         lambda data: data.replace(b"drop.partition.columns=false", b"drop.partition.columns=true"),
         UnsupportedTableError,

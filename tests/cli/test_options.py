@@ -22,7 +22,7 @@ JOB: dict[str, tuple[str, str, bool, str]] = {
     "hoodie.datasource.write.recordkey.field": ("id", "obeyed", False, "Columns that identify a row"),
     "hoodie.schema.on.read.enable": ("true", "ignored", False, "columns get ids when they are altered"),
     "hoodie.allow.operation.metadata.field": ("true", "refused", True, "rows have no _hoodie_operation column"),
-    "hoodie.populate.meta.fields": ("true", "obeyed", False, "the behaviour of lakeformat"),
+    "hoodie.populate.meta.fields": ("true", "obeyed", False, "Store each row's record key"),
     "hoodie.write.lock.provider": ("org.example.Lock", "refused", True, "no such lock here"),
     "hoodie.datasource.hive_sync.sync_comment": ("true", "ignored", False, "column comments, bucketing"),
     "hoodie.upsert.shuffle.parallelism": ("200", "ignored", False, "cores"),
