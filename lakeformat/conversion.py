@@ -127,9 +127,15 @@ def _open(source: Any) -> _Source:
     location = os.fspath(source)
     storage = open_storage(location)
     if location.endswith(_METADATA_FILE) or storage.info("metadata/version-hint.text") is not None:
-        return _iceberg(_import("pyiceberg.table", "iceberg").StaticTable.from_metadata(location))
+        tables = _import("pyiceberg.table", "iceberg")
+        with _refusing(location, "pyiceberg"):
+            table = tables.StaticTable.from_metadata(location)
+        return _iceberg(table)
     if any(storage.list("_delta_log")):
-        return _delta(_import("deltalake", "delta").DeltaTable(location))
+        deltalake = _import("deltalake", "delta")
+        with _refusing(location, "deltalake"):
+            table = deltalake.DeltaTable(location)
+        return _delta(table)
     if any(entry.name.endswith(_METADATA_FILE) for entry in storage.list("metadata")):
         raise InvalidInputError(
             f"only the catalog of the Iceberg table {location} knows its newest metadata; give the table as pyiceberg "

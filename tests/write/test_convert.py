@@ -151,9 +151,22 @@ def _plain(path: Path) -> Any:
     return path
 
 
+def _no_metadata(path: Path) -> Any:
+    return path / "v1.metadata.json"
+
+
+def _damaged_log(path: Path) -> Any:
+    write_deltalake(path, ROWS)
+    (log,) = (path / "_delta_log").glob("*.json")
+    log.write_text("{")
+    return path
+
+
 @pytest.mark.parametrize(
     ("make", "error", "text"),
     [
+        (_no_metadata, lakeformat.UnsupportedTableError, "v1.metadata.json cannot be read by pyiceberg"),
+        (_damaged_log, lakeformat.UnsupportedTableError, "d cannot be read by deltalake"),
         (_repeat, lakeformat.DuplicateKeyError, "Delta table .*, version 0: 1 rows have the key of another, e.g. id=0"),
         (_null, lakeformat.DuplicateKeyError, "a record key is null"),
         (_vectors, lakeformat.UnsupportedTableError, "cannot be read by deltalake .*deletionVectors"),
