@@ -27,7 +27,7 @@ from lakeformat.transaction.hooks import ProposedWrite
 __all__ = ["convert"]
 
 #: Entry of the commit's metadata that names the source and its version.
-CONVERTED_FROM: Final = "lakeformat_converted_from"
+_CONVERTED_FROM: Final = "lakeformat_converted_from"
 _METADATA_FILE: Final = ".metadata.json"
 _BATCH_ROWS: Final = 65_536
 
@@ -41,14 +41,14 @@ class _Source:
         library: the package that reads it.
         schema: its columns.
         partition_by: the columns whose values part it, without those that another column is computed to.
-        scan: opens a stream of the rows, with these columns; None for all.
+        scan: opens a stream of the rows, with these columns.
     """
 
     name: str
     library: str
     schema: pa.Schema
     partition_by: tuple[str, ...]
-    scan: Callable[[Sequence[str] | None], Any]
+    scan: Callable[[Sequence[str]], Any]
 
     def read(self, columns: Sequence[str]) -> pa.RecordBatchReader:
         """Stream these columns. Raise `UnsupportedTableError` where the library cannot read the table."""
@@ -112,7 +112,7 @@ def convert(
         if rows is not None and (written := sum(stat.num_inserts for stat in write.stats)) != rows:
             raise InvalidInputError(f"{written:,} of {rows:,} rows of {found.name} would be written; convert it again")
 
-    reader, origin = found.read(found.schema.names), {CONVERTED_FROM: found.name}
+    reader, origin = found.read(found.schema.names), {_CONVERTED_FROM: found.name}
     table.bulk_insert(reader, validators=[all_rows_are_written], extra_metadata=origin)
     return table
 
@@ -157,38 +157,28 @@ def _import(module: str, extra: str) -> Any:
 def _delta(table: Any) -> _Source:
     name = f"Delta table {table.table_uri}, version {table.version()}"
 
-    def scan(columns: Sequence[str] | None) -> Any:
-        how = {"batch_size": _BATCH_ROWS, "batch_readahead": 1, "fragment_readahead": 1}
-        return table.to_pyarrow_dataset().scanner(columns=columns and list(columns), **how).to_reader()
+    with _refusing(name, "deltalake"):
+        dataset, parts = table.to_pyarrow_dataset(), tuple(table.metadata().partition_columns)
 
-    return _source(name, "deltalake", scan, lambda: tuple(table.metadata().partition_columns))
+    def scan(columns: Sequence[str]) -> Any:
+        how = {"batch_size": _BATCH_ROWS, "batch_readahead": 1, "fragment_readahead": 1}
+        return dataset.scanner(columns=list(columns), **how).to_reader()
+
+    return _Source(name, "deltalake", dataset.schema, parts, scan)
 
 
 def _iceberg(table: Any) -> _Source:
     snapshot = table.current_snapshot()
-    newest = None if snapshot is None else snapshot.snapshot_id
+    name = f"Iceberg table {table.location()}, snapshot {None if snapshot is None else snapshot.snapshot_id}"
+    with _refusing(name, "pyiceberg"):
+        columns, fields = table.schema(), table.spec().fields
+        parts = tuple(columns.find_column_name(each.source_id) for each in fields if str(each.transform) == "identity")
+        schema = columns.as_arrow()
 
-    def scan(columns: Sequence[str] | None) -> Any:
-        fields = ("*",) if columns is None else tuple(columns)
-        return table.scan(selected_fields=fields).to_arrow_batch_reader()
+    def scan(names: Sequence[str]) -> Any:
+        return table.scan(selected_fields=tuple(names)).to_arrow_batch_reader()
 
-    def partition_columns() -> tuple[str, ...]:
-        schema = table.schema()
-        return tuple(
-            schema.find_column_name(f.source_id) for f in table.spec().fields if str(f.transform) == "identity"
-        )
-
-    return _source(f"Iceberg table {table.location()}, snapshot {newest}", "pyiceberg", scan, partition_columns)
-
-
-def _source(
-    name: str,
-    library: str,
-    scan: Callable[[Sequence[str] | None], Any],
-    partition_columns: Callable[[], tuple[str, ...]],
-) -> _Source:
-    with _refusing(name, library):
-        return _Source(name, library, scan(None).schema, partition_columns(), scan)
+    return _Source(name, "pyiceberg", schema, parts, scan)
 
 
 @contextmanager

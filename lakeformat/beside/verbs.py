@@ -57,12 +57,7 @@ def sync_result(result: WriteResult, context: TableContext, options: Options) ->
     Raises:
         SyncError: a sync has failed, and the options ask for an error.
     """
-    steps = sync_after_commit(context, options, result.instant_time)
-    if not steps:
-        return result
-    seconds = round(result.seconds + sum(step["seconds"] for step in steps), 4)
-    report = {**result.report, "steps": [*result.report.get("steps", ()), *steps], "seconds": seconds}
-    return WriteResult(result.instant_time, result.operation, report, result.skipped)
+    return result.with_steps(sync_after_commit(context, options, result.instant_time))
 
 
 def sync_after_commit(context: TableContext, options: Options, instant_time: str) -> list[dict[str, Any]]:

@@ -173,12 +173,7 @@ def register_result(result: WriteResult, context: TableContext, options: Options
     Raises:
         CatalogError: a registration has failed, and the options ask for an error.
     """
-    steps = register_after_commit(context, options, result.instant_time)
-    if not steps:
-        return result
-    seconds = round(result.seconds + sum(step["seconds"] for step in steps), 4)
-    report = {**result.report, "steps": [*result.report.get("steps", ()), *steps], "seconds": seconds}
-    return WriteResult(result.instant_time, result.operation, report, result.skipped)
+    return result.with_steps(register_after_commit(context, options, result.instant_time))
 
 
 def register_after_commit(context: TableContext, options: Options, instant_time: str) -> list[dict[str, Any]]:

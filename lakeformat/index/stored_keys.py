@@ -189,7 +189,7 @@ def read_keys(
 
 
 def _key_columns(shape: StoredShape, file: BaseFile, present: Sequence[str]) -> list[str]:
-    """Return the columns of a base file that give the record keys: the key column, or those of which keys are made."""
+    """Return the columns that are read to get the record keys of a base file: the key column, or the key fields."""
     if shape.key is None:
         return [RECORD_KEY] if RECORD_KEY in present else []
     stored = shape.stored_names((RECORD_KEY,), file.name.instant_time)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeVar
 
 from lakeformat.beside.verbs import sync_after_commit
 from lakeformat.config.foreign_names import ForeignNames
@@ -20,6 +21,8 @@ from lakeformat.services.savepoint import Savepoint, SavepointSession, read_save
 from lakeformat.timeline.versions import find_version
 
 __all__ = ["Recovery"]
+
+_Change = TypeVar("_Change", RestoreResult, DedupeResult)
 
 
 @public
@@ -94,7 +97,7 @@ class Recovery(ForeignNames):
         target = find_version(self.context.store, instant_time) or instant_time
         check_instant_time(target, "restore")
         session = RestoreSession(self.context, self.options)
-        return session.plan_restore(str(target)) if dry_run else self._end_undo(session.restore(str(target)))
+        return session.plan_restore(str(target)) if dry_run else self._end_change(session.restore(str(target)))
 
     def rollback(self, instant_time: str | None = None, *, dry_run: bool = False) -> RestoreResult:
         """Undo the commit that completed last. This cannot be undone.
@@ -116,9 +119,9 @@ class Recovery(ForeignNames):
         if instant_time is not None:
             check_instant_time(instant_time, "rollback")
         session = RestoreSession(self.context, self.options)
-        return session.plan_rollback(instant_time) if dry_run else self._end_undo(session.rollback(instant_time))
+        return session.plan_rollback(instant_time) if dry_run else self._end_change(session.rollback(instant_time))
 
-    def _end_undo(self, result: RestoreResult) -> RestoreResult:
+    def _end_change(self, result: _Change) -> _Change:
         if result.instant_time:
             sync_after_commit(self.context, self.options, result.instant_time)
         return result
@@ -196,12 +199,7 @@ class Recovery(ForeignNames):
             WriteConflictError: another writer changed the files meanwhile; nothing was published.
         """
         session = DedupeSession(self.context, self.options)
-        if dry_run:
-            return session.dry_run()
-        result = session.run()
-        if result.instant_time:
-            sync_after_commit(self.context, self.options, result.instant_time)
-        return result
+        return session.dry_run() if dry_run else self._end_change(session.run())
 
     def repair(self, *, dry_run: bool = False, keep: bool = True) -> Findings:
         """Repair damage that has exactly one safe repair. For other damage, the findings of `check` say what to do.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from os import PathLike
 from typing import Any, TypeVar
 
@@ -83,6 +83,14 @@ class WriteResult(OneLine):
     def seconds(self) -> float:
         """Return the sum of the durations of all steps, in seconds."""
         return float(self.report.get("seconds", 0.0))
+
+    def with_steps(self, steps: Sequence[Mapping[str, Any]]) -> WriteResult:
+        """Return the result with further steps in its report, whose seconds are added to the write's."""
+        if not steps:
+            return self
+        seconds = round(self.seconds + sum(step["seconds"] for step in steps), 4)
+        report = {**self.report, "steps": [*self.report.get("steps", ()), *steps], "seconds": seconds}
+        return replace(self, report=report)
 
     def __str__(self) -> str:
         """Return one line with the rows, files and seconds, or with the reason why the write was skipped."""
