@@ -202,17 +202,20 @@ def fold_files(
     """
     if np.array_equal(unit_file_index, np.arange(file_count)):  # Each file has one row group: nothing to combine.
         return bounds, row_counts
-    files = pa.array(unit_file_index)
-    folded: dict[str, ColumnBounds] = {}
-    for path, column in bounds.items():
+    parts = [_Part(row_counts, "sum", pa.repeat(pa.scalar(False), len(row_counts)), 0)]
+    for column in bounds.values():
         all_null = pc.fill_null(pc.equal(column.null_count, row_counts), False)
-        folded[path] = ColumnBounds(
-            _fold_bound(column.minimum, all_null, files, "min", file_count),
-            _fold_bound(column.maximum, all_null, files, "max", file_count),
-            _fold_counts(column.null_count, files, file_count),
-            None if column.nan_count is None else _fold_counts(column.nan_count, files, file_count),
-        )
-    return folded, pc.fill_null(_per_file(row_counts, files, "sum", file_count), 0)
+        parts += [
+            _Part(column.minimum, "min", pc.and_not(pc.is_null(column.minimum), all_null)),
+            _Part(column.maximum, "max", pc.and_not(pc.is_null(column.maximum), all_null)),
+            *(_Part(of, "sum", pc.is_null(of), 0) for of in (column.null_count, column.nan_count) if of is not None),
+        ]
+    total, *folded = _fold(parts, pa.array(unit_file_index), file_count)
+    rest = iter(folded)
+    return {
+        path: ColumnBounds(next(rest), next(rest), next(rest), None if column.nan_count is None else next(rest))
+        for path, column in bounds.items()
+    }, total
 
 
 #: The file's schema as nested names. A value is the subtree of a struct, the index of a leaf, or None for a list, a map
@@ -358,31 +361,51 @@ def _scatter(groups: Sequence[pa.Array], order: npt.NDArray[np.int64], of: pa.Da
     return pa.concat_arrays([*groups, pa.nulls(1, of)]).take(pa.array(order))
 
 
-def _per_file(values: pa.Array, files: pa.Array, how: str, file_count: int) -> pa.Array:
-    """Aggregate the values of the row groups of each file. Return one value per file; null if it has no row groups.
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What is to be combined of the row groups of each file.
+
+    Attributes:
+        values: a value per row group.
+        how: the name of the Arrow aggregate, such as ``min``.
+        unknown: per row group, whether it makes the value of its file unknown.
+        empty: the value of a file with no row groups.
+    """
+
+    values: pa.Array
+    how: str
+    unknown: pa.Array
+    empty: int | None = None
+
+
+def _fold(parts: Sequence[_Part], files: pa.Array, file_count: int) -> list[pa.Array]:
+    """Return each part's value per file, null if it is unknown. All are computed in one pass.
 
     Args:
-        values: a value per row group.
+        parts: a part of a nested type, which Arrow does not compare, is unknown in all files.
         files: the number of each row group's file.
-        how: name of the Arrow aggregate, such as ``min``.
+        file_count: the number of files.
     """
-    grouped = pa.table({"file": files, "value": values}).group_by("file", use_threads=False).aggregate([("value", how)])
+    units = {"": files}
+    aggregates = []
+    for number, part in enumerate(parts):
+        if not kind_of(part.values.type).is_nested:
+            units |= {f"{number}": part.values, f"{number} unknown": part.unknown}
+            aggregates += [(f"{number}", part.how), (f"{number} unknown", "any")]
+    grouped = pa.table(units).group_by("", use_threads=False).aggregate(aggregates)
     order = np.full(file_count, len(grouped))
-    order[grouped["file"].to_numpy()] = np.arange(len(grouped))
-    found = grouped[f"value_{how}"].combine_chunks()
-    return _scatter([found], order, found.type)
-
-
-def _fold_bound(bound: pa.Array, all_null: pa.Array, files: pa.Array, how: str, file_count: int) -> pa.Array:
-    if kind_of(bound.type).is_nested:
-        return pa.nulls(file_count, bound.type)
-    unknown = pc.and_not(pc.is_null(bound), all_null)
-    any_unknown = pc.fill_null(_per_file(unknown, files, "any", file_count), True)
-    folded = _per_file(bound, files, how, file_count)
-    return pc.if_else(any_unknown, pa.scalar(None, folded.type), folded)
-
-
-def _fold_counts(null_count: pa.Array, files: pa.Array, file_count: int) -> pa.Array:
-    any_unknown = pc.fill_null(_per_file(pc.is_null(null_count), files, "any", file_count), False)
-    total = pc.fill_null(_per_file(null_count, files, "sum", file_count), 0)
-    return pc.if_else(any_unknown, pa.scalar(None, total.type), total)
+    order[grouped[""].to_numpy()] = np.arange(len(grouped))
+    # The last row is that of files with no row groups.
+    return [
+        pa.nulls(file_count, part.values.type)
+        if kind_of(part.values.type).is_nested
+        else pa.chunked_array(
+            [
+                pc.if_else(grouped[f"{number} unknown_any"], None, grouped[f"{number}_{part.how}"]).combine_chunks(),
+                pa.array([part.empty], grouped[f"{number}_{part.how}"].type),
+            ]
+        )
+        .combine_chunks()
+        .take(pa.array(order))
+        for number, part in enumerate(parts)
+    ]
