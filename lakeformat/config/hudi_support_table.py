@@ -126,6 +126,9 @@ IGNORED: Final[Mapping[str, str]] = {
         hoodie.write.track.event.time.watermark
     """,
     "the path is the one given to save, load or open": "hoodie.base.path",
+    "timestamps are written in the unit of their column, as Hudi 1.2 does with any value": (
+        "hoodie.parquet.outputtimestamptype"
+    ),
     "the writer measures rows and chooses pages, row groups, dictionaries and filters": """
         hoodie.parquet.* hoodie.orc.* hoodie.lance.* hoodie.copyonwrite.record.size.estimate
         hoodie.record.size.estimat* hoodie.index.bloom.num_entries
@@ -206,8 +209,6 @@ REFUSED: Final[Mapping[str, tuple[str, str, str]]] = {
     "hoodie.datasource.write.drop.partition.columns": ("partition columns are kept in the files", "", ""),
     "hoodie.datasource.write.schema.allow.auto.evolution.column.drop": (
         "a column that the input lacks is not dropped from the table", "", ""),
-    "hoodie.parquet.outputtimestamptype": (
-        "timestamps are written in microseconds", "", "TIMESTAMP_MICROS INT96"),
     # Options that change keys, folders or files on which later writes rely.
     "hoodie.datasource.write.slash.separated.date.partitioning": (
         "folders of dates are not split", "use the TimestampBasedKeyGenerator with yyyy/MM/dd", ""),
@@ -230,11 +231,10 @@ REFUSED: Final[Mapping[str, tuple[str, str, str]]] = {
         "there is no background clustering", "set hoodie.clustering.inline or call cluster()", ""),
     "hoodie.clustering.preserve.commit.metadata": ("clustered rows keep their commit times", "", "true"),
     # Options that change the rows that a read returns.
-    "hoodie.datasource.read.incr.path.glob": ("paths cannot select rows", "set where on the partition columns", ""),
     "hoodie.datasource.read.incr.table.version": (_UNIT, "", ""),
     "hoodie.datasource.read.streaming.table.version": (_UNIT, "", ""),
-    "hoodie.datasource.merge.type": ("log files are always merged", "", ""),
-    "hoodie.datasource.read.paths": ("a read takes one table", "set where to read some of its partitions", ""),
+    "hoodie.datasource.read.paths": (
+        "a read takes one table, as in Hudi 1.2", "set where for some of its partitions, or join several reads", ""),
     "hoodie.datasource.read.extract.partition.values.from.path": (
         "partition values are read from the rows' columns", "", ""),
     "hoodie.datasource.read.partition.value.extractor.enabled": (

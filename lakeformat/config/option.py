@@ -17,6 +17,7 @@ from typing import Any, Final, cast
 from lakeformat.errors import InvalidOptionError
 from lakeformat.model.hashing_metadata import MOST_BUCKETS
 from lakeformat.model.index_type import INDEX_TYPES
+from lakeformat.model.path_glob import compile_glob
 from lakeformat.model.zones import time_zone
 
 __all__ = [
@@ -38,6 +39,7 @@ __all__ = [
     "parse_factor",
     "parse_flag",
     "parse_function_name",
+    "parse_glob",
     "parse_growth",
     "parse_index",
     "parse_layout_strategy",
@@ -166,6 +168,12 @@ def make_choice_parser(*choices: str) -> Callable[[str], str]:
         raise ValueError(f"write one of {', '.join(choices)}")
 
     return parse
+
+
+def parse_glob(text: str) -> str:
+    """Return a glob for paths of files unchanged. Raise ValueError if it is not well formed."""
+    compile_glob(text)
+    return text
 
 
 def parse_index(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -14,11 +15,13 @@ from lakeformat.config.option import (
     options_of,
     parse_count,
     parse_flag,
+    parse_glob,
     parse_names,
     parse_zone,
     values_of,
 )
 from lakeformat.config.stream_options import MAX_BYTES, MAX_COMMITS, MAX_FILES, START_OFFSET
+from lakeformat.model.path_glob import compile_glob
 
 __all__ = [
     "BEGIN",
@@ -29,7 +32,9 @@ __all__ = [
     "FULL_SCAN",
     "HOLES",
     "INCREMENTAL",
+    "MERGE_TYPE",
     "METADATA_TABLE",
+    "PATH_GLOB",
     "QUERY_TYPE",
     "READ_OPTIONS",
     "TIME_ZONE",
@@ -43,7 +48,9 @@ BEGIN: Final = "hoodie.datasource.read.begin.instanttime"
 END: Final = "hoodie.datasource.read.end.instanttime"
 END_COLUMNS: Final = "hoodie.datasource.read.schema.use.end.instanttime"
 FULL_SCAN: Final = "hoodie.datasource.read.incr.fallback.fulltablescan.enable"
+PATH_GLOB: Final = "hoodie.datasource.read.incr.path.glob"
 HOLES: Final = "hoodie.read.timeline.holes.resolution.policy"
+MERGE_TYPE: Final = "hoodie.datasource.merge.type"
 FORMAT: Final = "hoodie.datasource.query.incremental.format"
 #: The value of `FORMAT` for reading changes with the rows before and after.
 CHANGE_DATA: Final = "cdc"
@@ -80,6 +87,14 @@ class ReadOptions:
         "snapshot",
         ("hoodie.datasource.view.type",),
     )
+    merges: bool = _option(
+        MERGE_TYPE,
+        "payload_combine: log files of merge-on-read tables are merged into their base files; skip_merge: the rows of "
+        "base files and log files are returned side by side as they were written, also those that are deleted.",
+        make_choice_parser("payload_combine", "skip_merge"),
+        "payload_combine",
+        convert=lambda value: value == "payload_combine",
+    )
     begin: str | None = _option(
         BEGIN,
         "Start of an incremental query's range, exclusive: an instant (a completion time from table version 8 on); 000 "
@@ -105,6 +120,14 @@ class ReadOptions:
         "Give the rows of a range with an end the columns of its end; by default they have the current columns.",
         parse_flag,
         False,
+    )
+    path_glob: re.Pattern[str] | None = _option(  # noqa: RUF009  A compiled pattern is immutable.
+        PATH_GLOB,
+        "Read in an incremental query only file slices whose base file (last log file if there is none) has a path "
+        "that ends in what this glob matches, such as `b/*`; `*` also stands for `/`.",
+        parse_glob,
+        "",
+        convert=lambda glob: compile_glob(glob) if glob else None,
     )
     fails_at_holes: bool = _option(
         HOLES,

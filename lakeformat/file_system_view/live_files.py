@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final, Protocol
 
@@ -12,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeformat.model.files import BaseFile, BaseFileName, FileSlice
+from lakeformat.model.files import BaseFile, BaseFileName, FileSlice, LogFile
 from lakeformat.predicate import ColumnBounds, Predicate
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "file_columns",
     "file_objects",
     "log_slice_flags",
+    "select_slices",
 ]
 
 #: Columns of a table of files. ``instant_time`` is the instant in the file's name. ``rows`` and ``row_groups`` are
@@ -299,6 +301,22 @@ class ListedSlices:
         files = _columns(paths, plain, [each.size_bytes for each in self.slices])
         bounds = self.statistics.read_slices(self.slices, columns) if self.statistics and columns else {}
         yield Portion(files, bounds, [each if each.logs else None for each in self.slices])
+
+
+def select_slices(live: LiveFiles, path_pattern: re.Pattern[str], location: str) -> LiveFiles:
+    """Return the file slices whose base file, or last log file if there is none, has a path that matches as a whole.
+
+    Args:
+        location: location of the table, with which the paths begin.
+    """
+
+    def matches(file: BaseFile | LogFile) -> bool:
+        return path_pattern.fullmatch(f"{location}/{file.path}") is not None
+
+    if isinstance(live, ListedSlices):
+        return replace(live, slices=tuple(each for each in live.slices if matches(each.base or each.logs[-1])))
+    files = (file for portion in live.portions() for file in file_objects(portion.files))
+    return ListedFiles(tuple(filter(matches, files)))
 
 
 class FilesByPartition(Mapping[str, tuple[BaseFile, ...]]):

@@ -118,6 +118,7 @@ class Snapshot:
         schemas: for a table changed by schema on read, all its columns with their ids so far, oldest first; else empty.
         changes: the commits whose rows are read; None for all.
         source: where the names of the files come from.
+        merges: whether log files are merged; see `SliceMergeRules`.
     """
 
     config: TableConfig
@@ -128,6 +129,7 @@ class Snapshot:
     schemas: tuple[InternalSchema, ...] = ()
     changes: ChangeRange | None = None
     source: FileSource = FOLDERS
+    merges: bool = True
 
     @cached_property
     def files(self) -> tuple[BaseFile, ...]:
@@ -155,7 +157,7 @@ class Snapshot:
 
     @cached_property
     def _rule(self) -> ReadRule:
-        return make_read_rule(self.config.merge_settings)
+        return make_read_rule(self.config.merge_settings) if self.merges else ReadRule()
 
     def merge_rules(self, piece: FileSlice) -> SliceMergeRules:
         """Return the settings by which the files of a slice of `live` are merged into rows.
@@ -167,7 +169,7 @@ class Snapshot:
         if self.key_shape.key is not None:
             shape = replace(shape or AS_STORED, key=self.key_shape.key)
         only = self.changes.predicate if self.changes and self.changes.before_merging else None
-        return SliceMergeRules(self._rule, self._visible.since(piece.earliest), shape, only)
+        return SliceMergeRules(self._rule, self._visible.since(piece.earliest), shape, only, self.merges)
 
     def merging(self, piece: FileSlice) -> SliceMergeRules | None:
         """Return the rules by which the files of a slice become rows; None if its base file alone has the rows.

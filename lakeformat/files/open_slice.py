@@ -108,12 +108,14 @@ class SliceMergeRules:
         visible: instants whose blocks are merged.
         shape: the conversion of the files' columns into the table's; None if they are the same.
         selected_commits: a filter on commit times; base rows and log records that it does not select are left out.
+        merges: whether the files are merged. If not, the rows of all of them are read side by side, without deletes.
     """
 
     rule: ReadRule
     visible: VisibleInstants
     shape: StoredShape | None = None
     selected_commits: Predicate | None = None
+    merges: bool = True
 
 
 class OpenSlice:
@@ -211,6 +213,13 @@ class OpenSlice:
         stored, instant = self._shape.possible_names(names), self._instant if numbered else None
         parts = decode_blocks(self._storage, self._blocks, columns=stored, base_instant=instant)
         return parts if self._has_table_columns else (self._shape.restore_part(part, names) for part in parts)
+
+    def unmerged_log_rows(self) -> Iterator[pa.Table]:
+        """Yield the rows of each data block of the log files, in the table's columns and the order of the blocks."""
+        for part in self._parts(self._schema, numbered=False):
+            if isinstance(part, LogRows):
+                rows = part.rows if self._only is None else part.rows.filter(mask(self._only, part.rows))
+                yield conform(rows, self._schema)
 
     def read_keys(self, keys: pa.Array, instant_time: str) -> tuple[list[pa.RecordBatch], list[pa.RecordBatch]]:
         """Return the merged rows with these keys before and after a commit: without and with its log blocks.

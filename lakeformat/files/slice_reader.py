@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakeformat.arrow.conform import conform
+from lakeformat.arrow.row_bytes import split_rows
 from lakeformat.files.footers import group_bytes
 from lakeformat.files.open_slice import OpenSlice, SliceMergeRules
 from lakeformat.files.slice_skipping import Skipping, may_hold_match
@@ -85,6 +86,9 @@ def read_slice(
         footers = None if skipping is None else opened.footers(skipping)
         if footers is not None and skipping is not None and not may_hold_match(footers, skipping):
             return
+        if not merging.merges:
+            yield from _read_unmerged(opened, pa.schema([table.field(name) for name in columns]), most_rows, most_bytes)
+            return
         logs = opened.logs(keys=footers is not None)
         merge = opened.merge(logs)
         wanted = pa.schema([table.field(name) for name in columns])
@@ -95,6 +99,16 @@ def read_slice(
         for rows in merge.log_only_rows(most_rows, most_bytes):
             kept = rows if makes_keys else opened.drop_virtual_key(rows)
             yield from conform(kept, wanted).combine_chunks().to_batches()
+
+
+def _read_unmerged(opened: OpenSlice, wanted: pa.Schema, most_rows: int, most_bytes: int) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of the base file, then those of each log block, as they are stored."""
+    if opened.parquet is not None:
+        for _, batch in opened.base_batches(most_rows, most_bytes, None, threads=False):
+            yield conform(opened.drop_virtual_key(batch), wanted)
+    for rows in opened.unmerged_log_rows():
+        for batch in conform(opened.drop_virtual_key(rows), wanted).to_batches():
+            yield from split_rows(batch, most_rows, most_bytes)
 
 
 def read_around_append(
@@ -234,6 +248,7 @@ def inspect_slice(
         count = footers.base.num_row_groups if footers.base else 0
         if not may_hold_match(footers, skipping):
             return SliceSelection(count, None)
+        exact = exact and merging.merges
         left = range(count) if not exact or footers.base is None else opened.groups(footers, skipping, opened.logs())
         logs = sum(log.size_bytes for log in piece.logs)
         return SliceSelection(count, tuple(left), logs + sum(group_bytes(footers.base, group) for group in left))

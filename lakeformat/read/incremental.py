@@ -24,6 +24,7 @@ from lakeformat.config.read_options import BEGIN, END, FULL_SCAN, HOLES
 from lakeformat.config.resolve import Options
 from lakeformat.errors import InstantNotAvailableError, InvalidOptionError, UnsupportedTableError
 from lakeformat.file_system_view.context import TableContext
+from lakeformat.file_system_view.live_files import select_slices
 from lakeformat.file_system_view.schema_history import read_schemas
 from lakeformat.file_system_view.snapshot import ChangeRange, Snapshot, table_schema
 from lakeformat.files.missing_files import CleanedFileError
@@ -166,7 +167,9 @@ def _load_range_end(
         found = replace(found, before_merging=False)
     if later and not options.read.end_columns:
         snapshot = _with_newest_columns(context, snapshot, whole)
-    return replace(snapshot, changes=found)
+    glob = options.read.path_glob
+    live = snapshot.live if glob is None else select_slices(snapshot.live, glob, context.storage.location)
+    return replace(snapshot, live=live, changes=found, merges=options.read.merges)
 
 
 def _with_newest_columns(context: TableContext, snapshot: Snapshot, whole: Timeline) -> Snapshot:

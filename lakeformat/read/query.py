@@ -153,7 +153,11 @@ def with_time_zone(options: Options, time_zone: str | None) -> Options:
 
 
 def apply_query_type(snapshot: Snapshot, options: Options) -> Snapshot:
-    """Return the snapshot for the query type: for a read-optimized query only its base files, else all of it."""
+    """Return the snapshot for the query type and the merge type.
+
+    A read-optimized query reads its base files only. If log files are not merged, all their rows are read.
+    """
+    snapshot = snapshot if options.read.merges else replace(snapshot, merges=False)
     return snapshot.read_optimized() if options.read.optimized else snapshot
 
 

@@ -56,7 +56,8 @@ def choose_slices(slices: Sequence[SlicePart], table: Collection[str]) -> tuple[
     """Divide slices with log files into those whose base file Spark may scan, and those that lakeformat must merge.
 
     Spark may scan a base file that stores the table's columns as they are, if the log files are not larger than it:
-    otherwise most of its rows are replaced. The query must not select rows by the commits of a range.
+    otherwise most of its rows are replaced. The query must merge log files, and must not select rows by the commits of
+    a range.
 
     Args:
         table: names of the columns of the table.
@@ -66,7 +67,7 @@ def choose_slices(slices: Sequence[SlicePart], table: Collection[str]) -> tuple[
     scanned, merged, size = list[SlicePart](), list[SlicePart](), 0
     for part in slices:
         base, merging = part.slice.base, part.merging
-        plain = merging.shape is None and merging.selected_commits is None
+        plain = merging.shape is None and merging.selected_commits is None and merging.merges
         if base is not None and plain and part.log_bytes <= base.size_bytes <= _MOST_BASE_BYTES - size:
             size += base.size_bytes
             scanned.append(part)
