@@ -18,16 +18,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeformat.arrow.kinds import Kind, kind_of
-from lakeformat.beside.face import file_paths, sure_bounds
+from lakeformat.beside.face import COMPLETED, INSTANT, bounded_columns, file_paths, sure_bounds
 from lakeformat.errors import UnsupportedTableError
 from lakeformat.file_system_view.live_files import Portion
 from lakeformat.predicate import ColumnBounds, column_path
 
 __all__ = [
-    "COMPLETED",
-    "INSTANT",
     "add_actions",
-    "bounded_columns",
     "commit_info",
     "encode_actions",
     "partition_text",
@@ -35,9 +32,6 @@ __all__ = [
     "remove_actions",
 ]
 
-#: Keys of ``commitInfo``: the newest commit that a version shows, and the greatest completion time.
-INSTANT: Final = "lakeformat.instant"
-COMPLETED: Final = "lakeformat.completed"
 _PLAIN: Final = {"minReaderVersion": 1, "minWriterVersion": 2}
 #: Timestamps without a zone need a feature.
 _LOCAL: Final = {
@@ -63,13 +57,6 @@ def _leaf_types(types: Iterable[pa.DataType]) -> Iterator[pa.DataType]:
             yield from _leaf_types(of.field(at).type for at in range(of.num_fields))
         else:
             yield of
-
-
-def bounded_columns(schema: pa.Schema) -> tuple[str, ...]:
-    """Return the names of the columns whose bounds Delta stores."""
-    return tuple(
-        field.name for field in schema if not (kind_of(field.type).is_nested or kind_of(field.type) is Kind.BYTES)
-    )
 
 
 def commit_info(instant_time: str, completed: str, operation: str, now_ms: int) -> Mapping[str, Any]:

@@ -20,16 +20,17 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakeformat.beside.delta_actions import COMPLETED, INSTANT, encode_actions
-from lakeformat.beside.face import Face
+from lakeformat.beside.delta_actions import encode_actions
+from lakeformat.beside.face import COMPLETED, INSTANT, Face
 from lakeformat.concurrency import run_all
+from lakeformat.config.beside_options import FORMATS
 from lakeformat.errors import CorruptTableError, LakeformatError
 from lakeformat.storage.port import OutcomeUnknownError, Storage
 
 __all__ = ["FOLDER", "DeltaLog", "delete_log", "put_version", "read_log"]
 
 _LOG: Final = logging.getLogger("lakeformat.beside")
-FOLDER: Final = "_delta_log"
+FOLDER: Final = FORMATS["delta"]
 _NAME: Final = re.compile(r"(\d{20})\.(json|checkpoint\.parquet)")
 _LAST: Final = f"{FOLDER}/_last_checkpoint"
 #: A checkpoint is made after this many versions.
@@ -134,14 +135,17 @@ class DeltaLog:
     paths: frozenset[str] = frozenset()
 
     @property
-    def is_own(self) -> bool:
-        """Tell whether lakeformat wrote the newest version, or there is none."""
-        return self.version < 0 or INSTANT in self.info
-
-    @property
     def face(self) -> Face:
         """Return what the log shows of the table."""
-        return Face(self.version, self.info.get(INSTANT, ""), self.info.get(COMPLETED, ""), self.paths)
+        is_own = self.version < 0 or INSTANT in self.info
+        return Face(
+            self.version,
+            self.info.get(INSTANT, ""),
+            self.info.get(COMPLETED, ""),
+            self.paths,
+            "" if is_own else self.info.get("engineInfo", "another program"),
+            stored=self,
+        )
 
 
 def read_log(storage: Storage) -> DeltaLog:

@@ -2,18 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, Final, Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeformat.arrow.kinds import Kind, kind_of
+from lakeformat.config.beside_options import FORMATS
 from lakeformat.file_system_view.live_files import Portion
+from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.predicate import ColumnBounds
 
-__all__ = ["Face", "FileChanges", "compare_files", "explain_difference", "file_paths", "sure_bounds"]
+__all__ = [
+    "COMPLETED",
+    "HINT",
+    "INSTANT",
+    "Changes",
+    "Face",
+    "FaceFormat",
+    "FileChanges",
+    "Footers",
+    "bounded_columns",
+    "compare_files",
+    "explain_difference",
+    "file_paths",
+    "folder_columns",
+    "sure_bounds",
+]
+
+#: Keys under which a version names the newest commit that it shows, and the greatest completion time.
+INSTANT: Final = "lakeformat.instant"
+COMPLETED: Final = "lakeformat.completed"
+#: The file that names Iceberg's newest metadata, unless a catalog does.
+HINT: Final = f"{FORMATS['iceberg']}/version-hint.text"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +49,16 @@ class Face:
         instant_time: instant time of the newest commit that it shows; "" if that is not known.
         completed: greatest completion time of the commits that it shows; "" if that is not known.
         paths: paths of the files that it shows, relative to the table.
+        stranger: the program that wrote the newest version; "" if lakeformat did, or there is none.
+        stored: what the format's own code has read.
     """
 
     version: int = -1
     instant_time: str = ""
     completed: str = ""
     paths: frozenset[str] = frozenset()
+    stranger: str = ""
+    stored: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +80,91 @@ class FileChanges:
 
     def __bool__(self) -> bool:
         return bool(self.added or self.removed)
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What a version changes, so that it shows a snapshot.
+
+    Attributes:
+        schema: the columns of the table, without Hudi's own.
+        columns_changed: whether the face shows other columns.
+        operation: the kind of the newest commit.
+        completed: greatest completion time of the commits.
+    """
+
+    snapshot: Snapshot
+    schema: pa.Schema
+    files: FileChanges
+    columns_changed: bool
+    operation: str = ""
+    completed: str = ""
+
+    def __bool__(self) -> bool:
+        return bool(self.files) or self.columns_changed
+
+
+@dataclass(frozen=True, slots=True)
+class Footers:
+    """What the footers of files say.
+
+    Attributes:
+        rows: number of rows of each file, for each portion.
+        schemas: the different schemas of the files.
+    """
+
+    rows: Sequence[Sequence[int]]
+    schemas: frozenset[pa.Schema]
+
+
+class FaceFormat(Protocol):
+    """The metadata of one format beside a table: how its newest version is read, and how one is added."""
+
+    @property
+    def name(self) -> str:
+        """Return the format's name."""
+
+    @property
+    def folder(self) -> str:
+        """Return the folder of the metadata in the table, for messages."""
+
+    def read(self) -> Face:
+        """Read the newest version.
+
+        Raises:
+            CorruptTableError: a file of the metadata is missing or damaged.
+        """
+
+    def columns_differ(self, face: Face, snapshot: Snapshot, schema: pa.Schema) -> bool:
+        """Tell whether a snapshot has other columns than the face shows."""
+
+    def put(self, face: Face, changes: Changes, footers: Footers) -> int | None:
+        """Add a version after the one that was read.
+
+        Return its number; None if another writer has added a version, or may have, so that the face must be read again.
+
+        Args:
+            footers: what the added files say.
+        """
+
+    def point(self, face: Face) -> None:
+        """Let readers find the version that was read, if its writer died before it did so."""
+
+    def delete(self) -> None:
+        """Delete the metadata."""
+
+
+def folder_columns(snapshot: Snapshot) -> tuple[str, ...]:
+    """Return the partition columns that only the folders' names hold, not the files."""
+    config = snapshot.config
+    return tuple(config.partition_fields) if config.drops_partition_columns else ()
+
+
+def bounded_columns(schema: pa.Schema) -> tuple[str, ...]:
+    """Return the names of the columns whose bounds other formats store."""
+    return tuple(
+        field.name for field in schema if not (kind_of(field.type).is_nested or kind_of(field.type) is Kind.BYTES)
+    )
 
 
 def file_paths(files: pa.Table) -> pa.Array:

@@ -5,12 +5,12 @@ A face shows the rows of one instant or stays as it is: it never shows a row tha
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, TypeVar
 
 import pyarrow as pa
 
-from lakeformat.beside.face import explain_difference
+from lakeformat.beside.face import Footers, explain_difference
 from lakeformat.concurrency import run_all
 from lakeformat.errors import UnsupportedTableError
 from lakeformat.file_system_view.folder_values import dropped_column_values
@@ -22,6 +22,7 @@ from lakeformat.storage.port import Storage
 
 __all__ = ["check_shown", "read_footers", "values_of_folders"]
 
+_Value = TypeVar("_Value")
 _READERS: Final = 8
 _CURE: Final = "cluster(by=...) writes all files again"
 
@@ -61,8 +62,8 @@ def _converted(snapshot: Snapshot, file: BaseFile) -> frozenset[str]:
 
 def read_footers(
     storage: Storage, portions: Iterable[Portion], schema: pa.Schema, constants: frozenset[str]
-) -> list[list[int]]:
-    """Read the footers of files, and return the number of rows of each, for each portion.
+) -> Footers:
+    """Read the footers of files: how many rows each has, and which columns they hold.
 
     Args:
         schema: the columns of the table.
@@ -74,7 +75,7 @@ def read_footers(
     """
     wanted = {field.name: field.type for field in schema if field.name not in constants}
 
-    def count(file: BaseFile) -> int:
+    def read(file: BaseFile) -> tuple[int, pa.Schema]:
         with open_base(storage, file) as source, open_parquet(source, f"{storage.location}/{file.path}") as parquet:
             for field in parquet.schema_arrow:
                 if field.name in wanted and (why := explain_difference(field.type, wanted[field.name])):
@@ -82,18 +83,21 @@ def read_footers(
                         f"{storage.location}/{file.path} holds the column {field.name} as {why}, from before a change "
                         f"of its type; {_CURE}"
                     )
-            return int(parquet.metadata.num_rows)
+            return int(parquet.metadata.num_rows), parquet.schema_arrow.remove_metadata()
 
-    return [run_all(count, file_objects(portion.files), threads=_READERS) for portion in portions]
+    footers = [run_all(read, file_objects(portion.files), threads=_READERS) for portion in portions]
+    return Footers(
+        [[rows for rows, _ in some] for some in footers], frozenset(stored for some in footers for _, stored in some)
+    )
 
 
 def values_of_folders(
-    snapshot: Snapshot, schema: pa.Schema, portions: Sequence[Portion], to_text: Any
-) -> Mapping[str, Mapping[str, str | None]]:
-    """Return the text of each partition value of each folder, for a table whose files lack the partition columns.
+    snapshot: Snapshot, schema: pa.Schema, portions: Sequence[Portion], convert: Callable[[pa.Scalar], _Value]
+) -> Mapping[str, Mapping[str, _Value]]:
+    """Return each partition value of each folder, for a table whose files lack the partition columns.
 
     Args:
-        to_text: makes the text of a value.
+        convert: makes the format's form of a value.
 
     Raises:
         UnsupportedTableError: a folder's path does not give the value of a column.
@@ -102,6 +106,6 @@ def values_of_folders(
         return {}
     folders = {path for portion in portions for path in portion.files["partition_path"].to_pylist()}
     return {
-        path: {name: to_text(value) for name, value in dropped_column_values(path, snapshot.config, schema).items()}
+        path: {name: convert(value) for name, value in dropped_column_values(path, snapshot.config, schema).items()}
         for path in sorted(folders)
     }

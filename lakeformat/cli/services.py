@@ -152,7 +152,7 @@ def upgrade(
 
 def sync(
     path: TablePath,
-    to: Annotated[str, typer.Option(help="The format: delta.", show_default=False)],
+    to: Annotated[str, typer.Option(help="The format: delta or iceberg.", show_default=False)],
     replace: Annotated[
         bool, typer.Option("--replace", help="Delete metadata of the format first that another program wrote.")
     ] = False,

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from typing import Any, Final
 
+from lakeformat.config.beside_options import BESIDE
 from lakeformat.config.catalog_options import CATALOG_SWITCH, wanted_catalogs
 from lakeformat.config.lock_options import LOCK_PROVIDER, lock_kind
 from lakeformat.config.problems import Problem
@@ -37,6 +38,12 @@ def find_missing_packages(get: Callable[[str], Any]) -> Iterator[Problem]:
     for catalog in wanted_catalogs(get):
         if text := catalog_package_problem(catalog):
             yield Problem(CATALOG_SWITCH, text)
+    yield from _beside_problem(get)
+
+
+def _beside_problem(get: Callable[[str], Any]) -> Iterator[Problem]:
+    if "iceberg" in get(BESIDE) and (text := _missing("Iceberg's metadata beside a table", "pyiceberg", "iceberg")):
+        yield Problem(BESIDE, text)
 
 
 def catalog_package_problem(catalog: str) -> str:

@@ -14,7 +14,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from lakeformat.concurrency import Patience
-from lakeformat.config.beside_options import BesideOptions
+from lakeformat.config.beside_options import BesideOptions, find_beside_errors
 from lakeformat.config.catalog_options import (
     METASTORE_URIS,
     CatalogOptions,
@@ -201,7 +201,8 @@ def resolve(
 def find_contradictions(options: Options) -> list[Problem]:
     """Find options that contradict each other, and options that others need."""
     locks = find_lock_errors(options.__getitem__)
-    return [*locks, *find_catalog_errors(options.__getitem__, options.is_set)]
+    catalogs = find_catalog_errors(options.__getitem__, options.is_set)
+    return [*locks, *catalogs, *find_beside_errors(options.__getitem__)]
 
 
 def _warn_once(table: str, topic: str, text: str) -> None:

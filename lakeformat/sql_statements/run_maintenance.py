@@ -131,7 +131,7 @@ def _ttl(table: Any, arguments: Mapping[str, Any]) -> pa.Table:
 
 def _sync(table: Any, arguments: Mapping[str, Any]) -> pa.Table:
     if arguments.get("to") is None:
-        raise InvalidInputError("the call needs to => 'delta'")
+        raise InvalidInputError("the call needs to => 'delta' or 'iceberg'")
     return result_row(table.sync(arguments["to"], replace=str(arguments.get("replace", False)).lower() == "true"))
 
 

@@ -13,9 +13,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from lakeformat.beside.session import SyncSession
+from lakeformat.beside.verbs import open_session
 from lakeformat.codec import properties
 from lakeformat.concurrency import tries
+from lakeformat.config.beside_options import FORMATS
 from lakeformat.config.resolve import Options
 from lakeformat.errors import CorruptTableError, LakeformatError
 from lakeformat.file_system_view.context import TableContext
@@ -246,7 +247,8 @@ class DoctorSession:
             case Kind.FILE_INDEX:
                 self.storage.delete_folder(FOLDER)
             case Kind.BESIDE:
-                SyncSession(self.context).mend()
+                name = next(name for name, folder in FORMATS.items() if folder == finding.path)
+                open_session(self.context, self.options.beside, name).mend()
             case Kind.NO_PARTITION_FILE:
                 newest = self.store.load().newest_time
                 prepare_partition(self.storage, finding.path, newest or "")
@@ -298,7 +300,7 @@ class DoctorSession:
         damaged = {each.path for each in findings if each.kind is Kind.OTHER_SIZE}
         findings += check_metadata_table(self.store, config, facts, damaged)
         findings += timeline_checks.find_foreign_folders(self.storage)
-        findings += timeline_checks.check_beside(self.context)
+        findings += timeline_checks.check_beside(self.context, self.options.beside)
         findings = self._drop_leftovers_of_new_writes(findings, timeline)
         return _TableState(config, timeline, tuple(findings), facts, tuple(lost))
 

@@ -13,9 +13,9 @@ from typing import Final
 
 import pyarrow.compute as pc
 
-from lakeformat.beside.delta_log import FOLDER as DELTA_LOG
-from lakeformat.beside.session import SyncSession
+from lakeformat.beside.verbs import find_lags
 from lakeformat.codec.log_blocks import parse_blocks
+from lakeformat.config.beside_options import FORMATS, BesideOptions
 from lakeformat.errors import CorruptTableError, LakeformatError
 from lakeformat.file_system_view.context import TableContext
 from lakeformat.file_system_view.file_groups import Listing, list_files
@@ -224,7 +224,7 @@ def _find_foreign_folders_in(storage: Storage, folder: str) -> Iterator[Finding]
     entries = storage.list(folder)
     is_partition = any(entry.name.startswith(PARTITION_MARKER) for entry in entries)
     for entry in entries:
-        if not entry.is_folder or entry.path in (HOODIE, DELTA_LOG):
+        if not entry.is_folder or entry.path == HOODIE or _is_face(storage, entry.path):
             continue
         if is_partition:
             below = sum(each.size_bytes for each in storage.list(entry.path) if not each.is_folder)
@@ -234,11 +234,15 @@ def _find_foreign_folders_in(storage: Storage, folder: str) -> Iterator[Finding]
             yield from _find_foreign_folders_in(storage, entry.path)
 
 
-def check_beside(context: TableContext) -> Iterator[Finding]:
-    """Yield a finding if metadata of another format beside the table is behind it, or damaged."""
-    lag = SyncSession(context).find_lag()
-    if lag is not None:
-        yield Finding(Kind.BESIDE, DELTA_LOG, lag.text, mends=lag.can_follow)
+def _is_face(storage: Storage, path: str) -> bool:
+    """Tell whether a folder holds the metadata of another format beside the table. A partition may have its name."""
+    return path in FORMATS.values() and not any(entry.name.startswith(PARTITION_MARKER) for entry in storage.list(path))
+
+
+def check_beside(context: TableContext, options: BesideOptions) -> Iterator[Finding]:
+    """Yield a finding for each format whose metadata beside the table is behind it, or damaged."""
+    for name, lag in find_lags(context, options):
+        yield Finding(Kind.BESIDE, FORMATS[name], lag.text, mends=lag.can_follow)
 
 
 _ROWS: Final = 1 << 16
