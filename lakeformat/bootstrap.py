@@ -12,7 +12,7 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -24,7 +24,7 @@ from lakeformat.config.resolve import resolve, storage_options_of
 from lakeformat.errors import CorruptTableError, DuplicateKeyError, InvalidInputError, SchemaMismatchError
 from lakeformat.files.batch_rows import OpenParquet
 from lakeformat.files.footers import open_parquet, row_batches
-from lakeformat.model.files import BaseFileName
+from lakeformat.model.files import PARTITION_MARKER, BaseFileName
 from lakeformat.public import public
 from lakeformat.services.doctor.run import REMOVED
 from lakeformat.storage import open_storage
@@ -41,12 +41,17 @@ __all__ = [
     "adopt",
     "adopt_folder",
     "check_keys",
+    "finish_adoption",
     "folder_type",
     "is_hidden",
+    "is_own_file",
     "join_schemas",
+    "key_settings",
+    "open_folder",
     "parse_value",
     "refuse_entry",
     "sources_of",
+    "take_folder",
 ]
 
 #: Maps names of folders to texts for an error message. A folder with one of these names shows that another program
@@ -97,11 +102,12 @@ def refuse_entry(path: str, location: str, *, is_folder: bool) -> InvalidInputEr
     name = path.rpartition("/")[2]
     if name in _OWNERS:
         owner = _OWNERS[name]
-        return InvalidInputError(f"{location} is {owner} ({path}); read it with its own engine, and write the rows")
-    if name.endswith(".metadata.json"):
-        return InvalidInputError(
-            f"{location} is an Iceberg table ({path}); read it with its own engine, and write the rows"
+        cure = (
+            "lakeformat.convert(path, ...) takes it" if name == "_delta_log" else "write its rows with its own engine"
         )
+        return InvalidInputError(f"{location} is {owner} ({path}); {cure}")
+    if name.endswith(".metadata.json"):
+        return InvalidInputError(f"{location} is an Iceberg table ({path}); lakeformat.convert(path, ...) takes it")
     if not is_folder and not is_hidden(name, is_folder=False) and not name.endswith(".parquet"):
         return InvalidInputError(f"{location}/{path} is not a Parquet file; move it out of the folder")
     return None
@@ -211,13 +217,19 @@ def adopt(
         DuplicateKeyError: two rows of a partition have the same key, or a key is null.
         ValidationFailedError: source files changed during the call; nothing was published.
     """
+    keys = (record_key,) if isinstance(record_key, str) else tuple(record_key)
+    parts = (partition_by,) if isinstance(partition_by, str) else partition_by
+    storage, given = open_folder(path, options)
+    return adopt_folder(storage, keys, parts, ordering, given)
+
+
+def open_folder(path: str | os.PathLike[str], options: Mapping[str, Any]) -> tuple[Storage, dict[str, Any]]:
+    """Open the folder that is to become a table. Return the options without ``storage_options``, too."""
     given = dict(options)
     said = given.pop("storage_options", None)
     storage_options = storage_options_of(os.fspath(path), given, said)
     sync = resolve(given, table=os.fspath(path))["lakeformat.storage.sync"]
-    keys = (record_key,) if isinstance(record_key, str) else tuple(record_key)
-    parts = (partition_by,) if isinstance(partition_by, str) else partition_by
-    return adopt_folder(open_storage(path, sync=sync, **storage_options), keys, parts, ordering, given)
+    return open_storage(path, sync=sync, **storage_options), given
 
 
 def adopt_folder(
@@ -233,10 +245,8 @@ def adopt_folder(
         keys: the record key columns.
         given: the caller's options.
     """
-    if TimelineStore(storage).exists() and _has_unfinished_adoption(
-        table := Table(storage, resolve(given, table=storage.location))
-    ):
-        return _move_sources_aside(table)
+    if (adopted := finish_adoption(storage, given)) is not None:
+        return adopted
     sources = _sources(storage)
     folders = {name: folder_type(dict(file.values)[name] for file in sources) for name in sources[0].columns}
     schemas = [(file, _schema(storage, file)) for file in sources]
@@ -248,16 +258,8 @@ def adopt_folder(
         return pa.Table.from_batches(_batches(storage, sources, wanted), wanted)
 
     check_keys(storage.location, schema.names, keys, parts, read)
-    arguments = {"recordkey": keys, "partitionpath": parts, "ordering": ordering}
     hive = {_HIVE_STYLE: True} if parts and parts == sources[0].columns else {}
-    settings = {**hive, **{name: value for name, value in arguments.items() if value}, **given}
-    options = resolve(settings, table=storage.location)
-    table = Table(storage, options)
-    config = create_table(table.context.store, options, incoming_schema(schema), table.context.clock)
-    check_options(config, options, storage.location)
-    token = table.context.ids.token()
-    note = {"token": token, "files": [asdict(file) for file in sources]}
-    storage.replace(_NOTE, json.dumps(note).encode())
+    settings = {**hive, **key_settings(keys, parts, ordering), **given}
     rows = sum(_row_count(storage, file) for file in sources)
 
     def nothing_has_changed(write: ProposedWrite) -> None:
@@ -267,7 +269,39 @@ def adopt_folder(
             raise InvalidInputError(f"{storage.location}: {written} of {rows} rows would be written; adopt it again")
 
     reader = pa.RecordBatchReader.from_batches(schema, _batches(storage, sources, schema))
-    table.bulk_insert(reader, validators=[nothing_has_changed], extra_metadata={_ADOPTED: token})
+    return take_folder(storage, settings, [file.path for file in sources], reader, [nothing_has_changed])
+
+
+def key_settings(keys: tuple[str, ...], parts: tuple[str, ...], ordering: str | None) -> dict[str, Any]:
+    """Return the options that name the columns of a new table."""
+    named = {"recordkey": keys, "partitionpath": parts, "ordering": ordering}
+    return {name: value for name, value in named.items() if value}
+
+
+def take_folder(
+    storage: Storage,
+    settings: Mapping[str, Any],
+    files: Sequence[str],
+    rows: pa.RecordBatchReader,
+    validators: Sequence[Callable[[ProposedWrite], None]],
+    extra_metadata: Mapping[str, str] | None = None,
+) -> Table:
+    """Make a table in a folder, write its rows by one bulk_insert, and then move the files aside that held them.
+
+    Args:
+        settings: the options of the table and of the write.
+        files: the paths of the files.
+        validators: conditions of the commit.
+        extra_metadata: further entries of its metadata.
+    """
+    options = resolve(settings, table=storage.location)
+    table = Table(storage, options)
+    config = create_table(table.context.store, options, incoming_schema(rows.schema), table.context.clock)
+    check_options(config, options, storage.location)
+    token = table.context.ids.token()
+    note = {"token": token, "files": [{"path": path} for path in files]}
+    storage.replace(_NOTE, json.dumps(note).encode())
+    table.bulk_insert(rows, validators=validators, extra_metadata={**(extra_metadata or {}), _ADOPTED: token})
     return _move_sources_aside(table)
 
 
@@ -378,6 +412,18 @@ def check_keys(
     return rows
 
 
+def finish_adoption(storage: Storage, given: Mapping[str, Any]) -> Table | None:
+    """Return the table of an adoption that died when its commit was published, with the rest of its sources moved.
+
+    Raises:
+        InvalidInputError: the folder is a Hudi table without an unfinished adoption.
+    """
+    if not TimelineStore(storage).exists():
+        return None
+    table = Table(storage, resolve(given, table=storage.location))
+    return _move_sources_aside(table) if _has_unfinished_adoption(table) else None
+
+
 def _has_unfinished_adoption(table: Table) -> bool:
     """Tell whether the table comes from an adoption that died before it had moved all source files.
 
@@ -416,12 +462,16 @@ def _read_note(storage: Storage) -> tuple[str, list[str]]:
 
 
 def _may_be_source(path: Any) -> bool:
-    """Tell whether a path in the table's folder may be one of a source file, as `_list_sources` finds them."""
+    """Tell whether a path in the table's folder may be one of a source's file."""
     if not isinstance(path, str) or not path or "\0" in path or "\n" in path:
         return False
-    *folders, name = path.split("/")
-    hidden = is_hidden(name, is_folder=False) or any(is_hidden(folder, is_folder=True) for folder in folders)
-    return "" not in folders and not hidden and name.endswith(".parquet") and BaseFileName.match(name) is None
+    parts = path.split("/")
+    return parts[0] != HOODIE and not {"", ".", ".."} & {*parts} and not is_own_file(parts[-1])
+
+
+def is_own_file(name: str) -> bool:
+    """Tell whether a file outside ``.hoodie`` is one that a write of the new table made."""
+    return BaseFileName.match(name) is not None or name == PARTITION_MARKER
 
 
 def _move_sources_aside(table: Table) -> Table:

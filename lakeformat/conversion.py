@@ -1,13 +1,13 @@
-"""Hudi tables made of Delta and Iceberg tables: the rows of one version are copied.
+"""Hudi tables made of Delta and Iceberg tables, of the rows of one version: as a copy, or in the source's folder.
 
 deltalake and pyiceberg read the source, so its deletes, partitions and schema changes mean what they say there. What a
-library cannot read is refused by its name. The source is not changed, and its older versions are not taken over.
+library cannot read is refused by its name. The source's older versions are not taken over.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
@@ -16,15 +16,24 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from lakeformat.bootstrap import check_keys
+from lakeformat.bootstrap import (
+    adopt_folder,
+    check_keys,
+    finish_adoption,
+    is_own_file,
+    key_settings,
+    open_folder,
+    take_folder,
+)
 from lakeformat.errors import InvalidInputError, UnsupportedTableError
 from lakeformat.extras import install_line
 from lakeformat.public import public
 from lakeformat.storage import open_storage
+from lakeformat.storage.port import HOODIE, Storage
 from lakeformat.table import Table, create
 from lakeformat.transaction.hooks import ProposedWrite
 
-__all__ = ["convert"]
+__all__ = ["convert", "convert_folder"]
 
 #: Entry of the commit's metadata that names the source and its version.
 _CONVERTED_FROM: Final = "lakeformat_converted_from"
@@ -67,25 +76,30 @@ class _Source:
 @public
 def convert(
     source: Any,
-    path: str | os.PathLike[str],
+    path: str | os.PathLike[str] | None = None,
     *,
     record_key: str | Sequence[str] = (),
     partition_by: str | Sequence[str] | None = None,
     ordering: str | None = None,
     **options: Any,
 ) -> Table:
-    """Make a Hudi table of the rows that a Delta or Iceberg table has now, as a copy, by one bulk_insert.
+    """Make a Hudi table of the rows that a Delta or Iceberg table has now, by one bulk_insert.
 
-    `adopt` makes one of a folder of plain Parquet files. The source stays as it is. Its older versions are not taken
-    over; the commit's metadata names the version that was read.
+    The older versions of the source are not taken over; the commit's metadata names the version that was read.
+    Without ``path`` a folder of plain Parquet files is taken, too, as by `adopt`.
+
+    With ``path`` the table is a copy, and the source stays as it is. Without it the table takes the source's folder:
+    once the rows are written, all that the folder held is moved to ``.hoodie/.lakeformat/removed``, where
+    ``table.repair(keep=False)`` deletes it. If the process dies, call `convert` again. No other process may write to
+    the source meanwhile; if one did, nothing is published.
 
     Memory: the columns of the key and the partition of all rows, and the memory of bulk_insert.
 
     Args:
         source: the path or URL of a Delta table; the path of an Iceberg table with a ``version-hint.text``, or of one
             of its ``.metadata.json`` files; or a table that deltalake or pyiceberg has opened, which is the way for
-            tables of a catalog and for storage that needs credentials.
-        path: folder or URL of the new table.
+            tables of a catalog and for storage that needs credentials. Without ``path``: the path of a folder.
+        path: folder or URL of the new table; by default the source's folder.
         record_key: columns that identify a row; without them each row gets a generated key.
         partition_by: columns of the partition folders; by default those of the source. A column that Iceberg computes
             its partitions from (``bucket``, ``days`` …) is not among them.
@@ -93,28 +107,93 @@ def convert(
         options: Hudi's option names or the short aliases; ``storage_options`` has the credentials of ``path``.
 
     Raises:
-        InvalidInputError: the source is another kind of table, its package is missing, or ``path`` has commits already.
+        InvalidInputError: the source is another kind of table, its package is missing, ``path`` has commits already,
+            or another table lies in the folder of the source.
         UnsupportedTableError: deltalake or pyiceberg cannot read the source, for example because of deletion vectors or
             equality deletes; the message names what.
         DuplicateKeyError: two rows of a partition have the same key, or a key is null.
         SchemaMismatchError: a type cannot be stored; the message names the column.
+        ValidationFailedError: the source changed during the call; nothing was published.
     """
-    found = _open(source)
     keys = (record_key,) if isinstance(record_key, str) else tuple(record_key)
-    parts = found.partition_by if partition_by is None else partition_by
-    parts = (parts,) if isinstance(parts, str) else tuple(parts)
-    rows = check_keys(found.name, found.schema.names, keys, parts, lambda names: found.read(names).read_all())
+    parts = (partition_by,) if isinstance(partition_by, str) else None if partition_by is None else tuple(partition_by)
+    if path is None:
+        return convert_folder(*_own_folder(source, options), keys, parts, ordering)
+    found = _open(source)
+    parts = found.partition_by if parts is None else parts
+    validator = _check_rows(found, keys, parts)
     table = create(path, found.schema, record_key=keys, partition_by=parts, ordering=ordering, **options)
     if table.snapshot().timeline.commits:
         raise InvalidInputError(f"{table.location} is a table with commits already; give another path")
+    origin = {_CONVERTED_FROM: found.name}
+    table.bulk_insert(found.read(found.schema.names), validators=[validator], extra_metadata=origin)
+    return table
+
+
+def convert_folder(
+    storage: Storage,
+    given: Mapping[str, Any],
+    keys: tuple[str, ...],
+    partition_by: tuple[str, ...] | None,
+    ordering: str | None,
+) -> Table:
+    """Convert the table in the folder that a storage opens, as `convert` does without ``path``.
+
+    Args:
+        given: the caller's options.
+        keys: the record key columns.
+    """
+    if (adopted := finish_adoption(storage, given)) is not None:
+        return adopted
+    if _find_kind(storage) is None:
+        return adopt_folder(storage, keys, partition_by, ordering, given)
+    files, found = _list_files(storage), _open(storage.location)
+    parts = found.partition_by if partition_by is None else partition_by
+    validator = _check_rows(found, keys, parts)
+
+    def source_is_unchanged(write: ProposedWrite) -> None:
+        if (now := _open(storage.location).name) != found.name:
+            raise InvalidInputError(f"{found.name} is {now} now; convert it again when no other process writes to it")
+
+    settings = {**key_settings(keys, parts, ordering), **given}
+    rows, origin = found.read(found.schema.names), {_CONVERTED_FROM: found.name}
+    return take_folder(storage, settings, files, rows, [validator, source_is_unchanged], origin)
+
+
+def _check_rows(
+    source: _Source, keys: tuple[str, ...], partition_by: tuple[str, ...]
+) -> Callable[[ProposedWrite], None]:
+    """Check the keys of all rows. Return the condition of the commit that it has as many rows."""
+    names = source.schema.names
+    rows = check_keys(source.name, names, keys, partition_by, lambda columns: source.read(columns).read_all())
 
     def all_rows_are_written(write: ProposedWrite) -> None:
         if rows is not None and (written := sum(stat.num_inserts for stat in write.stats)) != rows:
-            raise InvalidInputError(f"{written:,} of {rows:,} rows of {found.name} would be written; convert it again")
+            raise InvalidInputError(f"{written:,} of {rows:,} rows of {source.name} would be written; convert it again")
 
-    reader, origin = found.read(found.schema.names), {_CONVERTED_FROM: found.name}
-    table.bulk_insert(reader, validators=[all_rows_are_written], extra_metadata=origin)
-    return table
+    return all_rows_are_written
+
+
+def _own_folder(source: Any, options: Mapping[str, Any]) -> tuple[Storage, dict[str, Any]]:
+    """Open the folder of a source that is to become a table. Return the options without ``storage_options``, too."""
+    if not isinstance(source, str | os.PathLike) or os.fspath(source).endswith(_METADATA_FILE):
+        raise InvalidInputError(f"{source} is not the folder of a table; give path, the place of the new table")
+    return open_folder(source, options)
+
+
+def _list_files(storage: Storage) -> tuple[str, ...]:
+    """Return the paths of all files in a source's folder, without those of an attempt that died."""
+
+    def walk(folder: str) -> Iterator[str]:
+        for entry in storage.list(folder):
+            if not entry.is_folder:
+                yield entry.path
+            elif entry.path != HOODIE:
+                if entry.name == HOODIE:
+                    raise InvalidInputError(f"{storage.location} holds another table ({folder}); move it elsewhere")
+                yield from walk(entry.path)
+
+    return tuple(path for path in walk("") if not is_own_file(path.rpartition("/")[2]))
 
 
 def _open(source: Any) -> _Source:
@@ -125,25 +204,34 @@ def _open(source: Any) -> _Source:
     if library == "pyiceberg":
         return _iceberg(source)
     location = os.fspath(source)
-    storage = open_storage(location)
-    if location.endswith(_METADATA_FILE) or storage.info("metadata/version-hint.text") is not None:
+    kind = "iceberg" if location.endswith(_METADATA_FILE) else _find_kind(open_storage(location))
+    if kind == "iceberg":
         tables = _import("pyiceberg.table", "iceberg")
         with _refusing(location, "pyiceberg"):
             table = tables.StaticTable.from_metadata(location)
         return _iceberg(table)
-    if any(storage.list("_delta_log")):
+    if kind == "delta":
         deltalake = _import("deltalake", "delta")
         with _refusing(location, "deltalake"):
             table = deltalake.DeltaTable(location)
         return _delta(table)
-    if any(entry.name.endswith(_METADATA_FILE) for entry in storage.list("metadata")):
-        raise InvalidInputError(
-            f"only the catalog of the Iceberg table {location} knows its newest metadata; give the table as pyiceberg "
-            "loads it from the catalog, or the path of one of its .metadata.json files"
-        )
     raise InvalidInputError(
         f"{location} is neither a Delta table nor an Iceberg table; lakeformat.adopt(path, ...) takes plain Parquet"
     )
+
+
+def _find_kind(storage: Storage) -> str | None:
+    """Return the format of the table in a folder, None if there is none. Refuse one that only a catalog knows."""
+    if storage.info("metadata/version-hint.text") is not None:
+        return "iceberg"
+    if any(storage.list("_delta_log")):
+        return "delta"
+    if any(entry.name.endswith(_METADATA_FILE) for entry in storage.list("metadata")):
+        raise InvalidInputError(
+            f"only the catalog of the Iceberg table {storage.location} knows its newest metadata; give the table as "
+            "pyiceberg loads it from the catalog, or the path of one of its .metadata.json files"
+        )
+    return None
 
 
 def _import(module: str, extra: str) -> Any:

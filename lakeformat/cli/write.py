@@ -122,15 +122,15 @@ def convert(
         str | None, typer.Option(help="Of two rows of a key, the greater value of this column wins.")
     ] = None,
     to: Annotated[
-        str | None, typer.Option(help="Folder or URL of the new table, if the source is a Delta or Iceberg table.")
+        str | None, typer.Option(help="Folder or URL of a copy, if the source is a Delta or Iceberg table.")
     ] = None,
     as_json: AsJson = False,
     option: OptionPairs = None,
     storage_option: StorageOptionPairs = None,
 ) -> None:
-    """Make a table of a folder of plain Parquet files, in place, or copy a Delta or Iceberg table.
+    """Make a table of a folder of plain Parquet files, or of a Delta or Iceberg table.
 
-    The Parquet files are moved aside, not deleted. The Delta or Iceberg table stays as it is.
+    Without --to it takes the folder, and the files there are moved aside, not deleted. With --to the source stays.
 
     [bold]lakeformat convert /data/flights --record-key id[/bold]
 
@@ -141,7 +141,7 @@ def convert(
     named: dict[str, Any] = {"record_key": split_names(record_key) or (), "partition_by": split_names(partition_by)}
     named["storage_options"] = parse_pairs(storage_option)
     named |= {"ordering": ordering, **parse_pairs(option)}
-    table = lakeformat.adopt(path, **named) if to is None else lakeformat.convert(path, to, **named)
+    table = lakeformat.convert(path, to, **named)
     facts = {"location": table.context.storage.location, "files": len(table.snapshot().files)}
     show_json(facts) if as_json else print(f"{facts['location']} is a table now: {facts['files']:,} files")
 

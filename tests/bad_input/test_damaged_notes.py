@@ -61,7 +61,7 @@ def test_damaged_note_of_an_adoption_moves_no_file(tmp_path: Path) -> None:
         "/etc/x.parquet",
         own,
         "",
-        "a.txt",
+        ".hoodie_partition_metadata",
         ".hoodie/a.parquet",
         "a//b.parquet",
     )

@@ -1,10 +1,11 @@
-"""Delta and Iceberg tables are copied. The oracles are deltalake and pyiceberg, which made them."""
+"""Delta and Iceberg tables are copied, or taken in their folder. The oracles are deltalake and pyiceberg."""
 
 from __future__ import annotations
 
 import datetime
 import decimal
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,10 @@ from pyiceberg.transforms import BucketTransform, DayTransform
 
 import lakeformat
 from lakeformat.cli.main import main
+from lakeformat.conversion import convert_folder
+from lakeformat.services.doctor.findings import Kind
+from lakeformat.storage import LocalStorage
+from tests.helpers.faulty import Crash, Fault, FaultyStorage, Mode, at
 
 DAYS = [datetime.date(2024, 1, 1), None, datetime.date(2024, 1, 2), datetime.date(1969, 12, 31)]
 ROWS = pa.table(
@@ -196,8 +201,93 @@ def test_second_copy_is_refused(tmp_path: Path) -> None:
     assert lakeformat.open(tmp_path / "t").count() == 8
 
 
+@pytest.mark.parametrize("partition_by", [[], ["day"]])
+def test_delta_table_in_its_folder(partition_by: list[str], tmp_path: Path) -> None:
+    folder = tmp_path / "d"
+    write_deltalake(folder, ROWS, partition_by=partition_by)
+    DeltaTable(folder).delete("id = 2")
+    expected = DeltaTable(folder).to_pyarrow_table()
+    held = {path.relative_to(folder) for path in folder.rglob("*") if path.is_file()}
+    table = lakeformat.convert(folder, record_key="id")
+    assert_same(table, expected)
+    (aside,) = (folder / ".hoodie/.lakeformat/removed").iterdir()
+    assert {path.relative_to(aside) for path in aside.rglob("*") if path.is_file()} == held
+    table.upsert(ROWS.slice(2, 1))
+    assert_same(table, ROWS)
+    table.repair(keep=False)
+    assert not aside.exists()
+    with pytest.raises(lakeformat.InvalidInputError, match="is a Hudi table already; open it"):
+        lakeformat.convert(folder, record_key="id")
+
+
+def test_iceberg_table_in_its_folder(catalog: SqlCatalog, tmp_path: Path) -> None:
+    source = catalog.create_table("n.own", ROWS.schema, location=(tmp_path / "i").as_uri())
+    source.append(ROWS)
+    source.delete("id = 2")
+    expected = source.scan().to_arrow()
+    with pytest.raises(lakeformat.InvalidInputError, match="only the catalog"):
+        lakeformat.convert(tmp_path / "i", record_key="id")
+    newest = Path(source.metadata_location.removeprefix("file://"))
+    with pytest.raises(lakeformat.InvalidInputError, match="is not the folder of a table; give path"):
+        lakeformat.convert(newest, record_key="id")
+    newest.with_name("v3.metadata.json").write_bytes(newest.read_bytes())
+    (tmp_path / "i/metadata/version-hint.text").write_text("3")
+    assert_same(lakeformat.convert(tmp_path / "i", record_key="id"), expected)
+    assert not {"data", "metadata"} & {path.name for path in (tmp_path / "i").iterdir()}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", Mode)
+def test_conversion_that_died_is_finished_by_the_next_call(mode: Mode, tmp_path: Path) -> None:
+    """The process dies at every fifth call that changes something. The next call ends with the same table."""
+    write_deltalake(tmp_path / "d", ROWS, partition_by=["day"])
+    shutil.copytree(tmp_path / "d", tmp_path / "whole")
+    recording = FaultyStorage(LocalStorage(str(tmp_path / "whole")))
+    convert_folder(recording, {}, ("id",), None, None)
+    changing = [number for number, call in enumerate(recording.calls) if call.changes]
+    for number in changing[::5]:
+        folder = tmp_path / f"t{number}"
+        shutil.copytree(tmp_path / "d", folder)
+        with pytest.raises(Crash):
+            convert_folder(FaultyStorage(LocalStorage(str(folder)), Fault(at(number), mode)), {}, ("id",), None, None)
+        if not list((folder / ".hoodie").glob("*.commit")):
+            assert texts(DeltaTable(folder).to_pyarrow_table()) == texts(ROWS)
+        table = lakeformat.convert(folder, record_key="id")
+        assert texts(table.to_arrow()) == texts(ROWS)
+        assert not (folder / "_delta_log").exists()
+        assert all(each.kind is Kind.STALE_MARKERS for each in table.check())
+
+
+def test_source_that_changes_meanwhile_publishes_nothing(tmp_path: Path) -> None:
+    folder = tmp_path / "d"
+    write_deltalake(folder, ROWS)
+
+    class Meanwhile(LocalStorage):
+        """Another process writes to the source while the table is made."""
+
+        def replace(self, path: str, data: bytes) -> None:
+            super().replace(path, data)
+            if path.endswith("adopting"):
+                write_deltalake(folder, ROWS.slice(0, 1), mode="append")
+
+    with pytest.raises(lakeformat.ValidationFailedError, match=r"version 0 is .*version 1 now; convert it again"):
+        convert_folder(Meanwhile(str(folder)), {}, (), None, None)
+    assert DeltaTable(folder).to_pyarrow_table().num_rows == 9
+    assert lakeformat.convert(folder).count() == 9
+
+
+def test_another_table_in_the_folder_is_refused(tmp_path: Path) -> None:
+    write_deltalake(tmp_path / "d", ROWS)
+    lakeformat.create(tmp_path / "d/inner", ROWS.select(["id"]), record_key="id", insert=True)
+    with pytest.raises(lakeformat.InvalidInputError, match=r"holds another table \(inner\); move it elsewhere"):
+        lakeformat.convert(tmp_path / "d", record_key="id")
+    assert not (tmp_path / "d/.hoodie").exists()
+
+
 def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_deltalake(tmp_path / "d", ROWS)
     assert main(["convert", str(tmp_path / "d"), "--to", str(tmp_path / "t"), "--record-key", "id"]) == 0
     assert f"{tmp_path / 't'} is a table now" in capsys.readouterr().out
     assert_same(lakeformat.open(tmp_path / "t"), ROWS)
+    assert main(["convert", str(tmp_path / "d"), "--record-key", "id"]) == 0
+    assert_same(lakeformat.open(tmp_path / "d"), ROWS)
