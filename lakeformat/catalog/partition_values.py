@@ -8,20 +8,7 @@ from typing import Final
 
 from lakeformat.errors import InvalidInputError
 
-__all__ = ["choose_extractor", "extract_values"]
-
-
-def choose_extractor(fields: tuple[str, ...], *, hive_style: bool) -> str:
-    """Return the extractor for a table's partition fields (``HoodieTableConfigUtils``), by the name of Hudi's class.
-
-    >>> choose_extractor(("day",), hive_style=False)
-    'SinglePartPartitionValueExtractor'
-    """
-    if not fields:
-        return "NonPartitionedExtractor"
-    if len(fields) > 1:
-        return "MultiPartKeysValueExtractor"
-    return "HiveStylePartitionValueExtractor" if hive_style else "SinglePartPartitionValueExtractor"
+__all__ = ["extract_values"]
 
 
 def extract_values(extractor: str, path: str, fields: tuple[str, ...]) -> tuple[str, ...]:

@@ -15,11 +15,12 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 
 from lakeformat.catalog.entry import CatalogColumn, CatalogEntry, CatalogPartition
-from lakeformat.catalog.partition_values import choose_extractor, extract_values
+from lakeformat.catalog.partition_values import extract_values
 from lakeformat.catalog.types import hive_type, spark_schema_json
 from lakeformat.config.catalog_options import CatalogOptions
 from lakeformat.errors import InvalidInputError
 from lakeformat.model.commit import CommitMetadata
+from lakeformat.model.extractors import choose_extractor
 from lakeformat.model.record import META_COLUMNS
 from lakeformat.model.table_config import DATABASE, TableConfig
 
@@ -86,7 +87,8 @@ class Partitioning:
         """Return the partitioning of a table. What the options leave open follows from the table's settings."""
         own = config.partition_fields
         fields = own if options.partition_fields is None else options.partition_fields
-        return cls(fields, options.extractor or choose_extractor(own, hive_style=config.hive_style), location)
+        chosen = choose_extractor(len(own), hive_style=config.hive_style, slash_dates=config.slash_dates)
+        return cls(fields, options.extractor or chosen, location)
 
     def partition(self, path: str) -> CatalogPartition | None:
         """Return the entry of a partition path; None if the extractor finds no values in it.

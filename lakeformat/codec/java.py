@@ -50,8 +50,12 @@ _FIRST_DAY: Final = -719_162
 _LAST_DAY: Final = 2_932_896
 
 
-def java_text(array: pa.Array) -> pa.StringArray:
+def java_text(array: pa.Array, *, logical_times: bool = False) -> pa.StringArray:
     """Convert each value to the text that Java makes of it. A null stays null.
+
+    Args:
+        logical_times: whether a timestamp with a zone becomes ``2024-01-02 03:04:05.678``, in milliseconds and UTC
+            (``java.sql.Timestamp.toString``), and not its microseconds.
 
     ====================  =======================================================================
     integers, strings     unchanged
@@ -72,14 +76,15 @@ def java_text(array: pa.Array) -> pa.StringArray:
     kind = array.type
     match kind_of(kind):
         case Kind.DICTIONARY:
-            return java_text(array.cast(kind.value_type))
+            return java_text(array.cast(kind.value_type), logical_times=logical_times)
         case Kind.FLOAT if kind != pa.float16():
             return float_texts(array)
         case Kind.DATE:
             return _format_dates(array.cast(pa.date32()))
         case Kind.TIMESTAMP:
             try:
-                return array.cast(pa.timestamp("us", kind.tz)).cast(pa.int64()).cast(pa.string())
+                micros = array.cast(pa.timestamp("us", kind.tz)).cast(pa.int64())
+                return _format_micros(micros) if logical_times and kind.tz else micros.cast(pa.string())
             except pa.ArrowInvalid as error:
                 advice = f"{error}; round it to microseconds"
                 raise InvalidInputError(f"a {kind} column cannot be a key: {advice}") from None
@@ -94,6 +99,21 @@ def java_text(array: pa.Array) -> pa.StringArray:
         case never:
             assert_never(never)
     raise InvalidInputError(f"a {kind} column cannot be a record key or partition; convert it to string")
+
+
+#: Microseconds since the epoch of 1582-10-15, before which Java counts days by another calendar, and of the year 10000.
+_FIRST_MICRO, _END_MICRO = -12_219_292_800_000_000, 253_402_300_800_000_000
+
+
+def _format_micros(micros: pa.Int64Array) -> pa.StringArray:
+    """Format microseconds since the epoch as a date and time in UTC, cut to milliseconds towards the epoch."""
+    bounds = pc.min_max(micros)
+    low, high = bounds["min"].as_py(), bounds["max"].as_py()
+    if low is not None and not _FIRST_MICRO <= low <= high < _END_MICRO:
+        raise InvalidInputError("a time of a key or partition lies outside the years 1583 to 9999; correct it")
+    millis = pc.divide(pc.fill_null(micros, 0), 1000).cast(pa.timestamp("ms"))
+    texts = pc.replace_substring_regex(pc.strftime(millis, "%Y-%m-%d %H:%M:%S"), r"(\.\d)(\d*?)0+$", r"\1\2")
+    return pc.if_else(micros.is_valid(), texts, pa.scalar(None, pa.string()))
 
 
 def _format_dates(array: pa.Array) -> pa.StringArray:

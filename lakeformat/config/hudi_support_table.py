@@ -49,6 +49,15 @@ WARNED: Final[Mapping[str, str]] = {
     "a Java class cannot run here": "hoodie.client.init.callback.classes",
     "Hudi 1.2 returns all rows of the range, too; give the condition as where": "hoodie.datasource.read.incr.filters",
     "the rows of a merge are not counted a second time": "hoodie.merge.data.validation.enabled",
+    "partition values are read from the rows' columns, also where folders show the text of a time": (
+        "hoodie.datasource.read.extract.partition.values.from.path"
+    ),
+    "no clustering runs in the background; set hoodie.clustering.inline, or call cluster()": (
+        "hoodie.clustering.async.enabled"
+    ),
+    "streams have positions in the table's unit: instants in version 6, completion times from version 8 on": (
+        "hoodie.datasource.read.streaming.table.version"
+    ),
     "instants that are rolled back are not kept": "hoodie.rollback.instant.backup.enabled",
     "table services run in the writer, or when they are called": """
         hoodie.metadata.table.service.manager.enabled hoodie.table.service.manager.enabled
@@ -87,7 +96,11 @@ IGNORED: Final[Mapping[str, str]] = {
     """,
     "partition values are read from the rows' columns": """
         hoodie.datasource.partition_extractor_class hoodie.table.partition_extractor_class
+        hoodie.datasource.read.partition.value.extractor.enabled
     """,
+    "clustered rows keep their commit times, as since Hudi 0.15 with any value": (
+        "hoodie.clustering.preserve.commit.metadata"
+    ),
     "it matters only with hoodie.metrics.on": "hoodie.metrics.* hoodie.metricscompaction.*",
     "failed writes are rolled back by the next writer, when they are no longer alive": """
         hoodie.clean.failed.writes.policy hoodie.rollback.* hoodie.client.heartbeat.* hoodie.write.ignore.failed
@@ -210,10 +223,6 @@ REFUSED: Final[Mapping[str, tuple[str, str, str]]] = {
     "hoodie.datasource.write.schema.allow.auto.evolution.column.drop": (
         "a column that the input lacks is not dropped from the table", "", ""),
     # Options that change keys, folders or files on which later writes rely.
-    "hoodie.datasource.write.slash.separated.date.partitioning": (
-        "folders of dates are not split", "use the TimestampBasedKeyGenerator with yyyy/MM/dd", ""),
-    "hoodie.datasource.write.keygenerator.consistent.logical.timestamp.enabled": (
-        "keys of timestamps are written in the older form", "", ""),
     "hoodie.keygen.datetime.parser.class": (_JAVA, "", ""),
     "hoodie.bucket.index.partition.expressions": ("all partitions have as many buckets", "", ""),
     "hoodie.index.class": (_JAVA, "set hoodie.index.type", ""),
@@ -227,18 +236,12 @@ REFUSED: Final[Mapping[str, tuple[str, str, str]]] = {
     "hoodie.io.factory.class": (_JAVA, "", "org.apache.hudi.io.hadoop.HoodieHadoopIOFactory"),
     "hoodie.storage.class": (_JAVA, "", ""),
     # Options of concurrent writers, locks and table services.
-    "hoodie.clustering.async.enabled": (
-        "there is no background clustering", "set hoodie.clustering.inline or call cluster()", ""),
-    "hoodie.clustering.preserve.commit.metadata": ("clustered rows keep their commit times", "", "true"),
     # Options that change the rows that a read returns.
     "hoodie.datasource.read.incr.table.version": (_UNIT, "", ""),
-    "hoodie.datasource.read.streaming.table.version": (_UNIT, "", ""),
     "hoodie.datasource.read.paths": (
         "a read takes one table, as in Hudi 1.2", "set where for some of its partitions, or join several reads", ""),
-    "hoodie.datasource.read.extract.partition.values.from.path": (
-        "partition values are read from the rows' columns", "", ""),
-    "hoodie.datasource.read.partition.value.extractor.enabled": (
-        "partition values are read from the rows' columns", "", ""),
-    "hoodie.datasource.read.create.filesystem.relation": ("the table's files are not read as rows", "", ""),
-    "hoodie.datasource.read.table.valued.function.timeline.relation": ("its timeline is not read as rows", "", ""),
+    "hoodie.datasource.read.create.filesystem.relation": (
+        "the table's files are not read as rows", "call files() of the table", ""),
+    "hoodie.datasource.read.table.valued.function.timeline.relation": (
+        "its timeline is not read as rows", "call history() of the table", ""),
 }  # fmt: skip

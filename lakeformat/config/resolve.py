@@ -30,7 +30,7 @@ from lakeformat.config.option import Effect
 from lakeformat.config.packages import find_missing_packages
 from lakeformat.config.problems import Problem, join_errors
 from lakeformat.config.read_options import ReadOptions
-from lakeformat.config.table_options import MergeOptions
+from lakeformat.config.table_options import KeyOptions, MergeOptions
 from lakeformat.config.verdicts import judge
 from lakeformat.config.write_options import WriteOptions
 from lakeformat.errors import InvalidOptionError
@@ -81,6 +81,11 @@ class Options:
     def merge(self) -> MergeOptions:
         """Return the options of the merge rule as a typed value."""
         return MergeOptions.of(self.__getitem__)
+
+    @cached_property
+    def keys(self) -> KeyOptions:
+        """Return the options of the forms of keys and folders as a typed value."""
+        return KeyOptions.of(self.__getitem__)
 
     @cached_property
     def clustering(self) -> ClusteringOptions:

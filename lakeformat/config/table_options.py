@@ -11,21 +11,52 @@ from lakeformat.config.option import (
     WRITE,
     Effect,
     Option,
+    declare,
     make_choice_parser,
+    options_of,
     parse_flag,
     parse_merge_strategy,
     parse_mergers,
     parse_names,
+    values_of,
 )
 from lakeformat.errors import InvalidOptionError
 from lakeformat.model.table_version import TABLE_VERSIONS
 
-__all__ = ["MODE", "PAYLOAD", "TABLE_OPTIONS", "UNCLEAR_KEYS", "MergeOptions"]
+__all__ = ["MODE", "PAYLOAD", "TABLE_OPTIONS", "UNCLEAR_KEYS", "KeyOptions", "MergeOptions"]
 
 UNCLEAR_KEYS: Final = "lakeformat.write.unclear.keys"
 
 _table: Final = partial(Option, Effect.TABLE)
+_declare: Final = partial(declare, Effect.TABLE)
 _write: Final = partial(Option, Effect.WRITE)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyOptions:
+    """The typed options of the forms of keys and folders that Hudi does not store with a table."""
+
+    slash_dates: bool = _declare(
+        WRITE + "slash.separated.date.partitioning",
+        "Write `/` for each `-` of the value of a single partition field into folders: 2024-05-06 becomes 2024/05/06. "
+        "Tables that Hudi made with hive-style folders do not store it: name it for the first write.",
+        parse_flag,
+        False,
+    )
+    logical_times: bool = _declare(
+        WRITE + "keygenerator.consistent.logical.timestamp.enabled",
+        "Write timestamps with a zone in record keys and partition paths as 2024-01-02 03:04:05.678 (UTC, cut to "
+        "milliseconds), and not as microseconds. A table with rows shows it by its keys.",
+        parse_flag,
+        False,
+    )
+
+    @classmethod
+    def of(cls, value: Callable[[str], Any]) -> KeyOptions:
+        """Return the typed options. ``value`` is a function that returns the value of an option key, or its default."""
+        return cls(**values_of(cls, value))
+
+
 TABLE_OPTIONS: Final[tuple[Option, ...]] = (
     _table(
         "hoodie.table.name",
@@ -85,6 +116,7 @@ TABLE_OPTIONS: Final[tuple[Option, ...]] = (
         False,
         ("url_encode",),
     ),
+    *options_of(KeyOptions),
     _table(
         "hoodie.populate.meta.fields",
         "Store each row's record key, partition path, commit and file with it. With false keys are made of the key "

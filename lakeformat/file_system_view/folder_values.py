@@ -140,7 +140,11 @@ def virtual_key_settings(config: TableConfig) -> KeySettings:
             f"the table stores no record keys (hoodie.populate.meta.fields=false), and they cannot be made: {error}"
         ) from None
     complex_keys = kind is KeyGeneratorKind.COMPLEX
-    return KeySettings(KeyGeneratorKind.COMPLEX if complex_keys else KeyGeneratorKind.CUSTOM, config.record_fields)
+    return KeySettings(
+        KeyGeneratorKind.COMPLEX if complex_keys else KeyGeneratorKind.CUSTOM,
+        config.record_fields,
+        logical_times=config.logical_times,
+    )
 
 
 def find_misplaced_rows(values: Mapping[str, pa.Array], bounds: Mapping[str, ColumnBounds]) -> tuple[Flags, Flags]:

@@ -27,7 +27,14 @@ from lakeformat.codec.java import (
 )
 from lakeformat.errors import InvalidInputError, InvalidOptionError, nearest
 from lakeformat.keys.record_keys import field_column
-from lakeformat.model.keys import KeySettings, PartitionField, PartitionKind, TimestampSettings, TimeUnit
+from lakeformat.model.keys import (
+    KeyGeneratorKind,
+    KeySettings,
+    PartitionField,
+    PartitionKind,
+    TimestampSettings,
+    TimeUnit,
+)
 
 __all__ = [
     "DEFAULT_PARTITION",
@@ -103,7 +110,7 @@ def _format_field(
     try:
         match settings.kind_of(field):
             case PartitionKind.SIMPLE:
-                codes, values = _format_simple(column)
+                codes, values = _format_simple(column, settings)
             case PartitionKind.TIMESTAMP:
                 codes, values = _format_timestamps(column, settings.timestamp)
             case PartitionKind.UNKNOWN:
@@ -115,6 +122,8 @@ def _format_field(
         raise type(error)(f"partition column {field.name!r}: {error}") from None
     if settings.url_encode:
         values = [value.translate(_ESCAPED) for value in values]
+    if settings.slash_dates and len(settings.partition_fields) == 1 and settings.kind is not KeyGeneratorKind.TIMESTAMP:
+        values = [value.replace("-", "/") for value in values]
     if settings.hive_style:
         values = [f"{field.name}={value}" for value in values]
     return codes, values
@@ -126,9 +135,15 @@ def _encode_dictionary(column: pa.Array | pa.ChunkedArray) -> pa.DictionaryArray
     return encoded.combine_chunks() if isinstance(encoded, pa.ChunkedArray) else encoded
 
 
-def _format_simple(column: pa.Array | pa.ChunkedArray) -> tuple[Int64s, list[str]]:
+def _format_simple(column: pa.Array | pa.ChunkedArray, settings: KeySettings) -> tuple[Int64s, list[str]]:
+    is_logical = settings.logical_times and kind_of(column.type) is Kind.TIMESTAMP and column.type.tz
+    if is_logical and not settings.url_encode:
+        raise InvalidInputError(
+            "a folder of a time has `:` in its name, which Hudi cannot read; create the table with "
+            "hoodie.datasource.write.partitionpath.urlencode=true"
+        )
     encoded = _encode_dictionary(column)
-    texts = java_text(encoded.dictionary).to_pylist()
+    texts = java_text(encoded.dictionary, logical_times=settings.logical_times).to_pylist()
     return encoded.indices.to_numpy().astype(np.int64), [text or DEFAULT_PARTITION for text in texts]
 
 
@@ -311,6 +326,7 @@ def partition_values(path: str, settings: KeySettings, schema: pa.Schema) -> dic
     - The field is simple, not a timestamp field, and its type is string, integer, boolean or date.
     - The path's segments can be assigned to fields.
     - The segment is not that of the default partition, which may mean null or an empty value.
+    - The text has no slash: Hudi may have written ``/`` for each ``-`` of the value. Dates are known nevertheless.
     - The parsed value makes the same path again.
 
     Args:
@@ -366,6 +382,10 @@ def _parse_value(text: str, name: str, settings: KeySettings, type_: pa.DataType
         text = raw
     if kind_of(type_) not in (Kind.TEXT, Kind.INTEGER, Kind.BOOLEAN, Kind.DATE):
         return None
+    if "/" in text and not settings.url_encode:
+        if kind_of(type_) is not Kind.DATE:
+            return None
+        text = text.replace("/", "-")
     try:
         value = pa.array([text], pa.string()).cast(type_)
         return value[0] if java_text(value)[0].as_py() == text else None

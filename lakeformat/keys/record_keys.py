@@ -105,7 +105,8 @@ def record_keys(rows: pa.Table | pa.RecordBatch, settings: KeySettings) -> pa.St
     fields = settings.record_fields
     if not fields:
         raise InvalidOptionError("the table has no record key; set hoodie.datasource.write.recordkey.field")
-    texts = [_format_texts(field_column(rows, name, "record key"), name) for name in fields]
+    times = settings.logical_times
+    texts = [_format_texts(field_column(rows, name, "record key"), name, logical_times=times) for name in fields]
     if len(fields) == 1:
         _refuse_missing(texts[0], fields[0])
         prefixed = settings.kind is KeyGeneratorKind.COMPLEX and settings.single_key_prefixed
@@ -184,13 +185,16 @@ def _missing_column_error(name: str, role: str, known: list[str]) -> SchemaMisma
     return SchemaMismatchError(f"{role} column {name!r} is not in the input{hint}")
 
 
-def _format_texts(column: pa.Array | pa.ChunkedArray, name: str) -> pa.StringArray | pa.ChunkedArray:
+def _format_texts(
+    column: pa.Array | pa.ChunkedArray, name: str, *, logical_times: bool
+) -> pa.StringArray | pa.ChunkedArray:
     if column.type in _TEXTS:
         return column
     try:
         if isinstance(column, pa.ChunkedArray):
-            return pa.chunked_array([java_text(chunk) for chunk in column.chunks], pa.string())
-        return java_text(column)
+            chunks = [java_text(chunk, logical_times=logical_times) for chunk in column.chunks]
+            return pa.chunked_array(chunks, pa.string())
+        return java_text(column, logical_times=logical_times)
     except InvalidInputError as error:
         raise InvalidInputError(f"record key column {name!r}: {error}") from None
 

@@ -276,6 +276,10 @@ class KeySettings:
     timestamp: TimestampSettings | None = None
     #: Whether writes take keys of several fields whose text other values have, too.
     takes_unclear: bool = False
+    #: Whether timestamps with a zone are written as dates with times, not as numbers (see `java_text`).
+    logical_times: bool = False
+    #: Whether the hyphens of a single partition field's value become slashes: ``2024-05-06`` becomes ``2024/05/06``.
+    slash_dates: bool = False
 
     def __post_init__(self) -> None:
         count = len(self.partition_fields)

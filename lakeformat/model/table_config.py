@@ -23,6 +23,7 @@ from lakeformat.public import public
 __all__ = [
     "CREATE_SCHEMA",
     "DATABASE",
+    "EXTRACTOR",
     "INDEX_DEFS",
     "LAYOUT",
     "LOST_PROPERTIES",
@@ -39,7 +40,6 @@ __all__ = [
     "MergeMode",
     "TableConfig",
     "TableType",
-    "extractor_properties",
     "key_generator_properties",
     "layout_properties",
     "merge_properties",
@@ -71,6 +71,8 @@ ORDERING_1X: Final = "hoodie.table.ordering.fields"
 KEY_GENERATOR_1X: Final = "hoodie.table.keygenerator.type"
 HIVE_STYLE: Final = "hoodie.datasource.write.hive_style_partitioning"
 URL_ENCODE: Final = "hoodie.datasource.write.partitionpath.urlencode"
+LOGICAL_TIMES: Final = "hoodie.datasource.write.keygenerator.consistent.logical.timestamp.enabled"
+SLASH_DATES: Final = "hoodie.datasource.write.slash.separated.date.partitioning"
 #: Key of lakeformat, under which a version 6 table with a custom key generator stores its fields as ``name:TYPE``.
 #: Hudi stores the types from version 8 on, in `PARTITION_FIELDS`.
 TYPED_FIELDS: Final = "lakeformat.partition.fields"
@@ -303,6 +305,16 @@ class TableConfig:
     def url_encode(self) -> bool:
         """Tell whether partition values are escaped in folder names."""
         return self._flag(URL_ENCODE, False)
+
+    @property
+    def logical_times(self) -> bool:
+        """Tell whether record keys and partition paths hold timestamps as dates with times, not as numbers."""
+        return self._flag(LOGICAL_TIMES, False)
+
+    @property
+    def slash_dates(self) -> bool:
+        """Tell whether partition folders of a date are ``2024/05/06``. Hudi stores it only as the extractor's class."""
+        return self._flag(SLASH_DATES, self.get(EXTRACTOR).endswith(".SlashEncodedDayPartitionValueExtractor"))
 
     @property
     def drops_partition_columns(self) -> bool:
@@ -580,18 +592,3 @@ def key_generator_properties(
         own = {TYPED_FIELDS: typed} if typed else {}
         return {KEY_GENERATOR: kind.class_name, PARTITION_FIELDS: plain, **own}
     return {KEY_GENERATOR_1X: kind.type_name, PARTITION_FIELDS: typed or plain}
-
-
-def extractor_properties(version: int, partition_fields: int, *, hive_style: bool) -> dict[str, str]:
-    """Return the property that names Hudi's partition value extractor, like Hudi 1.2; {} in version 6.
-
-    Args:
-        version: The table version.
-        partition_fields: Number of partition fields.
-        hive_style: Whether partition folders are named ``field=value``.
-    """
-    if table_version(version).stores_generator_class:
-        return {}
-    one = "HiveStylePartitionValueExtractor" if hive_style else "SinglePartPartitionValueExtractor"
-    several = {0: "NonPartitionedExtractor", 1: one}
-    return {EXTRACTOR: f"org.apache.hudi.hive.{several.get(partition_fields, 'MultiPartKeysValueExtractor')}"}

@@ -234,13 +234,14 @@ def create_table(
 def probe_keys(storage: Storage, snapshot: Snapshot, settings: KeySettings, options: Options) -> KeySettings:
     """Return the key settings that reproduce the record key stored in the first base file that has a row.
 
-    Some writers spell a complex key of one column ``column:value``, others ``value``. The stored key shows which form
-    the table uses. If no base file has a row, or files hold no keys, the settings are returned unchanged.
+    Some writers spell a complex key of one column ``column:value``, others ``value``, and some write timestamps as
+    numbers, others as dates with times. The stored key shows which form the table uses. If no base file has a row, or
+    files hold no keys, the settings are returned unchanged.
 
     Raises:
         InvalidOptionError: if an option requires the other form of a complex key.
-        UnsupportedTableError: if the stored key has a form that lakeformat does not know, such as timestamps as text,
-            or if the table names no record key but its keys were not generated.
+        UnsupportedTableError: if the stored key has a form that lakeformat does not know or that an option forbids, or
+            if the table names no record key but its keys were not generated.
         CorruptTableError: if the file cannot be read.
     """
     columns = sorted({RECORD_KEY, *(name.partition(".")[0] for name in settings.record_fields)})
@@ -303,6 +304,9 @@ def _match_stored_key(file: BaseFile, rows: pa.Table, settings: KeySettings, opt
                 f"{file.path} holds {stored!r}; leave the option out"
             )
         return other
+    by_time = replace(settings, logical_times=not settings.logical_times)
+    if record_keys(rows, by_time)[0].as_py() == stored and not options.is_set(names.LOGICAL_TIMES):
+        return by_time
     raise UnsupportedTableError(
         f"{file.path} holds the record key {stored!r} where lakeformat would write {made_key!r}; writing would double "
         "rows, so it is refused"

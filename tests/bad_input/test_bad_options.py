@@ -192,8 +192,7 @@ def test_bad_value_is_refused_with_advice(name: str, value: str, advice: str) ->
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("hoodie.clustering.async.enabled", "true"),
-        ("hoodie.datasource.clustering.async.enable", "true"),
+        ("hoodie.metaserver.enabled", "true"),
         ("hoodie.write.lock.provider", "org.apache.hudi.hive.transaction.lock.HiveMetastoreBasedLockProvider"),
         ("hoodie.datasource.write.record.merger.impls", "org.apache.hudi.HoodieSparkRecordMerger,org.example.Mine"),
         ("hoodie.datasource.write.record.merger.impls", "org.example.HoodieSparkRecordMerger"),
@@ -205,7 +204,6 @@ def test_bad_value_is_refused_with_advice(name: str, value: str, advice: str) ->
         ("hoodie.bootstrap.base.path", "/old"),
         ("hoodie.table.ro.file.format", "ORC"),
         (f"{W}drop.partition.columns", "true"),
-        (f"{W}keygenerator.consistent.logical.timestamp.enabled", "true"),
     ],
 )
 def test_option_that_cannot_be_honoured_is_refused(name: str, value: Any) -> None:
@@ -218,7 +216,7 @@ def test_one_error_names_all_refused_options(tmp_path: Path) -> None:
     """A job that was written for Hudi gets one error that says how to change each of its refused options."""
     refused = {
         "hoodie.allow.operation.metadata.field": ("true", "rows have no _hoodie_operation column"),
-        "hoodie.clustering.async.enabled": ("true", "leave it out and set hoodie.clustering.inline"),
+        "hoodie.prewrite.validators": ("org.example.V", "leave it out and give Python functions in"),
         "hoodie.write.lock.provider": ("org.example.Lock", "no such lock here; leave it out, or set one of"),
         "hoodie.write.concurrency.mode": ("optimistic", "write one of SINGLE_WRITER, OPTIMISTIC_CONCURRENCY_CONTROL"),
         "hoodie.parquet.max.file.size": ("120MB", "write a whole number from 0 up"),

@@ -9,10 +9,11 @@ import pytest
 
 from lakeformat import InvalidInputError
 from lakeformat.catalog.entry import CatalogColumn, CatalogEntry, CatalogPartition
-from lakeformat.catalog.partition_values import choose_extractor, extract_values
+from lakeformat.catalog.partition_values import extract_values
 from lakeformat.catalog.plan import Change, Partitioning, plan_partitions, plan_table, touched_partitions
 from lakeformat.catalog.types import hive_type, spark_schema_json
 from lakeformat.model.commit import CommitMetadata, WriteStat
+from lakeformat.model.extractors import choose_extractor
 
 ENTRY = CatalogEntry(
     database="d", name="t", columns=(CatalogColumn("id", "int"), CatalogColumn("v", "struct<a:int>")),
@@ -55,10 +56,11 @@ def test_path_that_does_not_fit_is_refused(extractor: str, path: str, fields: tu
 
 
 def test_extractor_follows_from_the_partition_fields() -> None:
-    assert choose_extractor((), hive_style=True) == "NonPartitionedExtractor"
-    assert choose_extractor(("a",), hive_style=True) == "HiveStylePartitionValueExtractor"
-    assert choose_extractor(("a",), hive_style=False) == "SinglePartPartitionValueExtractor"
-    assert choose_extractor(("a", "b"), hive_style=True) == "MultiPartKeysValueExtractor"
+    assert choose_extractor(0, hive_style=True) == "NonPartitionedExtractor"
+    assert choose_extractor(1, hive_style=True) == "HiveStylePartitionValueExtractor"
+    assert choose_extractor(1, hive_style=False, slash_dates=True) == "SlashEncodedDayPartitionValueExtractor"
+    assert choose_extractor(1, hive_style=False) == "SinglePartPartitionValueExtractor"
+    assert choose_extractor(2, hive_style=True) == "MultiPartKeysValueExtractor"
 
 
 NESTED = pa.struct([("A", pa.int32()), ("b-c$d", pa.list_(pa.float64()))])

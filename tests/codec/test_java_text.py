@@ -123,6 +123,31 @@ def test_other_types_have_javas_text(values: list[object], type_: pa.DataType, t
     assert result.to_pylist() == texts
 
 
+@pytest.mark.parametrize(
+    ("values", "type_", "texts"),
+    [
+        ([1704164645678901, 1704164645000000, None], pa.timestamp("us", "UTC"),
+         ["2024-01-02 03:04:05.678", "2024-01-02 03:04:05.0", None]),
+        ([600_000, 60_000, -1, -1_234_567], pa.timestamp("us", "Asia/Tokyo"),
+         ["1970-01-01 00:00:00.6", "1970-01-01 00:00:00.06", "1970-01-01 00:00:00.0", "1969-12-31 23:59:58.766"]),
+        ([1704164645], pa.timestamp("s", "UTC"), ["2024-01-02 03:04:05.0"]),
+        ([5], pa.timestamp("us"), ["5"]),
+        ([dt.date(2024, 1, 2)], pa.date32(), ["2024-01-02"]),
+    ],
+)  # fmt: skip
+def test_times_with_a_zone_are_written_out_on_request(
+    values: list[object], type_: pa.DataType, texts: list[str | None]
+) -> None:
+    assert java_text(pa.array(values, type_), logical_times=True).to_pylist() == texts
+
+
+@pytest.mark.parametrize("year", ["1582-10-14", "10000-01-01"])
+def test_times_that_java_counts_otherwise_are_refused(year: str) -> None:
+    times = pa.array([int(np.datetime64(year, "us").astype(np.int64))], pa.timestamp("us", "UTC"))
+    with pytest.raises(InvalidInputError, match="outside the years 1583 to 9999"):
+        java_text(times, logical_times=True)
+
+
 def test_strings_are_not_copied() -> None:
     keys = pa.array(["a", "b"])
     assert java_text(keys) is keys

@@ -111,8 +111,9 @@ def test_supported_option_accepts_hudis_default(name: str, caplog: pytest.LogCap
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("hoodie.clustering.preserve.commit.metadata", "true"),
-        ("hoodie.parquet.outputtimestamptype", "INT96"),
+        ("hoodie.clustering.preserve.commit.metadata", "false"),
+        ("hoodie.parquet.outputtimestamptype", "TIMESTAMP_MILLIS"),
+        ("hoodie.base.file.format", "parquet"),
     ],
 )
 def test_value_that_requests_nothing_is_accepted(name: str, value: object, caplog: pytest.LogCaptureFixture) -> None:

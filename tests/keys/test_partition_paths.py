@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 
@@ -69,6 +70,29 @@ def paths(column: object, settings: KeySettings) -> list[str]:
 )
 def test_path_of_one_field(settings: KeySettings, expected: list[str]) -> None:
     assert paths(["eu", "x y/z", "x=y%z", None, "", "eu"], settings) == expected
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        (by("p"), ["2024/05/06", "x", DEFAULT_PARTITION]),
+        (by("p", hive=True), ["p=2024/05/06", "p=x", f"p={DEFAULT_PARTITION}"]),
+        (by("p", encode=True), ["2024/05/06", "x", DEFAULT_PARTITION]),
+        (by("p", "p"), ["2024-05-06/2024-05-06", "x/x", f"{DEFAULT_PARTITION}/{DEFAULT_PARTITION}"]),
+    ],
+)
+def test_dates_of_a_single_field_have_slashes_on_request(settings: KeySettings, expected: list[str]) -> None:
+    assert paths(["2024-05-06", "x", None], replace(settings, slash_dates=True)) == expected
+
+
+def test_a_time_in_a_folder_is_written_out_on_request() -> None:
+    times = pa.array([1_704_164_645_678_901, None], pa.timestamp("us", "UTC"))
+    assert paths(times, replace(by("p", encode=True), logical_times=True)) == [
+        "2024-01-02 03%3A04%3A05.678",
+        DEFAULT_PARTITION,
+    ]
+    with pytest.raises(InvalidInputError, match=r"has `:` in its name.*urlencode=true"):
+        paths(times, replace(by("p"), logical_times=True))
 
 
 def test_url_encoding_escapes_like_hive() -> None:
@@ -270,7 +294,11 @@ SCHEMA = a_schema(s="string", i="int32", d="date32", b="bool", f="float64", t="i
     [
         ("eu", by("s"), {"s": "eu"}),
         ("s=eu", by("s", hive=True), {"s": "eu"}),
-        ("s=x y/z", by("s", hive=True), {"s": "x y/z"}),
+        ("s=x y/z", by("s", hive=True), {}),  # The value may be "x y-z", by Hudi's option for dates.
+        ("2024/05/06", by("s"), {}),
+        ("2024/05/06", by("d"), {"d": dt.date(2024, 5, 6)}),
+        ("d=2024/05/06", by("d", hive=True), {"d": dt.date(2024, 5, 6)}),
+        ("2024/5/6", by("d"), {}),
         ("s=x%3Dy%25z", by("s", encode=True, hive=True), {"s": "x=y%z"}),
         ("x%3dy", by("s", encode=True), {}),
         ("a:b", by("s", encode=True), {}),

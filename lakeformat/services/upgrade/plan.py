@@ -19,11 +19,11 @@ from datetime import datetime, timedelta, timezone
 from typing import Final
 
 from lakeformat.model import table_config as names
+from lakeformat.model.extractors import extractor_properties
 from lakeformat.model.instant import Action, Instant, State, next_instant_time
 from lakeformat.model.keys import KeySettings
 from lakeformat.model.table_config import (
     TableConfig,
-    extractor_properties,
     key_generator_properties,
     layout_properties,
     merge_properties,
@@ -141,5 +141,7 @@ def convert_properties(config: TableConfig, to: int, keys: KeySettings) -> dict[
         **key_generator_properties(to, keys.kind, keys.partition_fields),
         **({ordering: ",".join(fields_by_time)} if fields_by_time else {}),
     }
-    extractor = extractor_properties(to, len(keys.partition_fields), hive_style=config.hive_style)
+    extractor = extractor_properties(
+        to, len(keys.partition_fields), hive_style=config.hive_style, slash_dates=config.slash_dates
+    )
     return {**extractor, **values}

@@ -18,6 +18,7 @@ from lakeformat.errors import (
     nearest,
 )
 from lakeformat.model import table_config as names
+from lakeformat.model.extractors import extractor_properties
 from lakeformat.model.keys import (
     KeyGeneratorKind,
     KeySettings,
@@ -30,7 +31,6 @@ from lakeformat.model.table_config import (
     ChangeLogging,
     MergeMode,
     TableConfig,
-    extractor_properties,
     key_generator_properties,
     layout_properties,
     merge_properties,
@@ -102,8 +102,14 @@ def new_table_values(options: Options, schema: pa.Schema, location: str) -> Mapp
         names.CHECKSUM: table_checksum(name, database),
         "hoodie.table.base.file.format": "PARQUET",
         **key_generator_properties(version, kind, partitions),
-        **extractor_properties(version, len(partitions), hive_style=options[names.HIVE_STYLE]),
+        **extractor_properties(
+            version,
+            len(partitions),
+            hive_style=options[names.HIVE_STYLE],
+            slash_dates=options.keys.slash_dates,
+        ),
         **flags,
+        **{key: "true" for key, chosen in _unstored_by_hudi(options).items() if chosen},
         "hoodie.datasource.write.drop.partition.columns": "false",
         "hoodie.partition.metafile.use.base.format": "false",
         names.ZONE: "UTC",
@@ -170,6 +176,11 @@ def _check_generator(
     raise InvalidOptionError(
         f"{kind.value} takes one record key field, not {', '.join(record_fields)}; name one, or name {cure}"
     )
+
+
+def _unstored_by_hudi(options: Options) -> Mapping[str, bool]:
+    """Return the settings that Hudi does not store. True ones are stored, so that later writes need not name them."""
+    return {names.LOGICAL_TIMES: options.keys.logical_times, names.SLASH_DATES: options.keys.slash_dates}
 
 
 _FLAGS: Final = (names.POPULATES_META_FIELDS, names.HIVE_STYLE, names.URL_ENCODE, names.CDC)
@@ -285,6 +296,7 @@ def check_options(config: TableConfig, options: Options, location: str) -> None:
         _VERSION: options[_VERSION],
         names.CDC_MODE: options[names.CDC_MODE],
         NEW_ENCODING: (encoding := _read_encoding(options)),
+        **(unstored := {key: _format_flag(chosen) for key, chosen in _unstored_by_hudi(options).items()}),
     }
     stored = {
         _RECORD: ",".join(config.record_fields),
@@ -300,6 +312,8 @@ def check_options(config: TableConfig, options: Options, location: str) -> None:
         names.CDC: config.get(names.CDC).lower() or "false",
         names.CDC_MODE: config.get(names.CDC_MODE).upper() or ChangeLogging.DATA_BEFORE_AFTER.value,
         NEW_ENCODING: config.get(NEW_ENCODING, encoding),
+        **{key: config.get(key, text) for key, text in unstored.items()},
+        **({names.SLASH_DATES: "true"} if config.slash_dates else {}),
     }
     for key, value in given.items():
         if options.is_set(key) and value != stored[key]:
@@ -371,6 +385,8 @@ def key_settings(config: TableConfig, options: Options) -> KeySettings:
         single_key_prefixed=kind is KeyGeneratorKind.COMPLEX and len(config.record_fields) == 1 and is_named,
         timestamp=timestamp,
         takes_unclear=options.write.merges_unclear_keys,
+        logical_times=config.logical_times or options.keys.logical_times,
+        slash_dates=config.slash_dates or options.keys.slash_dates,
     )
 
 
@@ -384,6 +400,10 @@ def lacking_properties(config: TableConfig, options: Options, keys: KeySettings)
     """
     time = current_names(options.timestamp) if keys.timestamp is not None else {}
     lacking = {key: text for key, text in time.items() if key not in current_names(config.values)}
+    if keys.logical_times and not config.logical_times:
+        lacking[names.LOGICAL_TIMES] = "true"
+    if keys.slash_dates and not config.slash_dates:
+        lacking[names.SLASH_DATES] = "true"
     if keys.kind is KeyGeneratorKind.CUSTOM and not all(":" in text for text in config.typed_partition_fields):
         lacking[names.TYPED_FIELDS] = ",".join(field.typed for field in keys.partition_fields)
     return lacking
