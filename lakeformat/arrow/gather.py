@@ -27,6 +27,7 @@ __all__ = [
     "keep_rows",
     "replace_and_take",
     "replace_values",
+    "scatter",
 ]
 
 Ints = npt.NDArray[np.int64]
@@ -55,6 +56,34 @@ def gather(rows: pa.Table, at: Ints) -> pa.Table:
             cache[identity] = _gather_column(column, at, spots)
         columns.append(cache[identity])
     return pa.Table.from_arrays(columns, schema=rows.schema)
+
+
+def scatter(rows: pa.RecordBatch, groups: Sequence[Ints]) -> list[pa.RecordBatch]:
+    """Divide rows into groups. Return a copy of each group's rows.
+
+    This is faster than one `gather` for each group, because the lengths of texts are checked once. If columns of
+    ``rows`` share memory, the columns of the results share memory too.
+
+    Args:
+        groups: For each group, the positions of its rows; no row occurs twice.
+    """
+    places = [pa.array(group) for group in groups]
+    cache: dict[Any, list[pa.Array]] = {}
+    columns = []
+    for column in rows.columns:
+        identity = str(column.type), _memory_identity(column)
+        if identity not in cache:
+            cache[identity] = _scatter_array(column, places)
+        columns.append(cache[identity])
+    return [pa.RecordBatch.from_arrays(list(arrays), schema=rows.schema) for arrays in zip(*columns, strict=True)]
+
+
+def _scatter_array(values: pa.Array, places: Sequence[pa.Array]) -> list[pa.Array]:
+    width = _width(values)
+    if not width:
+        return [values.take(place) for place in places]
+    fixed = _as_fixed(values, width)
+    return [_as_text(fixed.take(place), values.type, width) for place in places]
 
 
 def gather_column(column: pa.ChunkedArray, at: Ints) -> pa.ChunkedArray:

@@ -41,6 +41,8 @@ BLOCK_KEYS: Final = 16_384
 #: Maximum number of rounds of the hash chain. No useful false-positive rate needs more, so a larger number in a footer
 #: means that the footer is damaged.
 MAX_HASHES: Final = 1_024
+#: The rounds of our own filters, as a share of the number that needs the fewest bits.
+_SHARE_OF_ROUNDS: Final = 0.75
 
 _M: Final = np.uint32(0x5BD1E995)
 _HEAD: Final = struct.Struct(">iibi")
@@ -221,13 +223,29 @@ class BloomFilter:
         Raises:
             InvalidInputError: ``fpp`` is not between 0 and 1, or the filter would have more than 2^31 - 1 bits.
         """
-        if not 0 < fpp < 1:
-            raise InvalidInputError(f"a false-positive rate lies between 0 and 1, not {fpp}")
+        _check_rate(fpp)
         entries = max(entries, 1)
         bits = math.ceil(entries * (-math.log(fpp) / (math.log(2) * math.log(2))))
+        return cls._empty(entries, bits, math.ceil(math.log(2) * bits / entries), fpp)
+
+    @classmethod
+    def with_fewer_rounds(cls, entries: int, fpp: float) -> BloomFilter:
+        """Return an empty filter like `with_capacity`, with three quarters of its rounds and 3 % more bits.
+
+        Adding keys and looking them up take a quarter less time. A filter stores its number of rounds, so every reader
+        of filters reads it.
+        """
+        _check_rate(fpp)
+        entries = max(entries, 1)
+        hashes = math.ceil(-math.log2(fpp) * _SHARE_OF_ROUNDS)
+        # The rate is the share of set bits to the power of ``hashes``; 1 - share is e^(-hashes * entries / bits).
+        bits = math.ceil(-hashes * entries / math.log1p(-(fpp ** (1 / hashes))))
+        return cls._empty(entries, bits, hashes, fpp)
+
+    @classmethod
+    def _empty(cls, entries: int, bits: int, hashes: int, fpp: float) -> BloomFilter:
         if bits > np.iinfo(np.int32).max:
             raise InvalidInputError(f"a bloom filter of {entries} keys is too large; raise its rate ({fpp})")
-        hashes = math.ceil(math.log(2) * bits / entries)
         return cls(bits=bits, hashes=hashes, rows=[np.zeros((bits + 7) // 8, np.uint8)], keys_per_row=entries)
 
     @classmethod
@@ -315,9 +333,7 @@ class BloomFilter:
         else:
             flags = np.zeros(8 * len(row), np.bool_)
             for _, chain in hash_chain_blocks(keys, self.hashes):
-                for hashes in chain:
-                    indices = self._positions(hashes).astype(np.int64)  # numpy indexes fastest by int64.
-                    flags[indices] = True
+                flags[self._positions(chain).astype(np.int64)] = True  # numpy indexes fastest by int64.
             row |= np.packbits(flags, bitorder="little")
         if self.keys_per_row is not None:
             self.used += len(keys)
@@ -354,6 +370,11 @@ class BloomFilter:
         quotient *= bits
         positions: UInt32s = np.subtract(hashes, quotient, out=quotient)
         return positions
+
+
+def _check_rate(fpp: float) -> None:
+    if not 0 < fpp < 1:
+        raise InvalidInputError(f"a false-positive rate lies between 0 and 1, not {fpp}")
 
 
 def _read_head(data: bytes, at: int) -> tuple[int, int]:

@@ -501,7 +501,7 @@ def stamp_rows_with(
 
 def make_growable_filter(rows: int, fpp: float) -> BloomFilter:
     """Make a bloom filter for ``rows`` keys with room for some more, so that the next merges can add keys to it."""
-    return BloomFilter.with_capacity(int(rows * _HEADROOM), fpp)
+    return BloomFilter.with_fewer_rounds(int(rows * _HEADROOM), fpp)
 
 
 def estimate_filter_bytes(rows: int, fpp: float) -> int:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import base64
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -158,8 +158,9 @@ def test_few_keys_at_a_time_set_the_bits_that_all_at_once_set() -> None:
     assert in_parts.encode() == at_once.encode()
 
 
-def test_the_promised_rate_is_kept() -> None:
-    built = BloomFilter.with_capacity(10_000, 0.01)
+@pytest.mark.parametrize("make", [BloomFilter.with_capacity, BloomFilter.with_fewer_rounds])
+def test_the_promised_rate_is_kept(make: Callable[[int, float], BloomFilter]) -> None:
+    built = make(10_000, 0.01)
     built.add(pa.array([f"present-{number}" for number in range(10_000)]))
     hits = built.might_contain(hash_chain(pa.array([f"absent-{n}" for n in range(100_000)]), built.hashes))
     assert 0.005 < hits.mean() < 0.015
@@ -214,10 +215,20 @@ def test_filter_sizes_equal_hudis(entries: int, bits: int, hashes: int) -> None:
     assert (sized.bits, sized.hashes) == (bits, hashes)
 
 
+@pytest.mark.parametrize(("fpp", "hashes"), [(0.3, 2), (0.01, 5), (1e-4, 10), (1e-9, 23)])
+def test_fewer_rounds_take_few_more_bits(fpp: float, hashes: int) -> None:
+    least, fewer = BloomFilter.with_capacity(60_000, fpp), BloomFilter.with_fewer_rounds(60_000, fpp)
+    assert (fewer.hashes, fewer.keys_per_row) == (hashes, 60_000)
+    assert least.bits <= fewer.bits <= 1.03 * least.bits
+
+
+@pytest.mark.parametrize("make", [BloomFilter.with_capacity, BloomFilter.with_fewer_rounds])
 @pytest.mark.parametrize(("entries", "fpp"), [(10, 0.0), (10, 1.0), (10**9, 1e-9)])
-def test_impossible_filter_sizes_are_refused(entries: int, fpp: float) -> None:
+def test_impossible_filter_sizes_are_refused(
+    entries: int, fpp: float, make: Callable[[int, float], BloomFilter]
+) -> None:
     with pytest.raises(ValueError, match="rate"):
-        BloomFilter.with_capacity(entries, fpp)
+        make(entries, fpp)
 
 
 def test_a_chain_that_is_too_short_is_refused() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakeformat.arrow.gather import combine_table, gather, gather_array, replace_and_take, replace_values
+from lakeformat.arrow.gather import combine_table, gather, gather_array, replace_and_take, replace_values, scatter
 
 COUNT = 200
 TYPES = [pa.string(), pa.binary(), pa.large_string(), pa.dictionary(pa.int32(), pa.string()), pa.int64()]
@@ -50,6 +50,21 @@ def test_replaces_as_arrow_does(data: st.DataObject) -> None:
     found.validate(full=True)
     plain = [array.dictionary_decode() if pa.types.is_dictionary(kind) else array for array in (old, new, found)]
     assert plain[2].equals(pc.replace_with_mask(plain[0], pa.array(mask), plain[1]))
+
+
+@given(st.data())
+def test_scatters_as_arrow_takes(data: st.DataObject) -> None:
+    drawn = [data.draw(columns(kind)) for kind in TYPES]
+    rows = pa.RecordBatch.from_arrays([*drawn, drawn[0]], [f"c{at}" for at in range(len(TYPES) + 1)])
+    number = data.draw(st.integers(1, 5))
+    codes = np.array(data.draw(st.lists(st.integers(0, number - 1), min_size=COUNT, max_size=COUNT)))
+    groups = [np.flatnonzero(codes == group) for group in range(number)]
+    found = scatter(rows, groups)
+    for group, part in zip(groups, found, strict=True):
+        part.validate(full=True)
+        assert part.equals(rows.take(pa.array(group)))
+        first, last = (part.column(at).buffers()[1] for at in (0, len(TYPES)))
+        assert first is None or first.address == last.address
 
 
 def test_a_null_among_the_positions_gives_a_null() -> None:

@@ -26,7 +26,7 @@ from tests.helpers.local_shuffle import write_shuffled
 from tests.helpers.tables import a_schema
 
 SCHEMA: Final = a_schema(id="string", v="int64")
-FILES, ROWS, NEW, RATE = 30, 500, 400, 1e-3
+FILES, ROWS, NEW, RATE = 30, 500, 400, 3e-3
 OPTIONS: Final[Mapping[str, Any]] = {"hoodie.index.bloom.fpp": RATE, "hoodie.parquet.small.file.limit": 0}
 
 

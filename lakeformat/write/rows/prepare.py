@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeformat.arrow.conform import conform
-from lakeformat.arrow.gather import combine_table, gather
+from lakeformat.arrow.gather import combine_table, gather, scatter
 from lakeformat.arrow.kinds import Kind, kind_of
 from lakeformat.config.resolve import Options
 from lakeformat.errors import InvalidInputError, InvalidOptionError, SchemaMismatchError, nearest
@@ -40,6 +40,9 @@ __all__ = [
 
 _FIELD: Final = "hoodie.payload.delete.field"
 _MARKER: Final = "hoodie.payload.delete.marker"
+#: Chunks of the input with at least this many rows of each partition, on average, are divided one by one. Smaller ones
+#: are joined first, because each copy of rows takes some time of its own.
+_ENOUGH_ROWS: Final = 2048
 #: Types that the column of a delete marker may have. Hudi compares the marker with the text of the value in Avro, which
 #: for these types is the text of the value in Java. Dates are refused: Avro stores them as numbers, so a marker that is
 #: written as a date would never match.
@@ -254,18 +257,18 @@ def split_by_partition(table: pa.Table, paths: pa.DictionaryArray) -> Mapping[st
         return {names[0]: table}
     if len(names) <= np.iinfo(np.int16).max:
         codes = codes.astype(np.int16)  # numpy sorts short integers by a radix sort, which is several times faster.
-    order = np.argsort(codes, kind="stable")
-    ends = np.cumsum(np.bincount(codes, minlength=len(names)))
-    starts = ends - np.diff(ends, prepend=0)
-    # Combine the chunks first, because copying rows from one chunk is several times faster than from many. Each
-    # partition gets a copy of its rows. If the partitions were views of one sorted table, all rows would stay in memory
+    batches = table.to_batches()
+    if table.num_rows < _ENOUGH_ROWS * len(names) * len(batches):
+        batches = combine_table(table).to_batches()
+    # Each partition gets a copy of its rows. If the partitions were views of sorted rows, all rows would stay in memory
     # until the last partition is written.
-    whole = combine_table(table)
-    return {
-        name: gather(whole, order[start:end])
-        for name, start, end in sorted(zip(names, starts.tolist(), ends.tolist(), strict=True))
-        if end > start
-    }
+    parts: dict[str, list[pa.RecordBatch]] = {name: [] for name in sorted(names)}
+    for batch, own in zip(batches, np.split(codes, np.cumsum([len(batch) for batch in batches])[:-1]), strict=True):
+        groups = np.split(np.argsort(own, kind="stable"), np.cumsum(np.bincount(own, minlength=len(names)))[:-1])
+        for name, rows in zip(names, scatter(batch, groups), strict=True):
+            if rows.num_rows:
+                parts[name].append(rows)
+    return {name: pa.Table.from_batches(rows) for name, rows in parts.items() if rows}
 
 
 def combine(rows: pa.Table, rule: MergeRule) -> pa.Table:
