@@ -42,9 +42,8 @@ class DeltaFace:
     def put(self, face: Face, changes: Changes, footers: Footers) -> int | None:
         """Add a version to the log; None if another writer has added one."""
         now = self._context.clock.now_ms()
-        return put_version(
-            self._storage, face.stored, list(self._actions(face.stored, changes, footers.rows, now)), now
-        )
+        actions = list(self._actions(face.stored, changes, footers.rows, now))
+        return put_version(self._storage, face.stored, actions, now, changes.keeps)
 
     def point(self, face: Face) -> None:
         """Do nothing: readers list the log."""

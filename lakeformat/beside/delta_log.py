@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import unquote
@@ -214,10 +214,19 @@ def _checkpoint_path(version: int) -> str:
     return f"{FOLDER}/{version:020d}.checkpoint.parquet"
 
 
-def put_version(storage: Storage, log: DeltaLog, actions: Iterable[Mapping[str, Any]], now_ms: int) -> int | None:
-    """Add a version after the one that was read, and a checkpoint if one is due.
+def put_version(
+    storage: Storage,
+    log: DeltaLog,
+    actions: Iterable[Mapping[str, Any]],
+    now_ms: int,
+    keeps: Callable[[str], bool],
+) -> int | None:
+    """Add a version after the one that was read, and a checkpoint if one is due. With it old versions are deleted.
 
     Return its number; None if another writer has added a version, or may have, so that the log must be read again.
+
+    Args:
+        keeps: tells whether the files of an instant are all there.
     """
     version = log.version + 1
     try:
@@ -227,6 +236,7 @@ def put_version(storage: Storage, log: DeltaLog, actions: Iterable[Mapping[str, 
     if version - log.checkpoint >= _BETWEEN_CHECKPOINTS:
         try:
             _put_checkpoint(storage, version, now_ms)
+            _delete_old_versions(storage, version, keeps)
         except LakeformatError as error:  # The version is there; the next one makes the checkpoint.
             _LOG.warning("%s: no checkpoint of %s was made: %s", storage.location, FOLDER, error)
     return version
@@ -248,6 +258,18 @@ def _put_checkpoint(storage: Storage, version: int, now_ms: int) -> None:
     pq.write_table(pa.Table.from_pylist(rows, schema=_CHECKPOINT), sink)
     storage.replace(_checkpoint_path(version), sink.getvalue().to_pybytes())
     storage.replace(_LAST, json.dumps({"version": version, "size": len(rows)}).encode())
+
+
+def _delete_old_versions(storage: Storage, newest: int, keeps: Callable[[str], bool]) -> None:
+    """Delete the versions before the last checkpoint whose rows are gone: no reader can read them."""
+    names = {info.path: matched for info in storage.list(FOLDER) if (matched := _NAME.fullmatch(info.name))}
+    checkpoints = sorted(int(name[1]) for name in names.values() if name[2] != "json")
+    for number in reversed(checkpoints):
+        state = _Replay()
+        state.follow(_read_version(storage, number))
+        if number != newest and not keeps(state.info.get(INSTANT, "")):
+            storage.delete_all(sorted(path for path, name in names.items() if int(name[1]) < number))
+            return
 
 
 def _without_mappings(action: Mapping[str, Any]) -> dict[str, Any]:

@@ -91,6 +91,7 @@ class Changes:
         columns_changed: whether the face shows other columns.
         operation: the kind of the newest commit.
         completed: greatest completion time of the commits.
+        first_whole: the first instant of which cleaning has deleted no file; "" if nothing was cleaned.
     """
 
     snapshot: Snapshot
@@ -99,9 +100,14 @@ class Changes:
     columns_changed: bool
     operation: str = ""
     completed: str = ""
+    first_whole: str = ""
 
     def __bool__(self) -> bool:
         return bool(self.files) or self.columns_changed
+
+    def keeps(self, instant_time: str) -> bool:
+        """Tell whether all files of an instant are there: no clean, rollback or restore has deleted one."""
+        return instant_time >= self.first_whole and instant_time in self.snapshot.timeline.commit_times
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from pyiceberg.table.update import (
     AddPartitionSpecUpdate,
     AddSchemaUpdate,
     AddSnapshotUpdate,
+    RemoveSnapshotsUpdate,
     SetCurrentSchemaUpdate,
     SetPropertiesUpdate,
     SetSnapshotRefUpdate,
@@ -45,7 +47,7 @@ from lakeformat.beside.iceberg_columns import (
     schema_ids,
     sole_values,
 )
-from lakeformat.beside.iceberg_manifests import Manifest, SnapshotFiles, read_manifests
+from lakeformat.beside.iceberg_manifests import Manifest, SnapshotFiles, find_unreachable, read_manifests
 from lakeformat.beside.iceberg_places import FOLDER, CatalogPlace, FolderPlace, Place, Stored, reading
 from lakeformat.beside.shown import values_of_folders
 from lakeformat.config.beside_options import BesideOptions
@@ -56,6 +58,7 @@ from lakeformat.file_system_view.snapshot import Snapshot
 
 __all__ = ["IcebergFace"]
 
+_LOG: Final = logging.getLogger("lakeformat.beside")
 _MAPPING: Final = "schema.name-mapping.default"
 
 
@@ -138,6 +141,8 @@ class IcebergFace:
         is_done = self._place.commit(stored, draft.updates)
         if is_done is False:
             draft.delete_files()
+        if is_done:
+            draft.delete_expired()
         return draft.number if is_done else None
 
     def _create(self, schema: pa.Schema, names: Sequence[str]) -> Stored | None:
@@ -147,6 +152,11 @@ class IcebergFace:
             for at, name in enumerate(names)
         )
         return self._place.create(columns, PartitionSpec(*fields))
+
+
+def _instant(snapshot: IcebergSnapshot) -> str:
+    """Return the instant that a snapshot shows; "" if it is not known."""
+    return (snapshot.summary.additional_properties if snapshot.summary else {}).get(INSTANT, "")
 
 
 def _ids(metadata: TableMetadata) -> dict[str, int]:
@@ -198,6 +208,7 @@ class _Draft:
         metadata = stored.metadata
         self._metadata, self._changes, self._context = metadata, changes, context
         self.updates: list[TableUpdate] = []
+        self._expired = [each for each in metadata.snapshots if not changes.keeps(_instant(each))]
         #: The version of the face.
         self.number = _number(metadata) + 1
         self._columns = self._change_columns(held)
@@ -255,11 +266,15 @@ class _Draft:
             "summary": self._summarize([file for some in new.values() for file in some]),
             "schema-id": self._columns.schema_id,
         }
+        self._snapshot = IcebergSnapshot.model_validate(snapshot)
         newest = {"ref-name": MAIN_BRANCH, "type": SnapshotRefType.BRANCH, "snapshot-id": files.snapshot_id}
         self.updates += [
-            AddSnapshotUpdate(snapshot=IcebergSnapshot.model_validate(snapshot)),
+            AddSnapshotUpdate(snapshot=self._snapshot),
             SetSnapshotRefUpdate.model_validate(newest),
         ]
+        if self._expired:
+            gone = {"snapshot-ids": [each.snapshot_id for each in self._expired]}
+            self.updates.append(RemoveSnapshotsUpdate.model_validate(gone))
 
     def _unparted(self) -> int:
         """Return the number of the kind of files without partition values; add that kind if it is missing."""
@@ -291,3 +306,15 @@ class _Draft:
         """Delete the written files, after the snapshot was refused."""
         for location in self._files.written:
             self._files.files.delete(location)
+
+    def delete_expired(self) -> None:
+        """Delete the files of snapshots whose rows are gone. If that fails, they stay: no metadata names them."""
+        files, metadata = self._files.files, self._metadata
+        if not self._expired:
+            return
+        kept = [self._snapshot, *(each for each in metadata.snapshots if each not in self._expired)]
+        try:
+            for location in find_unreachable(self._expired, kept, files):
+                files.delete(location)
+        except Exception as error:
+            _LOG.warning("%s: files of old Iceberg snapshots were not deleted: %s", metadata.location, error)

@@ -26,7 +26,7 @@ from pyiceberg.table.snapshots import Snapshot
 
 from lakeformat.concurrency import run_all
 
-__all__ = ["Manifest", "SnapshotFiles", "read_manifests"]
+__all__ = ["Manifest", "SnapshotFiles", "find_unreachable", "read_manifests"]
 
 #: Maximum number of files that a new manifest lists.
 _ENTRIES: Final = 200
@@ -54,6 +54,24 @@ def read_manifests(snapshot: Snapshot | None, files: FileIO) -> tuple[Manifest, 
 
     read_all = run_all(read, list(snapshot.manifests(files)), threads=_READERS)
     return tuple(each for each in read_all if each.locations)
+
+
+def find_unreachable(expired: Sequence[Snapshot], kept: Sequence[Snapshot], files: FileIO) -> list[str]:
+    """Return the locations of the manifests and lists that only expired snapshots name.
+
+    A manifest belongs to snapshots that follow each other. So those next to the expired ones name it, if any does.
+    """
+    gone = {each.snapshot_id for each in expired}
+    ordered = sorted((*expired, *kept), key=lambda each: each.sequence_number or 0)
+    beside = {at + step for at, each in enumerate(ordered) if each.snapshot_id in gone for step in (-1, 1)}
+    named = {
+        manifest.manifest_path
+        for at, each in enumerate(ordered)
+        if at in beside and each.snapshot_id not in gone
+        for manifest in each.manifests(files)
+    }
+    listed = {manifest.manifest_path for each in expired for manifest in each.manifests(files)}
+    return [*sorted(listed - named), *(each.manifest_list for each in expired)]
 
 
 def _choose_rewritten(manifests: Sequence[Manifest], removed: frozenset[str]) -> list[list[Manifest]]:

@@ -38,6 +38,8 @@ from lakeformat.storage.port import OutcomeUnknownError, Storage
 __all__ = ["FOLDER", "CatalogPlace", "FolderPlace", "Place", "Stored", "reading"]
 
 FOLDER: Final = FORMATS["iceberg"]
+#: Number of versions of the metadata that stay; a reader may have read the name of one.
+_KEPT: Final = 100
 _VERSION: Final = re.compile(r"v(\d+)\.metadata\.json")
 _OF_CATALOG: Final = re.compile(r"\d+-.*\.metadata\.json")
 
@@ -130,7 +132,7 @@ class FolderPlace:
             )
 
     def commit(self, stored: Stored, updates: Sequence[TableUpdate]) -> bool | None:
-        """Put the next number's file, if it is absent."""
+        """Put the next number's file, if it is absent. Delete an old one."""
         version = stored.version + 1
         before = f"{stored.metadata.location}/{_path(stored.version)}" if stored.version else None
         metadata = update_table_metadata(stored.metadata, tuple(updates), metadata_location=before)
@@ -141,6 +143,8 @@ class FolderPlace:
         except OutcomeUnknownError:
             return None
         self._storage.replace(HINT, str(version).encode())
+        if (old := version - _KEPT) > 0:
+            self._storage.delete(_path(old))
         return True
 
     def point(self, stored: Stored) -> None:
@@ -208,7 +212,7 @@ class CatalogPlace:
             catalog = load_catalog(self._name)
             catalog.create_namespace_if_not_exists(self._identifier.rpartition(".")[0])
             try:
-                properties = {"format-version": "2"}
+                properties = {"format-version": "2", "write.metadata.delete-after-commit.enabled": "true"}
                 table = catalog.create_table(self._identifier, schema, self._location, spec, properties=properties)
             except TableAlreadyExistsError:
                 return None

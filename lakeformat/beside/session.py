@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from lakeformat.beside.face import Changes, Face, FaceFormat, Footers, bounded_columns, compare_files, folder_columns
-from lakeformat.beside.shown import check_shown, read_footers
+from lakeformat.beside.shown import check_shown, find_first_whole, read_footers
 from lakeformat.concurrency import tries
 from lakeformat.errors import CorruptTableError, InstantNotAvailableError, SyncError, UnsupportedTableError
 from lakeformat.file_system_view.context import TableContext
@@ -177,6 +177,7 @@ class SyncSession:
             self._form.columns_differ(face, snapshot, schema),
             self._context.store.read_commit(newest).operation if newest else "CREATE",
             max((commit.completed_at for commit in snapshot.timeline.commits), default=""),
+            find_first_whole(self._context.store, snapshot.timeline),
         )
 
     def _read_footers(self, face: Face, changes: Changes) -> Footers:

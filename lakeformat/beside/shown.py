@@ -18,24 +18,32 @@ from lakeformat.file_system_view.live_files import Portion, file_objects
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.files.footers import open_base, open_parquet
 from lakeformat.model.files import BaseFile
+from lakeformat.model.instant import Action, State
 from lakeformat.storage.port import Storage
+from lakeformat.timeline.store import TimelineStore
+from lakeformat.timeline.timeline import Timeline
 
-__all__ = ["check_shown", "read_footers", "values_of_folders"]
+__all__ = ["UncompactedError", "check_shown", "find_first_whole", "read_footers", "values_of_folders"]
 
 _Value = TypeVar("_Value")
 _READERS: Final = 8
 _CURE: Final = "cluster(by=...) writes all files again"
 
 
+class UncompactedError(UnsupportedTableError):
+    """Log files have changes that only a compaction brings into base files."""
+
+
 def check_shown(snapshot: Snapshot, location: str) -> None:
     """Refuse a snapshot whose base files alone do not have its rows, or have its columns under other names.
 
     Raises:
-        UnsupportedTableError: it has log files, or files from before an alteration of columns.
+        UncompactedError: it has log files.
+        UnsupportedTableError: it has files from before an alteration of columns.
     """
     if snapshot.live.has_logs:
         slices = sum(bool(each.logs) for each in snapshot.each_slice())
-        raise UnsupportedTableError(
+        raise UncompactedError(
             f"{location}: {slices} file slices have log files, whose changes other formats cannot show; compact() first"
         )
     if not snapshot.schemas:
@@ -89,6 +97,18 @@ def read_footers(
     return Footers(
         [[rows for rows, _ in some] for some in footers], frozenset(stored for some in footers for _, stored in some)
     )
+
+
+def find_first_whole(store: TimelineStore, timeline: Timeline) -> str:
+    """Return the first instant of which cleaning has deleted no file; "" if nothing was cleaned.
+
+    A clean that counts versions of files does not say which instants it keeps: all from the clean on are whole.
+    """
+    cleans = [each for each in timeline.of_action(Action.CLEAN) if each.state is State.COMPLETED]
+    if not cleans:
+        return ""
+    clean = store.read_clean(cleans[-1])
+    return (clean.earliest_commit_to_retain if clean else "") or cleans[-1].time
 
 
 def values_of_folders(

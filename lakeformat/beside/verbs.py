@@ -10,6 +10,7 @@ from typing import Any, Final
 from lakeformat.beside.delta_face import DeltaFace
 from lakeformat.beside.face import HINT, FaceFormat
 from lakeformat.beside.session import FaceSync, Lag, SyncSession
+from lakeformat.beside.shown import UncompactedError
 from lakeformat.config.beside_options import FORMATS, BesideOptions
 from lakeformat.config.resolve import Options
 from lakeformat.errors import InvalidOptionError, LakeformatError, SyncError, nearest
@@ -99,7 +100,8 @@ def sync_result(result: WriteResult, context: TableContext, options: Options) ->
 def sync_after_commit(context: TableContext, options: Options, instant_time: str) -> list[dict[str, Any]]:
     """Sync the formats that the options name, after a change of the table. Return a step of a report for each.
 
-    If a sync fails, log a warning, and put the error into the step.
+    If a sync fails, log a warning, and put the error into the step. If a table has log files, the step only says that
+    the format waits for a compaction.
 
     Raises:
         SyncError: a sync has failed, and the options ask for an error.
@@ -116,13 +118,12 @@ def sync_after_commit(context: TableContext, options: Options, instant_time: str
                     f"commit {instant_time} of {context.storage.location} IS visible, only {name} does not show it: "
                     f"{text}; do not write the rows again"
                 ) from error
-            _LOG.warning(
-                "commit %s of %s is complete, but %s does not show it: %s",
-                instant_time,
-                context.storage.location,
-                name,
-                text,
-            )
+            waits = isinstance(error, UncompactedError)
+            if not waits:
+                where = context.storage.location
+                _LOG.warning(
+                    "commit %s of %s is complete, but %s does not show it: %s", instant_time, where, name, text
+                )
             seconds = round(context.clock.seconds() - start, 4)
-            steps.append({"step": "sync", "seconds": seconds, "format": name, "error": text})
+            steps.append({"step": "sync", "seconds": seconds, "format": name, "skipped" if waits else "error": text})
     return steps

@@ -103,6 +103,7 @@ EXTRACTOR: Final = "hoodie.table.partition_extractor_class"
 
 _CUSTOM: Final = "CUSTOM"
 _BY_HUDI: Final = "use Apache Hudi for this table"
+_BY_ITS_FORMAT: Final = "write it by Apache Hudi; read it as a table of that format, or copy it by lakeformat.convert"
 
 
 class ChangeLogging(str, Enum):
@@ -422,7 +423,8 @@ class TableConfig:
         self._check_kind(where)
         for key, supported, default in _READABLE:
             if (self.get(key) or default).upper() not in supported:
-                raise UnsupportedTableError(f"{where}: {key}={self.get(key)} is not supported; {_BY_HUDI}")
+                cure = _BY_ITS_FORMAT if key == TABLE_FORMAT else _BY_HUDI
+                raise UnsupportedTableError(f"{where}: {key}={self.get(key)} is not supported; {cure}")
         if self.get("hoodie.bootstrap.base.path"):
             raise UnsupportedTableError(
                 f"{where}: bootstrapped tables (hoodie.bootstrap.base.path) are not supported; {_BY_HUDI}"

@@ -78,6 +78,18 @@ def test_after_many_versions_a_checkpoint_has_them(tmp_path: Path) -> None:
     assert_delta_shows(table)
 
 
+@pytest.mark.slow
+def test_old_versions_go_when_their_files_do(tmp_path: Path) -> None:
+    table = new_table(tmp_path, **{"hoodie.cleaner.commits.retained": 3})
+    for time in range(61):
+        table.upsert(some_rows([time % 5], time))
+    names = sorted(path.name for path in (Path(table.location) / "_delta_log").glob("*.json"))
+    assert names[0] == f"{39:020d}.json"
+    assert [int(name[:20]) for name in names] == list(range(39, 61))
+    assert_delta_shows(table)
+    assert DeltaTable(table.location, version=60).version() == 60
+
+
 def _puts_version(_: int, call: Call) -> bool:
     return call.changes and call.path.startswith("_delta_log/")
 

@@ -42,6 +42,7 @@ def test_after_each_step_of_a_life_iceberg_shows_the_rows(
     for time in range(1, steps + 1):
         draw_step(table, dice, time)()
         assert_iceberg_shows(table, with_polars=time % 4 == 0)
+    table.insert(some_rows([1000], 1000))  # A clean changes no rows, so it does not sync.
     assert assert_snapshots_show(table) > 0
     if "delta" in options.get("lakeformat.beside", ""):
         assert_delta_shows(table)
@@ -55,6 +56,19 @@ def test_a_snapshot_is_named_by_its_instant_and_older_ones_stay_readable(tmp_pat
     snapshots = open_iceberg(table.location).snapshots()
     assert [each.summary and each.summary["lakeformat.instant"] for each in snapshots][:3] == instants
     assert assert_snapshots_show(table) == 4
+
+
+def test_snapshots_go_when_their_files_do(tmp_path: Path) -> None:
+    table = new_table(tmp_path, **{"hoodie.clean.automatic": False})
+    for time in range(6):
+        table.upsert(some_rows([1], time))
+    table.clean(commits=2)
+    table.upsert(some_rows([2], 6))
+    assert assert_snapshots_show(table) == 3
+    table.restore(table.history()[1].instant_time)
+    shown = [each.summary and each.summary["lakeformat.instant"] for each in open_iceberg(table.location).snapshots()]
+    assert shown[-1] == shown[-2] == table.history()[0].instant_time  # The one of the undone instant is gone.
+    assert assert_snapshots_show(table) == 3
 
 
 def test_partitions_are_values_that_the_files_have(tmp_path: Path) -> None:

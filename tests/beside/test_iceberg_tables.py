@@ -147,7 +147,7 @@ def test_a_merge_on_read_table_is_shown_as_of_its_last_compaction(tmp_path: Path
     table.insert(a_batch(SCHEMA, id=[1, 2], v="a"))
     before = iceberg_rows(table.location)
     result = table.upsert(a_batch(SCHEMA, id=[2], v="b"))
-    assert "1 file slices have log files" in str(result.report["steps"][-1])
+    assert "1 file slices have log files" in result.report["steps"][-1]["skipped"]
     assert iceberg_rows(table.location) == before
     table.compact()
     assert_iceberg_shows(table)
