@@ -20,11 +20,18 @@ import pyarrow.compute as pc
 from lakeformat.codec.bloom import BloomFilter
 from lakeformat.codec.hfile_writer import encode_hfile
 from lakeformat.codec.timeline_files.service_plans import decode_compaction_plan, encode_compaction_plan
-from lakeformat.errors import CorruptTableError
+from lakeformat.errors import CorruptTableError, UnsupportedTableError
 from lakeformat.metadata_table.encode import encode_parts
 from lakeformat.metadata_table.file_groups import MetadataSlice, list_logs, list_versions
 from lakeformat.metadata_table.metadata_table import MetadataTable
-from lakeformat.metadata_table.names import FOLDER, MetadataPartition, base_name, file_id, group_number
+from lakeformat.metadata_table.names import (
+    FOLDER,
+    MetadataPartition,
+    base_name,
+    file_id,
+    group_number,
+    partition_of_name,
+)
 from lakeformat.metadata_table.record_schema import without_meta_columns
 from lakeformat.model.commit import CommitMetadata, WriteStat
 from lakeformat.model.files import LogFile
@@ -155,8 +162,8 @@ def _list_operations(table: MetadataTable, instant_time: str) -> Iterator[Compac
     def is_hidden(log: LogFile) -> bool:
         return ends.get(log.name.instant_time, "") < instant_time
 
-    for partition in MetadataPartition:
-        for piece in table.list_slices(partition) if table.has(partition) else ():
+    for partition in table.partitions:
+        for piece in table.list_slices(partition):
             yield CompactionOperation(
                 partition.value,
                 file_id(partition, piece.number),
@@ -168,7 +175,12 @@ def _list_operations(table: MetadataTable, instant_time: str) -> Iterator[Compac
 
 def _merge(table: MetadataTable, operation: CompactionOperation, instant_time: str, schema: str) -> WriteStat:
     """Write the base file of one file group. Return its write stat."""
-    partition = MetadataPartition(operation.partition_path)
+    partition = partition_of_name(operation.partition_path)
+    if partition is None:
+        raise UnsupportedTableError(
+            f"a compaction of the metadata table of {table.storage.location} is planned for "
+            f"{operation.partition_path}, which is not supported; run repair(), which makes the metadata table again"
+        )
     cells = encode_parts(partition, table.read_slice(partition, _slice_of(table, partition, operation)), schema)
     data = encode_base_file(partition, cells, schema)
     name = base_name(operation.file_id, instant_time)
@@ -231,8 +243,8 @@ def remove_old_slices(table: MetadataTable, oldest: str) -> None:
     """
     storage, instants = table.storage, table.instants
     kept_from = []
-    for partition in MetadataPartition:
-        for files in list_versions(storage, partition, instants).values() if table.has(partition) else ():
+    for partition in table.partitions:
+        for files in list_versions(storage, partition, instants).values():
             if len(files.bases) <= _KEPT_SLICES:
                 kept_from.append("")
                 continue

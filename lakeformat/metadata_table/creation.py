@@ -87,9 +87,9 @@ def begin_metadata_table(storage: Storage, config: TableConfig, timeline: Timeli
     return MetadataTable(storage, own, (), MetadataInstants.of_file_names((), timeline, own.traits))
 
 
-def split_rows(rows: pa.Table, groups: int) -> Iterator[pa.Table]:
+def split_rows(partition: MetadataPartition, rows: pa.Table, groups: int) -> Iterator[pa.Table]:
     """Yield the rows of each file group, in the order of their numbers."""
-    numbers = file_groups_of(rows["key"].combine_chunks(), groups)
+    numbers = file_groups_of(partition, rows["key"].combine_chunks(), groups)
     for number in range(groups):
         yield rows.filter(pa.array(numbers == number))
 

@@ -41,7 +41,7 @@ __all__ = ["MetadataChanges", "fits_log_files", "remove_deltacommit", "rows_of_f
 
 _OPERATION: Final = "UPSERT_PREPPED"
 _NO_KEYS: Final = pa.nulls(0, pa.string())
-#: Most bytes of a cell of the record index, without its key.
+#: Most bytes of a cell of an index of keys, without its key.
 _RECORD_BYTES: Final = 400
 #: Bytes of records that surely fit into an HFile, which may have 2 GiB, if the keys of the groups are not quite even.
 _FILE_BYTES: Final = 1 << 30
@@ -82,7 +82,7 @@ def rows_of_files(
 
 
 def fits_log_files(table: MetadataTable, partition: MetadataPartition, keys: pa.ChunkedArray) -> bool:
-    """Tell whether new keys of the record index fit into one log file for each of its file groups."""
+    """Tell whether new keys of an index of keys fit into one log file for each of its file groups."""
     sizes = pc.binary_length(keys)
     most_bytes = (pc.sum(sizes).as_py() or 0) + _RECORD_BYTES * len(keys)
     return (pc.max(sizes).as_py() or 0) <= MAX_KEY and most_bytes <= len(table.list_slices(partition)) * _FILE_BYTES
@@ -101,8 +101,10 @@ def write_deltacommit(table: MetadataTable, instant_time: str, changes: Metadata
         FileExistsError: The metadata table has a deltacommit of this time already.
         CorruptTableError: The metadata table is damaged, so that records would come into wrong file groups.
     """
-    if MetadataPartition.RECORD_INDEX in changes.rows or MetadataPartition.RECORD_INDEX in changes.deleted:
-        table.check_key_groups()
+    changed = [each for each in table.partitions if each in changes.rows or each in changes.deleted]
+    for partition in changed:
+        if partition.has_places:
+            table.check_key_groups(partition)
     layout, storage = table.layout, table.storage
     schema = table.read_schema()
     requested = Instant(instant_time, Action.DELTA_COMMIT, State.REQUESTED)
@@ -110,11 +112,10 @@ def write_deltacommit(table: MetadataTable, instant_time: str, changes: Metadata
     profile = layout.encode_commit(CommitMetadata(_OPERATION, {}))
     put_once(storage, table.path(requested.at(State.INFLIGHT)), profile)
     stats: dict[str, tuple[WriteStat, ...]] = {}
-    for partition in MetadataPartition:
-        if partition in changes.rows or partition in changes.deleted:
-            rows, deleted = changes.rows.get(partition), changes.deleted.get(partition, _NO_KEYS)
-            written = tuple(_write_logs(table, partition, instant_time, rows, deleted, schema))
-            stats |= {partition.value: written} if written else {}
+    for partition in changed:
+        rows, deleted = changes.rows.get(partition), changes.deleted.get(partition, _NO_KEYS)
+        written = tuple(_write_logs(table, partition, instant_time, rows, deleted, schema))
+        stats |= {partition.value: written} if written else {}
     done = requested.at(State.COMPLETED)
     if layout.has_completion_times:
         newest = max((*table.instants.completions.values(), instant_time))
@@ -132,8 +133,9 @@ def remove_deltacommit(table: MetadataTable, instant_time: str) -> None:
     own = [instant for instant in _list_deltacommits(table) if instant.time == instant_time]
     completed = [table.path(instant) for instant in own if instant.state is State.COMPLETED]
     pending = sorted(table.path(instant) for instant in own if instant.state is not State.COMPLETED)
-    partitions = [partition for partition in MetadataPartition if own and table.has(partition)]
-    logs = (path for partition in partitions for path in _logs_of(table, partition, instant_time))
+    logs = (
+        path for partition in (table.partitions if own else ()) for path in _logs_of(table, partition, instant_time)
+    )
     for path in chain(completed, logs, pending):
         table.storage.delete(path)
 
@@ -165,7 +167,7 @@ def _write_logs(
     slices = table.list_slices(partition)
     cells = encode_parts(partition, rows, schema) if rows is not None and len(rows) else None
     keys = _NO_KEYS if cells is None else cells["key"].combine_chunks()
-    groups, deleted_groups = file_groups_of(keys, len(slices)), file_groups_of(deleted, len(slices))
+    groups, deleted_groups = (file_groups_of(partition, each, len(slices)) for each in (keys, deleted))
     for number in np.union1d(groups, deleted_groups).tolist():
         own = None if cells is None else cells.filter(pa.array(groups == number))
         gone = deleted.filter(pa.array(deleted_groups == number))

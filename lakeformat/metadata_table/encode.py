@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeformat.codec.avro.encode import AvroEncoder, encode_integers, encode_varints, join_bytes
-from lakeformat.metadata_table.names import ALL_PARTITIONS, MetadataPartition
+from lakeformat.metadata_table.names import ALL_PARTITIONS, MetadataPartition, RecordKind
 from lakeformat.metadata_table.parts import COLUMNS, KINDS, PART
 from lakeformat.metadata_table.record_schema import KIND
 
@@ -37,8 +37,8 @@ def encode_parts(partition: MetadataPartition, rows: pa.Table, schema: str) -> p
         schema: The Avro schema of the values, as JSON.
     """
     rows = rows.combine_chunks()
-    if partition is MetadataPartition.RECORD_INDEX and len(rows):
-        # The value does not have the key: each place is encoded once.
+    if partition.has_places and len(rows):
+        # The value does not have the key: each one is encoded once.
         first, codes = _distinct_places(rows)
         values = _encode(partition, rows.take(first), schema)["value"]
         return pa.table({"key": _one(rows, "key"), "value": values.combine_chunks().take(codes)})
@@ -58,17 +58,17 @@ def _distinct_places(rows: pa.Table) -> tuple[pa.Array, pa.Array]:
 
 
 def _encode(partition: MetadataPartition, rows: pa.Table, schema: str) -> pa.Table:
-    keys, part = _PARTS[partition](partition, rows)
+    keys, part = _PARTS[partition.kind](partition, rows)
     record = json.loads(schema)
     encoder = _RecordEncoder()
     pieces: list[pa.Array | bytes] = []
     for field in record["fields"]:
         name = field["name"]
         if name == KIND:
-            first, *others = KINDS[partition]
+            first, *others = KINDS[partition.kind]
             kinds = pc.if_else(pc.equal(keys, ALL_PARTITIONS), first, others[0] if others else first)
             pieces.append(encode_integers(kinds.cast(pa.int64())))
-        elif name == PART[partition]:
+        elif name == PART[partition.kind]:
             pieces.append(encoder.part(part, field["type"]))
         else:  # In a stored value the key is empty: the key of the cell is the record's.
             pieces.append(_null(field["type"]) if isinstance(field["type"], list) else b"\0")
@@ -139,7 +139,7 @@ def _plain_part(partition: MetadataPartition, rows: pa.Table) -> tuple[pa.Array,
     """Return the keys, and the columns under the names of the fields."""
     there = set(rows.column_names)
     fields: dict[str, pa.Array | None] = {
-        field: _one(rows, column) for column, (field, _) in COLUMNS[partition].items() if column in there
+        field: _one(rows, column) for column, (field, _) in COLUMNS[partition.kind].items() if column in there
     }
     return _one(rows, "key"), fields
 
@@ -195,10 +195,11 @@ def _one(rows: pa.Table, name: str) -> pa.Array:
     return rows[name].combine_chunks()
 
 
-_PARTS: Final[Mapping[MetadataPartition, Callable[[MetadataPartition, pa.Table], tuple[pa.Array, Any]]]] = {
-    MetadataPartition.FILES: _files_part,
-    MetadataPartition.COLUMN_STATS: _statistics_part,
-    MetadataPartition.PARTITION_STATS: _statistics_part,
-    MetadataPartition.BLOOM_FILTERS: _plain_part,
-    MetadataPartition.RECORD_INDEX: _locations_part,
+_PARTS: Final[Mapping[RecordKind, Callable[[MetadataPartition, pa.Table], tuple[pa.Array, Any]]]] = {
+    RecordKind.FILES: _files_part,
+    RecordKind.COLUMN_STATS: _statistics_part,
+    RecordKind.PARTITION_STATS: _statistics_part,
+    RecordKind.BLOOM_FILTERS: _plain_part,
+    RecordKind.RECORD_INDEX: _locations_part,
+    RecordKind.SECONDARY_INDEX: _plain_part,
 }

@@ -14,18 +14,20 @@ from lakeformat.codec.json_text import parse_json
 from lakeformat.errors import CorruptTableError
 from lakeformat.metadata_table.bounds import wrapped_bounds
 from lakeformat.metadata_table.metadata_table import MetadataTable
-from lakeformat.metadata_table.names import MetadataPartition
+from lakeformat.metadata_table.names import MetadataPartition, RecordKind
 from lakeformat.model.record import COMMIT_TIME, META_COLUMNS, PARTITION_PATH, RECORD_KEY
 from lakeformat.model.table_version import TableVersion
 from lakeformat.storage.port import HOODIE, Storage
 
 __all__ = [
     "INDEX_DEFINITIONS",
+    "SecondaryIndex",
     "StatisticsForm",
     "add_definitions",
     "choose_columns",
     "is_partitioned_index",
     "keep_definitions",
+    "read_secondary_indexes",
     "read_statistics_form",
 ]
 
@@ -35,6 +37,9 @@ INDEX_DEFINITIONS: Final = f"{HOODIE}/.index_defs/index.json"
 _META: Final = (COMMIT_TIME, PARTITION_PATH, RECORD_KEY)
 #: Encoding of bounds since table version 9 (Hudi: ``HoodieIndexVersion``).
 _WITH_TYPES: Final = "V2"
+#: Form of a secondary index that divides its keys by the value alone.
+_BY_VALUE: Final = "V2"
+_IDENTITY: Final = "identity"
 #: Number of records for each column that show all columns: each column has a record in each file group then.
 _ENOUGH: Final = 64
 
@@ -50,6 +55,33 @@ class StatisticsForm:
 
     columns: tuple[str, ...]
     stores_types: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SecondaryIndex:
+    """A secondary index: which record keys have a value of a column.
+
+    Attributes:
+        partition: Its partition of the metadata table.
+        column: The column; dots are between the names of nested columns.
+    """
+
+    partition: MetadataPartition
+    column: str
+
+
+def read_secondary_indexes(table: MetadataTable) -> tuple[SecondaryIndex, ...]:
+    """Return the secondary indexes of the forms that are known here."""
+    named = [each for each in table.partitions if each.kind is RecordKind.SECONDARY_INDEX]
+    definitions = _read_definitions(table.storage) if named else {}
+    found = [(partition, definitions.get(partition.value, {})) for partition in named]
+    return tuple(
+        SecondaryIndex(partition, str(columns[0]))
+        for partition, definition in found
+        if len(columns := list(definition.get("sourceFields") or ())) == 1
+        and definition.get("version") == _BY_VALUE
+        and definition.get("indexFunction") == _IDENTITY
+    )
 
 
 def read_statistics_form(table: MetadataTable, schema: pa.Schema | None = None) -> StatisticsForm:

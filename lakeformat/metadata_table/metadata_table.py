@@ -28,13 +28,16 @@ from lakeformat.metadata_table.names import (
     ALL_PARTITIONS,
     FOLDER,
     MetadataPartition,
+    RecordKind,
     bloom_key,
     file_groups_of,
+    partition_of_name,
     statistics_prefix,
     stored_partition,
     table_partition,
 )
 from lakeformat.metadata_table.parts import decode_parts, no_rows
+from lakeformat.metadata_table.secondary_keys import prefixes_of_values
 from lakeformat.model.instant import Action, Instant, State
 from lakeformat.model.table_config import TableConfig
 from lakeformat.model.table_version import TABLE_VERSIONS
@@ -93,6 +96,12 @@ class MetadataTable:
         """Return the metadata table as it is without some partitions."""
         return replace(self, names=tuple(name for name in self.names if name not in names))
 
+    @property
+    def partitions(self) -> tuple[MetadataPartition, ...]:
+        """Return the partitions that the table's properties name, without those of kinds that are not known here."""
+        found = map(partition_of_name, self.names)
+        return tuple(partition for partition in found if partition is not None)
+
     def has(self, partition: MetadataPartition) -> bool:
         """Tell whether the table's properties name this partition. One that they do not name must not be read."""
         return partition.value in self.names
@@ -102,24 +111,22 @@ class MetadataTable:
 
         Partitions of kinds that are not supported are left out.
         """
-        for partition in MetadataPartition:
-            if self.has(partition):
-                with suppress(UnsupportedTableError):
-                    self.list_slices(partition)
-        if self.has(MetadataPartition.RECORD_INDEX):
+        for partition in self.partitions:
             with suppress(UnsupportedTableError):
-                self.check_key_groups()
+                self.list_slices(partition)
+                if partition.has_places:
+                    self.check_key_groups(partition)
 
-    def check_key_groups(self) -> None:
-        """Raise `CorruptTableError` if the record index does not have as many file groups as it was made with.
+    def check_key_groups(self, partition: MetadataPartition) -> None:
+        """Raise `CorruptTableError` if an index of keys does not have as many file groups as it was made with.
 
         The instants since a partition was made last tell it. If none of them names the last group, keys of all groups
         must have the hash of their group.
         """
-        self._check_key_groups(self.list_slices(MetadataPartition.RECORD_INDEX))
+        self._check_key_groups(partition, self.list_slices(partition))
 
-    def _check_key_groups(self, slices: Sequence[MetadataSlice]) -> None:
-        instants, partition = self.instants, MetadataPartition.RECORD_INDEX
+    def _check_key_groups(self, partition: MetadataPartition, slices: Sequence[MetadataSlice]) -> None:
+        instants = self.instants
         made = max((instants.completions[time] for time in instants.filled), default="")
         done = [each for name in self.list_timeline() if (each := self.layout.parse(name)) and each.state is _DONE]
         told = [each for each in done if each.action in _WRITES and instants.completions.get(each.time, "") >= made]
@@ -187,6 +194,17 @@ class MetadataTable:
         """
         found = self._read(MetadataPartition.RECORD_INDEX, None if keys is None else _Keys(keys), merge_newest)
         return found.select(_PLACE)
+
+    def secondary_index(self, partition: MetadataPartition, values: pa.Array | None = None) -> pa.Array:
+        """Return the keys of a secondary index, see `lakeformat.metadata_table.secondary_keys`.
+
+        Args:
+            partition: The partition of the index.
+            values: Values, as text, whose keys are looked up; only their file groups are read. None for all.
+        """
+        wanted = None if values is None else _Prefixes(tuple(pc.unique(prefixes_of_values(values)).to_pylist()))
+        found = _without_deleted(self._read(partition, wanted, merge_newest))
+        return pa.concat_arrays([pa.nulls(0, pa.string()), *found["key"].chunks])
 
     def look_up(self, keys: pa.Array) -> KeyPlaces:
         """Return where keys are, as `record_index` does, and what the look-up read. File groups are read in parallel.
@@ -260,10 +278,10 @@ class MetadataTable:
             )
         slices = self.list_slices(partition)
         parts: Mapping[int, Any] = dict.fromkeys(range(len(slices)), wanted)
-        if isinstance(wanted, _Keys):
-            if partition is MetadataPartition.RECORD_INDEX:
-                self._check_key_groups(slices)
-            parts = wanted.by_group(len(slices))
+        if wanted is not None and partition.has_places:
+            self._check_key_groups(partition, slices)
+        if isinstance(wanted, _Keys) or (wanted is not None and partition.has_places):
+            parts = wanted.by_group(partition, len(slices))
         added = counts or _Counts()
 
         def read(piece: MetadataSlice) -> pa.Table:
@@ -290,7 +308,7 @@ class MetadataTable:
         if partition is MetadataPartition.FILES:
             found = merge_files(batches)
             return found.append_column("is_deleted", pa.repeat(False, len(found)))
-        is_statistics = partition in {MetadataPartition.COLUMN_STATS, MetadataPartition.PARTITION_STATS}
+        is_statistics = partition.kind in {RecordKind.COLUMN_STATS, RecordKind.PARTITION_STATS}
         found = (merge_statistics if is_statistics else merge_newest)(batches)
         if partition is MetadataPartition.RECORD_INDEX:
             return found
@@ -308,7 +326,7 @@ class MetadataTable:
 
         def open_hfile(source: Any, name: str) -> HFile:
             name = f"{self.storage.location}/{name}"
-            return HFile(source, name, lambda keys: _check_group(keys, piece.number, groups, name))
+            return HFile(source, name, lambda keys: _check_group(partition, keys, piece.number, groups, name))
 
         counts = counts or _Counts()
         yield Batch(no_rows(partition))
@@ -348,8 +366,8 @@ def _decode(
     return Batch(decode_parts(partition, cells, schema, file.name))
 
 
-def _check_group(keys: pa.Array, number: int, groups: int, name: str) -> None:
-    if (file_groups_of(keys, groups) != number).any():
+def _check_group(partition: MetadataPartition, keys: pa.Array, number: int, groups: int, name: str) -> None:
+    if (file_groups_of(partition, keys, groups) != number).any():
         raise CorruptTableError(
             f"{name} has keys of another file group than {number} of {groups}, so that look-ups would miss keys; run "
             "repair(), which makes the metadata table again"
@@ -390,10 +408,10 @@ class _Keys:
 
     keys: pa.Array
 
-    def by_group(self, groups: int) -> Mapping[int, _Keys]:
+    def by_group(self, partition: MetadataPartition, groups: int) -> Mapping[int, _Keys]:
         """Return the keys of each file group that has any."""
         keys = pc.unique(self.keys).drop_null()
-        numbers = file_groups_of(keys, groups)
+        numbers = file_groups_of(partition, keys, groups)
         return {number: _Keys(keys.filter(pa.array(numbers == number))) for number in np.unique(numbers).tolist()}
 
     def of(self, file: HFile) -> pa.Table:
@@ -403,9 +421,18 @@ class _Keys:
 
 @dataclass(frozen=True, slots=True)
 class _Prefixes:
-    """Beginnings of keys. Keys of all file groups may have them."""
+    """Beginnings of keys. Keys of all file groups may have them, but in a secondary index."""
 
     prefixes: tuple[str, ...]
+
+    def by_group(self, partition: MetadataPartition, groups: int) -> Mapping[int, _Prefixes]:
+        """Return the beginnings of each file group of a secondary index: each is in one group."""
+        numbers = file_groups_of(partition, pa.array(self.prefixes, pa.string()), groups)
+        owners = list(zip(self.prefixes, numbers.tolist(), strict=True))
+        return {
+            number: _Prefixes(tuple(prefix for prefix, owner in owners if owner == number))
+            for number in np.unique(numbers).tolist()
+        }
 
     def of(self, file: HFile) -> pa.Table:
         """Return the cells of the file whose keys have one of the beginnings."""

@@ -7,9 +7,9 @@ import hashlib
 import re
 import struct
 from dataclasses import dataclass
-from enum import Enum
+from enum import Enum, auto
 from functools import lru_cache
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -17,14 +17,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeformat.codec.java import string_hashes
+from lakeformat.metadata_table.secondary_keys import value_prefixes
 from lakeformat.storage.port import HOODIE
 
 __all__ = [
     "ALL_PARTITIONS",
+    "FIXED_PARTITIONS",
     "FOLDER",
     "BaseName",
     "LogName",
     "MetadataPartition",
+    "RecordKind",
     "base_name",
     "bloom_key",
     "file_groups_of",
@@ -33,6 +36,7 @@ __all__ = [
     "group_number",
     "log_name",
     "partition_of_key",
+    "partition_of_name",
     "partition_prefix",
     "statistics_prefix",
     "stored_partition",
@@ -48,14 +52,38 @@ _HASH_CHARACTERS: Final = 12
 _NO_PARTITION: Final = "."
 
 
-class MetadataPartition(Enum):
-    """A partition of the metadata table. Its value is the folder's name, and its name in the table's properties."""
+class RecordKind(Enum):
+    """What the records of a partition of the metadata table say."""
 
-    FILES = "files"
-    COLUMN_STATS = "column_stats"
-    PARTITION_STATS = "partition_stats"
-    BLOOM_FILTERS = "bloom_filters"
-    RECORD_INDEX = "record_index"
+    FILES = auto()
+    COLUMN_STATS = auto()
+    PARTITION_STATS = auto()
+    BLOOM_FILTERS = auto()
+    RECORD_INDEX = auto()
+    SECONDARY_INDEX = auto()
+
+
+#: Kinds of partitions whose keys are looked up one by one, and come at random.
+_LOOKED_UP: Final = frozenset({RecordKind.RECORD_INDEX, RecordKind.SECONDARY_INDEX})
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataPartition:
+    """A partition of the metadata table.
+
+    Attributes:
+        value: The folder's name, and the partition's name in the table's properties.
+        kind: What its records say.
+    """
+
+    value: str
+    kind: RecordKind
+
+    FILES: ClassVar[MetadataPartition]
+    COLUMN_STATS: ClassVar[MetadataPartition]
+    PARTITION_STATS: ClassVar[MetadataPartition]
+    BLOOM_FILTERS: ClassVar[MetadataPartition]
+    RECORD_INDEX: ClassVar[MetadataPartition]
 
     @property
     def folder(self) -> str:
@@ -63,19 +91,43 @@ class MetadataPartition(Enum):
         return f"{FOLDER}/{self.value}"
 
     @property
+    def has_places(self) -> bool:
+        """Tell whether the number of file groups decides what a look-up of one key finds."""
+        return self.kind in _LOOKED_UP
+
+    @property
     def block_bytes(self) -> int:
-        """Return the size of blocks in base files that lakeformat writes. Keys of the record index come at random."""
-        return 16 << 10 if self is MetadataPartition.RECORD_INDEX else 1 << 20
+        """Return the size of blocks in base files that lakeformat writes."""
+        return 16 << 10 if self.has_places else 1 << 20
 
 
-#: Maps each partition to what the ids of its file groups begin with.
-_PREFIXES: Final = {
-    MetadataPartition.FILES: "files",
-    MetadataPartition.COLUMN_STATS: "col-stats",
-    MetadataPartition.PARTITION_STATS: "partition-stats",
-    MetadataPartition.BLOOM_FILTERS: "bloom-filters",
-    MetadataPartition.RECORD_INDEX: "record-index",
-}
+MetadataPartition.FILES = MetadataPartition("files", RecordKind.FILES)
+MetadataPartition.COLUMN_STATS = MetadataPartition("column_stats", RecordKind.COLUMN_STATS)
+MetadataPartition.PARTITION_STATS = MetadataPartition("partition_stats", RecordKind.PARTITION_STATS)
+MetadataPartition.BLOOM_FILTERS = MetadataPartition("bloom_filters", RecordKind.BLOOM_FILTERS)
+MetadataPartition.RECORD_INDEX = MetadataPartition("record_index", RecordKind.RECORD_INDEX)
+#: The partitions that a metadata table has at most once, in the order in which they are made.
+FIXED_PARTITIONS: Final = (
+    MetadataPartition.FILES,
+    MetadataPartition.COLUMN_STATS,
+    MetadataPartition.PARTITION_STATS,
+    MetadataPartition.BLOOM_FILTERS,
+    MetadataPartition.RECORD_INDEX,
+)
+_FIXED_BY_NAME: Final = {partition.value: partition for partition in FIXED_PARTITIONS}
+#: What the name of a partition with a secondary index begins with.
+_SECONDARY: Final = "secondary_index_"
+#: Maps partitions to what the ids of their file groups begin with, if it is not their name.
+_PREFIXES: Final = {MetadataPartition.COLUMN_STATS: "col-stats"}
+
+
+def partition_of_name(name: str) -> MetadataPartition | None:
+    """Return the partition of this name; None if its records are of a kind that is not known here."""
+    if name.startswith(_SECONDARY):
+        return MetadataPartition(name, RecordKind.SECONDARY_INDEX)
+    return _FIXED_BY_NAME.get(name)
+
+
 _BASE: Final = re.compile(r"(?P<id>[^_]+)_(?P<token>\d+-\d+-\d+)_(?P<time>\d{14,23})\.hfile")
 _LOG: Final = re.compile(r"\.(?P<id>[^._]+)_(?P<time>\d{14,23})\.log\.(?P<version>\d+)(?:_(?P<token>\d+-\d+-\d+))?")
 #: Write token of files that lakeformat writes.
@@ -116,17 +168,17 @@ class LogName:
 def group_number(partition: MetadataPartition, file_id: str) -> int | None:
     """Return the number in the id of a file group; None if the id is not one of this partition."""
     found = _ID.fullmatch(file_id)
-    return int(found["number"]) if found and found["prefix"] == _PREFIXES[partition] else None
+    return int(found["number"]) if found and found["prefix"] == file_id_prefix(partition) else None
 
 
 def file_id_prefix(partition: MetadataPartition) -> str:
     """Return what the ids of all file groups of a partition begin with."""
-    return _PREFIXES[partition]
+    return _PREFIXES.get(partition) or partition.value.replace("_", "-")
 
 
 def file_id(partition: MetadataPartition, number: int) -> str:
     """Return the id of a file group of a partition."""
-    return f"{_PREFIXES[partition]}-{number:04d}-0"
+    return f"{file_id_prefix(partition)}-{number:04d}-0"
 
 
 def base_name(group: str, instant_time: str) -> str:
@@ -139,8 +191,13 @@ def log_name(group: str, instant_time: str, version: int) -> str:
     return f".{group}_{instant_time}.log.{version}_{_TOKEN}"
 
 
-def file_groups_of(keys: pa.Array, groups: int) -> npt.NDArray[np.int64]:
-    """Return the number of the file group of each key. Hudi: ``mapRecordKeyToFileGroupIndex``."""
+def file_groups_of(partition: MetadataPartition, keys: pa.Array, groups: int) -> npt.NDArray[np.int64]:
+    """Return the number of the file group of each key, or of each beginning of a key of a secondary index.
+
+    Hudi: ``mapRecordKeyToFileGroupIndex``, ``getSecondaryKeyToFileGroupMappingFunction``.
+    """
+    if partition.kind is RecordKind.SECONDARY_INDEX:
+        keys = value_prefixes(keys)
     hashes = string_hashes(keys).view(np.int32).astype(np.int64)
     numbers: npt.NDArray[np.int64] = np.abs(hashes) % groups
     return numbers

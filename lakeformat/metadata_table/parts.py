@@ -16,25 +16,27 @@ import pyarrow.compute as pc
 
 from lakeformat.codec.avro.columns import decode_columns
 from lakeformat.errors import CorruptTableError
-from lakeformat.metadata_table.names import MetadataPartition
+from lakeformat.metadata_table.names import MetadataPartition, RecordKind
 from lakeformat.metadata_table.record_schema import KIND, part_type
 
 __all__ = ["COLUMNS", "KINDS", "PART", "decode_parts", "no_rows"]
 
-PART: Final[Mapping[MetadataPartition, str]] = {
-    MetadataPartition.FILES: "filesystemMetadata",
-    MetadataPartition.COLUMN_STATS: "ColumnStatsMetadata",
-    MetadataPartition.PARTITION_STATS: "ColumnStatsMetadata",
-    MetadataPartition.BLOOM_FILTERS: "BloomFilterMetadata",
-    MetadataPartition.RECORD_INDEX: "recordIndexMetadata",
+PART: Final[Mapping[RecordKind, str]] = {
+    RecordKind.FILES: "filesystemMetadata",
+    RecordKind.COLUMN_STATS: "ColumnStatsMetadata",
+    RecordKind.PARTITION_STATS: "ColumnStatsMetadata",
+    RecordKind.BLOOM_FILTERS: "BloomFilterMetadata",
+    RecordKind.RECORD_INDEX: "recordIndexMetadata",
+    RecordKind.SECONDARY_INDEX: "SecondaryIndexMetadata",
 }
 #: Numbers of the kinds of records that a partition may have.
-KINDS: Final[Mapping[MetadataPartition, tuple[int, ...]]] = {
-    MetadataPartition.FILES: (1, 2),
-    MetadataPartition.COLUMN_STATS: (3,),
-    MetadataPartition.PARTITION_STATS: (6,),
-    MetadataPartition.BLOOM_FILTERS: (4,),
-    MetadataPartition.RECORD_INDEX: (5,),
+KINDS: Final[Mapping[RecordKind, tuple[int, ...]]] = {
+    RecordKind.FILES: (1, 2),
+    RecordKind.COLUMN_STATS: (3,),
+    RecordKind.PARTITION_STATS: (6,),
+    RecordKind.BLOOM_FILTERS: (4,),
+    RecordKind.RECORD_INDEX: (5,),
+    RecordKind.SECONDARY_INDEX: (7,),
 }
 #: Bytes of keys and values that are decoded at once.
 _BATCH_BYTES: Final = 64 << 20
@@ -49,25 +51,26 @@ _STATISTICS: Final = {
     "is_tight": ("isTightBound", pa.bool_()),
 }
 #: Maps the columns of each partition to the field of the part, and its type. Older releases lack some of the fields.
-COLUMNS: Final[Mapping[MetadataPartition, Mapping[str, tuple[str, pa.DataType]]]] = {
-    MetadataPartition.FILES: {
+COLUMNS: Final[Mapping[RecordKind, Mapping[str, tuple[str, pa.DataType]]]] = {
+    RecordKind.FILES: {
         "file_name": ("", pa.string()),
         "size_bytes": ("", pa.int64()),
         "is_deleted": ("", pa.bool_()),
     },
-    MetadataPartition.COLUMN_STATS: _STATISTICS,
-    MetadataPartition.PARTITION_STATS: _STATISTICS,
-    MetadataPartition.BLOOM_FILTERS: {
+    RecordKind.COLUMN_STATS: _STATISTICS,
+    RecordKind.PARTITION_STATS: _STATISTICS,
+    RecordKind.BLOOM_FILTERS: {
         "type": ("type", pa.string()),
         "instant_time": ("timestamp", pa.string()),
         "filter": ("bloomFilter", pa.binary()),
         "is_deleted": ("isDeleted", pa.bool_()),
     },
-    MetadataPartition.RECORD_INDEX: {
+    RecordKind.RECORD_INDEX: {
         "partition_path": ("partitionName", pa.string()),
         "file_id": ("fileId", pa.string()),
         "instant_ms": ("instantTime", pa.int64()),
     },
+    RecordKind.SECONDARY_INDEX: {"is_deleted": ("isDeleted", pa.bool_())},
 }
 
 
@@ -85,7 +88,7 @@ def decode_parts(partition: MetadataPartition, cells: pa.Table, schema: str, nam
         CorruptTableError: A value is not a record of this partition.
         UnsupportedTableError: The schema has a type that is not supported.
     """
-    record = part_type(schema, PART[partition])
+    record = part_type(schema, PART[partition.kind])
     tables = [no_rows(partition)]
     for batch in _join_batches(cells):
         if not len(batch):
@@ -95,11 +98,11 @@ def decode_parts(partition: MetadataPartition, cells: pa.Table, schema: str, nam
         ends = np.frombuffer(offsets, np.int32, len(values) + 1, values.offset * 4).astype(np.int64)
         content = np.frombuffer(data, np.uint8) if data else np.empty(0, np.uint8)
         try:
-            rows = decode_columns(content, ends[:-1], ends[1:], record, {KIND, PART[partition]})
-            if not pc.all(pc.is_in(rows[KIND], value_set=pa.array(KINDS[partition], pa.int32()))).as_py():
+            rows = decode_columns(content, ends[:-1], ends[1:], record, {KIND, PART[partition.kind]})
+            if not pc.all(pc.is_in(rows[KIND], value_set=pa.array(KINDS[partition.kind], pa.int32()))).as_py():
                 raise ValueError("a record is of another kind")
-            part = rows[PART[partition]].combine_chunks()
-            tables.append(_DECODERS[partition](keys, part))
+            part = rows[PART[partition.kind]].combine_chunks()
+            tables.append(_DECODERS[partition.kind](partition, keys, part))
         except (ValueError, pa.ArrowException) as error:
             raise CorruptTableError(
                 f"{name} has records that cannot be read ({str(error)[:200]}); restore it, or run repair(), which "
@@ -117,22 +120,22 @@ def _join_batches(cells: pa.Table) -> Iterator[pa.RecordBatch]:
 
 def no_rows(partition: MetadataPartition) -> pa.Table:
     """Return the columns that `decode_parts` returns at least, without rows."""
-    fields = {name: data_type for name, (_, data_type) in COLUMNS[partition].items()}
+    fields = {name: data_type for name, (_, data_type) in COLUMNS[partition.kind].items()}
     return pa.schema({"key": pa.string(), **fields}).empty_table()
 
 
-def _fields(partition: MetadataPartition, keys: pa.Array, part: pa.StructArray) -> dict[str, pa.Array]:
+def _plain_columns(partition: MetadataPartition, keys: pa.Array, part: pa.StructArray) -> dict[str, pa.Array]:
     """Return the columns of a partition. A field that the part does not have is null."""
     if part.null_count:
         raise ValueError("a record lacks its part")
     known = {field.name: part.field(at) for at, field in enumerate(part.type)}
     return {"key": keys} | {
         name: known[field] if field in known else pa.nulls(len(keys), data_type)
-        for name, (field, data_type) in COLUMNS[partition].items()
+        for name, (field, data_type) in COLUMNS[partition.kind].items()
     }
 
 
-def _decode_files(keys: pa.Array, part: pa.MapArray) -> pa.Table:
+def _decode_files(_: MetadataPartition, keys: pa.Array, part: pa.MapArray) -> pa.Table:
     """Return a row for each file. A record without files has no row."""
     counts = np.diff(np.asarray(part.offsets))
     owners = pa.array(np.repeat(np.arange(len(keys)), counts))
@@ -147,8 +150,8 @@ def _decode_files(keys: pa.Array, part: pa.MapArray) -> pa.Table:
     )
 
 
-def _decode_statistics(keys: pa.Array, part: pa.StructArray) -> pa.Table:
-    columns = _fields(MetadataPartition.COLUMN_STATS, keys, part)
+def _decode_statistics(partition: MetadataPartition, keys: pa.Array, part: pa.StructArray) -> pa.Table:
+    columns = _plain_columns(partition, keys, part)
     for bound in ("min", "max"):
         union = part.field(f"{bound}Value")
         for at, wrapper in enumerate(union.type):
@@ -161,12 +164,12 @@ def _decode_statistics(keys: pa.Array, part: pa.StructArray) -> pa.Table:
     return pa.table(columns)
 
 
-def _decode_filters(keys: pa.Array, part: pa.StructArray) -> pa.Table:
-    return pa.table(_fields(MetadataPartition.BLOOM_FILTERS, keys, part))
+def _decode_fields(partition: MetadataPartition, keys: pa.Array, part: pa.StructArray) -> pa.Table:
+    return pa.table(_plain_columns(partition, keys, part))
 
 
-def _decode_locations(keys: pa.Array, part: pa.StructArray) -> pa.Table:
-    columns = _fields(MetadataPartition.RECORD_INDEX, keys, part)
+def _decode_locations(partition: MetadataPartition, keys: pa.Array, part: pa.StructArray) -> pa.Table:
+    columns = _plain_columns(partition, keys, part)
     encoding = np.asarray(part.field("fileIdEncoding"))
     if ((encoding != 0) & (encoding != 1)).any():
         raise ValueError("a file id has an unknown encoding")
@@ -195,10 +198,11 @@ def _file_id(raw: bytes) -> str:
     return uuid if index == -1 else f"{uuid}-{index}"
 
 
-_DECODERS: Final[Mapping[MetadataPartition, Callable[[pa.Array, pa.Array], pa.Table]]] = {
-    MetadataPartition.FILES: _decode_files,
-    MetadataPartition.COLUMN_STATS: _decode_statistics,
-    MetadataPartition.PARTITION_STATS: _decode_statistics,
-    MetadataPartition.BLOOM_FILTERS: _decode_filters,
-    MetadataPartition.RECORD_INDEX: _decode_locations,
+_DECODERS: Final[Mapping[RecordKind, Callable[[MetadataPartition, pa.Array, pa.Array], pa.Table]]] = {
+    RecordKind.FILES: _decode_files,
+    RecordKind.COLUMN_STATS: _decode_statistics,
+    RecordKind.PARTITION_STATS: _decode_statistics,
+    RecordKind.BLOOM_FILTERS: _decode_fields,
+    RecordKind.RECORD_INDEX: _decode_locations,
+    RecordKind.SECONDARY_INDEX: _decode_fields,
 }

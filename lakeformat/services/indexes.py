@@ -13,7 +13,7 @@ from lakeformat.file_system_view.context import TableContext
 from lakeformat.locks import lock_table
 from lakeformat.metadata_table.index_definitions import read_statistics_form
 from lakeformat.metadata_table.metadata_table import MetadataTable, open_metadata_table
-from lakeformat.metadata_table.names import MetadataPartition
+from lakeformat.metadata_table.names import MetadataPartition, partition_of_name
 from lakeformat.public import OneLine, public
 from lakeformat.transaction.metadata_creation import MADE_PARTITIONS, drop_indexes, make_partitions
 from lakeformat.transaction.recovery import recover
@@ -107,7 +107,7 @@ class _IndexSession:
         return tuple(self._describe(name, table) for name in sorted(config.metadata_partitions))
 
     def _describe(self, name: str, table: MetadataTable | None) -> Index:
-        partition = next((each for each in MetadataPartition if each.value == name), None)
+        partition = partition_of_name(name)
         if table is None or partition is None:
             return Index(name)
         try:

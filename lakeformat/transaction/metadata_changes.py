@@ -15,7 +15,12 @@ from lakeformat.arrow.kinds import Kind, kind_of
 from lakeformat.codec.stored_types import with_meta_columns
 from lakeformat.concurrency import run_all
 from lakeformat.metadata_table.deltacommit import MetadataChanges, fits_log_files, rows_of_files
-from lakeformat.metadata_table.index_definitions import StatisticsForm, is_partitioned_index, read_statistics_form
+from lakeformat.metadata_table.index_definitions import (
+    StatisticsForm,
+    is_partitioned_index,
+    read_secondary_indexes,
+    read_statistics_form,
+)
 from lakeformat.metadata_table.metadata_table import MetadataTable
 from lakeformat.metadata_table.names import MetadataPartition
 from lakeformat.metadata_table.new_records import (
@@ -39,6 +44,7 @@ from lakeformat.transaction.partition_statistics import (
     find_partition_changes,
 )
 from lakeformat.transaction.publish import Outcome
+from lakeformat.transaction.secondary_changes import changes_of_values
 from lakeformat.transaction.written_file import WrittenFile
 
 __all__ = ["changes_of_commit"]
@@ -94,6 +100,12 @@ def changes_of_commit(
             lost.add(_KEYS.value)
         else:
             rows[_KEYS], deleted[_KEYS] = keys
+            values, unknown = changes_of_values(store, table, config, instant_time, metadata, outcome)
+            rows |= values.rows
+            deleted |= values.deleted
+            lost |= unknown
+    if _KEYS.value in lost:
+        lost |= {index.partition.value for index in read_secondary_indexes(table)}
     return MetadataChanges(rows, deleted), frozenset(lost)
 
 

@@ -27,7 +27,7 @@ from lakeformat.metadata_table.compaction import (
 from lakeformat.metadata_table.deltacommit import MetadataChanges, remove_deltacommit, rows_of_files, write_deltacommit
 from lakeformat.metadata_table.index_definitions import keep_definitions
 from lakeformat.metadata_table.metadata_table import PROPERTIES, MetadataTable, open_metadata_table
-from lakeformat.metadata_table.names import FOLDER, MetadataPartition
+from lakeformat.metadata_table.names import FIXED_PARTITIONS, FOLDER, MetadataPartition
 from lakeformat.model.table_config import (
     INDEX_DEFS,
     METADATA_INFLIGHT,
@@ -62,7 +62,7 @@ _DAMAGE: Final = (CorruptTableError, UnsupportedTableError)
 _COST: Final = "Hudi reads without them until a Hudi writer whose options ask for them builds them again from all files"
 _COST_OF_SQL: Final = "Hudi reads without them; its SQL makes them again by create index"
 _INDEX_NAME: Final = re.compile(r"[\w-]+")
-_MADE_BY_OPTIONS: Final = frozenset(each.value for each in MetadataPartition)
+_MADE_BY_OPTIONS: Final = frozenset(each.value for each in FIXED_PARTITIONS)
 
 
 def drop_metadata_table(store: TimelineStore, clock: Clock) -> bool:

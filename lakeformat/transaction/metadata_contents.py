@@ -84,13 +84,15 @@ class FirstContents:
                 return [rows_of_files(self._list_files())]
             case MetadataPartition.COLUMN_STATS:
                 self._check_statistics()
-                return split_rows(stored_statistics(self._statistics), options.statistics_groups)
+                return split_rows(partition, stored_statistics(self._statistics), options.statistics_groups)
             case MetadataPartition.PARTITION_STATS:
-                return split_rows(self._read_partition_statistics(), options.partition_groups)
+                return split_rows(partition, self._read_partition_statistics(), options.partition_groups)
             case MetadataPartition.BLOOM_FILTERS:
-                return split_rows(self._read_filters(), options.filter_groups)
+                return split_rows(partition, self._read_filters(), options.filter_groups)
             case MetadataPartition.RECORD_INDEX:
                 return self._read_places()
+            case _:
+                raise AssertionError(partition)
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
@@ -257,6 +259,6 @@ class FirstContents:
 def _sort_by_group(keys: pa.ChunkedArray, groups: int) -> tuple[pa.Array, np.ndarray]:
     """Return keys in the order of their file groups, and where the keys of each begin; at last their number."""
     whole = keys.combine_chunks() if keys.num_chunks != 1 else keys.chunk(0)
-    numbers = file_groups_of(whole, groups)
+    numbers = file_groups_of(MetadataPartition.RECORD_INDEX, whole, groups)
     order = np.argsort(numbers, kind="stable")
     return whole.take(pa.array(order)), np.searchsorted(numbers[order], np.arange(groups + 1))

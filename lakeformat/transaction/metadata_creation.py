@@ -28,7 +28,7 @@ from lakeformat.metadata_table.index_definitions import (
     read_statistics_form,
 )
 from lakeformat.metadata_table.metadata_table import MetadataTable, open_metadata_table
-from lakeformat.metadata_table.names import FOLDER, MetadataPartition
+from lakeformat.metadata_table.names import FOLDER, MetadataPartition, RecordKind, partition_of_name
 from lakeformat.model.table_config import INDEX_DEFS, METADATA_PARTITIONS, PROPERTIES_PATH, TableConfig
 from lakeformat.storage.port import Clock, Lease
 from lakeformat.timeline.store import TimelineStore
@@ -187,6 +187,13 @@ def _check_names(store: TimelineStore, timeline: Timeline) -> None:
         )
 
 
+def _with_dependent(names: Collection[str], known: Collection[str]) -> frozenset[str]:
+    """Return the names with those of the known indexes that need them: secondary indexes need the record index."""
+    needs_keys = MetadataPartition.RECORD_INDEX.value in names
+    found = ((name, partition_of_name(name)) for name in known if needs_keys)
+    return frozenset(names) | {name for name, each in found if each and each.kind is RecordKind.SECONDARY_INDEX}
+
+
 def drop_statistics(store: TimelineStore, clock: Clock) -> None:
     """Drop the column statistics before columns get other names. Call it under the lock."""
     if dropped := drop_indexes(store, clock, _STATISTICS):
@@ -207,7 +214,7 @@ def drop_indexes(store: TimelineStore, clock: Clock, names: Collection[str]) -> 
     """Drop partitions of the metadata table; all of it with ``files``. Call it under the lock. Return their names."""
     config = store.config()
     known = (*config.metadata_partitions, *config.pending_metadata_partitions)
-    dropped = tuple(name for name in known if name in names)
+    dropped = tuple(name for name in known if name in _with_dependent(names, known))
     if MetadataPartition.FILES.value in dropped:
         drop_metadata_table(store, clock)
         dropped = known

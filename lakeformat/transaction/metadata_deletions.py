@@ -11,9 +11,9 @@ from typing import Final
 import pyarrow as pa
 
 from lakeformat.metadata_table.deltacommit import MetadataChanges, rows_of_files
-from lakeformat.metadata_table.index_definitions import read_statistics_form
+from lakeformat.metadata_table.index_definitions import read_secondary_indexes, read_statistics_form
 from lakeformat.metadata_table.metadata_table import MetadataTable
-from lakeformat.metadata_table.names import MetadataPartition, bloom_key
+from lakeformat.metadata_table.names import FIXED_PARTITIONS, MetadataPartition, bloom_key
 from lakeformat.metadata_table.new_records import statistics_keys
 from lakeformat.model.files import BaseFileName
 
@@ -22,12 +22,14 @@ __all__ = ["changes_of_deletion", "find_unmaintained"]
 _FILES: Final = MetadataPartition.FILES
 _COLUMNS: Final = MetadataPartition.COLUMN_STATS
 _FILTERS: Final = MetadataPartition.BLOOM_FILTERS
-_MAINTAINED: Final = frozenset(partition.value for partition in MetadataPartition)
+_KEYS: Final = MetadataPartition.RECORD_INDEX
+_MAINTAINED: Final = frozenset(partition.value for partition in FIXED_PARTITIONS)
 
 
 def find_unmaintained(table: MetadataTable) -> frozenset[str]:
     """Return the names of the partitions that lakeformat does not keep up to date."""
-    return frozenset(table.names) - _MAINTAINED
+    secondary = [index.partition.value for index in read_secondary_indexes(table)]
+    return frozenset(table.names) - _MAINTAINED - frozenset(secondary if table.has(_KEYS) else ())
 
 
 def changes_of_deletion(

@@ -12,7 +12,7 @@ import pytest
 from lakeformat.codec.avro.encode import decimal_bytes, prefix_length
 from lakeformat.codec.hfile import HFile
 from lakeformat.metadata_table.encode import encode_parts
-from lakeformat.metadata_table.names import FOLDER, MetadataPartition
+from lakeformat.metadata_table.names import FIXED_PARTITIONS, FOLDER, MetadataPartition
 from lakeformat.metadata_table.parts import decode_parts
 from tests.helpers.fixture_tables import names, unpack
 
@@ -34,7 +34,7 @@ def in_order(rows: pa.Table) -> pa.Table:
 @pytest.mark.parametrize("name", names("hudi_metadata"))
 def test_records_of_hudi_become_the_same_bytes_again(name: str, tmp_path: Path) -> None:
     folder, seen = unpack(name, tmp_path), set()
-    for partition in MetadataPartition:
+    for partition in FIXED_PARTITIONS:
         for file in hfiles_of(folder, partition):
             cells, schema = file.read(), file.info["schema"].decode()
             rows = decode_parts(partition, cells, schema, file.name)

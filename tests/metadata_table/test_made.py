@@ -17,7 +17,7 @@ from lakeformat.cli.main import main
 from lakeformat.errors import InvalidInputError, UnsupportedTableError, WriteConflictError
 from lakeformat.metadata_table.bounds import typed_bounds
 from lakeformat.metadata_table.metadata_table import MetadataTable
-from lakeformat.metadata_table.names import FOLDER, MetadataPartition
+from lakeformat.metadata_table.names import FOLDER, partition_of_name
 from lakeformat.storage import LocalStorage
 from tests.helpers import hudi_rs
 from tests.helpers.faulty import Crash, Fault, FaultyStorage, Mode, UnlockedStorage, at
@@ -113,7 +113,7 @@ def test_records_equal_those_of_hudi_for_the_same_files(name: str, tmp_path: Pat
     live = {file.path.rpartition("/")[2] for piece in table.snapshot().each_slice() for file in piece.files}
     bases = {name for name in live if name.endswith(".parquet")}
     expected, listed = content(opened(path), bases, table.schema), opened(path).files()
-    groups = {each: len(opened(path).list_slices(MetadataPartition(each))) for each in MADE}
+    groups = {each: len(opened(path).list_slices(partition_of_name(each))) for each in MADE}
     table.drop_index("files")
     assert not (path / FOLDER).exists()
     for each in ("record_index", "column_stats", "bloom_filters"):

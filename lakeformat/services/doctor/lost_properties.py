@@ -31,7 +31,7 @@ from lakeformat.file_system_view.file_groups import list_files
 from lakeformat.files.footers import open_base, open_parquet, row_batches
 from lakeformat.keys.partition_paths import partition_paths
 from lakeformat.keys.record_keys import GENERATED_KEY, record_keys
-from lakeformat.metadata_table.names import FOLDER, MetadataPartition
+from lakeformat.metadata_table.names import FIXED_PARTITIONS, FOLDER
 from lakeformat.model import table_config as names
 from lakeformat.model.files import BaseFile
 from lakeformat.model.instant import Action
@@ -133,7 +133,7 @@ def _read_samples(storage: Storage, timeline: Timeline) -> Iterator[_Sample]:
 def _metadata_properties(storage: Storage) -> Mapping[str, str]:
     """Return the property that names the partitions of the metadata table, as its folders show them."""
     folders = {entry.name for entry in storage.list(FOLDER) if entry.is_folder}
-    present = [each.value for each in MetadataPartition if each.value in folders]
+    present = [each.value for each in FIXED_PARTITIONS if each.value in folders]
     return {names.METADATA_PARTITIONS: ",".join(present)} if present else {}
 
 

@@ -8,11 +8,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
+from functools import partial
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakeformat.errors import CorruptTableError, UnsupportedTableError
+from lakeformat.file_system_view.snapshot import Snapshot
+from lakeformat.metadata_table.index_definitions import read_secondary_indexes
 from lakeformat.metadata_table.metadata_table import open_metadata_table
 from lakeformat.metadata_table.names import FOLDER
 from lakeformat.model.files import BaseFileName, join_path
@@ -23,8 +28,9 @@ from lakeformat.services.doctor.plan import Facts
 from lakeformat.storage.port import Storage
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
+from lakeformat.transaction.secondary_changes import index_type, read_index_keys
 
-__all__ = ["check_metadata_table"]
+__all__ = ["check_metadata_table", "check_secondary_indexes"]
 
 #: File name of a deltacommit of the metadata table, in timeline layout 1 or 2.
 _APPLIED: Final = re.compile(r"(\d{17})(?:_\d{17})?\.deltacommit")
@@ -63,6 +69,28 @@ def check_metadata_table(
         return  # Newer releases of Hudi may read it.
     if stored is not None:
         yield from _compare_files(store, facts, stored, damaged)
+
+
+def check_secondary_indexes(store: TimelineStore, snapshot: Snapshot) -> Iterator[Finding]:
+    """Yield a finding for each secondary index that does not have just the values and keys of all rows.
+
+    Memory: the keys and values of all rows, twice.
+    """
+    with suppress(CorruptTableError, UnsupportedTableError):
+        table = open_metadata_table(store.storage, snapshot.config, snapshot.timeline)
+        indexes = read_secondary_indexes(table) if table is not None else ()
+        for index in indexes:
+            if table is None or index_type(snapshot.schema, index.column) is None:
+                continue
+            read = partial(read_index_keys, store.storage, snapshot, [index])
+            right = pa.concat_arrays([read(piece).of[index.partition] for piece in snapshot.each_slice()])
+            stored = table.secondary_index(index.partition)
+            pairs = ((right, stored), (stored, right))
+            wrong = [pc.sum(pc.invert(pc.is_in(one, value_set=other))).as_py() or 0 for one, other in pairs]
+            if any(wrong):
+                name = index.partition.value
+                cure = f"it lacks {wrong[0]} rows and has {wrong[1]} too many; drop_index({name!r}), and make it again"
+                yield Finding(Kind.METADATA_TABLE, index.partition.folder, cure)
 
 
 def _finding(path: str, reason: str) -> Finding:

@@ -34,7 +34,7 @@ from lakeformat.services.doctor.damaged_instants import find_decided, is_mendabl
 from lakeformat.services.doctor.file_checks import check_partition, check_rings
 from lakeformat.services.doctor.findings import Finding, Findings, Kind
 from lakeformat.services.doctor.lost_properties import fits_rows, make_properties
-from lakeformat.services.doctor.metadata_checks import check_metadata_table
+from lakeformat.services.doctor.metadata_checks import check_metadata_table, check_secondary_indexes
 from lakeformat.services.restore.run import RestoreSession
 from lakeformat.services.savepoint import SavepointSession
 from lakeformat.storage.port import Lease, own_path
@@ -368,3 +368,5 @@ class DoctorSession:
         for path, slices in by_partition.items():
             yield from check_partition(self.storage, snapshot, path, slices, rows_of, writers, facts.advise)
         yield from plan.find_row_mismatches(facts, rows_of)
+        if not missing and facts.slices:
+            yield from check_secondary_indexes(self.store, snapshot)
