@@ -14,8 +14,16 @@ __all__ = ["create", "drop", "show"]
 
 def create(
     path: TablePath,
-    name: Annotated[str, typer.Argument(help="record_index, column_stats, partition_stats, bloom_filters or files.")],
-    columns: Annotated[str | None, typer.Option(help="Columns of column_stats, commas between them.")] = None,
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="record_index, column_stats, partition_stats, bloom_filters, files, or a new name with one column."
+        ),
+    ],
+    columns: Annotated[
+        str | None,
+        typer.Option(help="Columns of column_stats, commas between them, or the column of a secondary index."),
+    ] = None,
     as_json: AsJson = False,
     option: OptionPairs = None,
     storage_option: StorageOptionPairs = None,
@@ -23,6 +31,7 @@ def create(
     """Make an index from all files of the table. Other writers wait meanwhile; later writes keep it.
 
     [bold]lakeformat index create /data/flights record_index[/bold]
+    [bold]lakeformat index create /data/flights by_carrier --columns carrier[/bold]
     """
     made = open_table(path, option, storage_option).create_index(name, split_names(columns))
     show_json(made) if as_json else print(made)

@@ -170,7 +170,12 @@ def _bounded_columns(schema: pa.Schema, *, stores_types: bool) -> list[str]:
 
 
 def add_definitions(
-    storage: Storage, version: TableVersion, columns: Sequence[str] | None, *, has_record_index: bool
+    storage: Storage,
+    version: TableVersion,
+    columns: Sequence[str] | None,
+    *,
+    has_record_index: bool,
+    secondary: SecondaryIndex | None = None,
 ) -> None:
     """Store the definitions of new indexes. Call it before the table's properties name them.
 
@@ -178,8 +183,13 @@ def add_definitions(
         version: The table version, one that has definitions.
         columns: The columns of new column statistics; None if there are none.
         has_record_index: Whether there is a new record index.
+        secondary: A new secondary index; None if there is none.
     """
     new: dict[str, Any] = {}
+    if secondary is not None:
+        made = _definition(secondary.partition, _IDENTITY, (secondary.column,), {}, _BY_VALUE)
+        made[secondary.partition.value]["indexType"] = "secondary_index"
+        new |= made
     if has_record_index:
         new |= _definition(MetadataPartition.RECORD_INDEX, "", (), {"isPartitioned": "false"}, "V1")
     if columns is not None:

@@ -38,6 +38,7 @@ __all__ = [
     "partition_of_key",
     "partition_of_name",
     "partition_prefix",
+    "secondary_partition",
     "statistics_prefix",
     "stored_partition",
     "table_partition",
@@ -119,6 +120,11 @@ _FIXED_BY_NAME: Final = {partition.value: partition for partition in FIXED_PARTI
 _SECONDARY: Final = "secondary_index_"
 #: Maps partitions to what the ids of their file groups begin with, if it is not their name.
 _PREFIXES: Final = {MetadataPartition.COLUMN_STATS: "col-stats"}
+
+
+def secondary_partition(name: str) -> MetadataPartition:
+    """Return the partition of a secondary index, whose name is given with or without the prefix of Hudi's."""
+    return MetadataPartition(f"{_SECONDARY}{name.removeprefix(_SECONDARY)}", RecordKind.SECONDARY_INDEX)
 
 
 def partition_of_name(name: str) -> MetadataPartition | None:

@@ -175,8 +175,8 @@ def _create_index(found: _Match) -> CreateIndex:
     index, using = found["index"], found["using"]
     if rest := found["rest"].strip():
         raise InvalidInputError(
-            f"create index ... {quote_sql(rest)} is not supported: lakeformat makes no expression index and no "
-            "secondary index; leave it out, or let Hudi make the index"
+            f"create index ... {quote_sql(rest)} is not supported: lakeformat makes no expression index; leave it out, "
+            "or let Hudi make the index"
         )
     if using is not None and using.lower() != index.lower():
         raise InvalidInputError(

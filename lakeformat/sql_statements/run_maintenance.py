@@ -437,17 +437,17 @@ def _run_on_indexes(statement: CreateIndex | DropIndex | ShowIndexes, table: Tab
             return pa.table(
                 {
                     "index_name": pa.array([index.name for index in there], pa.string()),
-                    "index_type": pa.array([index.name for index in there], pa.string()),
+                    "index_type": pa.array([index.type for index in there], pa.string()),
                     "cols": pa.array([",".join(index.columns) for index in there], pa.string()),
                     "file_groups": pa.array([index.file_groups for index in there], pa.int64()),
                     "size_bytes": pa.array([index.size_bytes for index in there], pa.int64()),
                 }
             )
-        case CreateIndex(index=name) if not (statement.if_not_exists and name in names):
+        case CreateIndex(index=name) if not (statement.if_not_exists and names & {name, f"secondary_index_{name}"}):
             keys = table.config.record_fields
-            is_of_key = name != "column_stats" and statement.columns in {(), keys}
+            is_of_key = name in {"record_index", "bloom_filters"} and statement.columns == keys
             return result_row(table.create_index(name, None if is_of_key else statement.columns or None))
-        case DropIndex(index=name) if not (statement.if_exists and name not in names):
+        case DropIndex(index=name) if not statement.if_exists or names & {name, f"secondary_index_{name}"}:
             return result_row(f"dropped {', '.join(table.drop_index(name))}")
     return result_row("there is nothing to do")
 

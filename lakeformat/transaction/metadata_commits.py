@@ -60,7 +60,7 @@ _LOG: Final = logging.getLogger("lakeformat.write")
 #: Errors of a metadata table that cannot be used: the next commit drops it.
 _DAMAGE: Final = (CorruptTableError, UnsupportedTableError)
 _COST: Final = "Hudi reads without them until a Hudi writer whose options ask for them builds them again from all files"
-_COST_OF_SQL: Final = "Hudi reads without them; its SQL makes them again by create index"
+_COST_OF_SQL: Final = "Hudi reads without them; create index makes them again, that of Hudi's SQL for expressions"
 _INDEX_NAME: Final = re.compile(r"[\w-]+")
 _MADE_BY_OPTIONS: Final = frozenset(each.value for each in FIXED_PARTITIONS)
 

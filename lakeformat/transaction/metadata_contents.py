@@ -23,7 +23,8 @@ from lakeformat.file_system_view.snapshot import FileNames, Snapshot, list_snaps
 from lakeformat.index.stored_keys import read_live_keys
 from lakeformat.metadata_table.creation import split_rows
 from lakeformat.metadata_table.deltacommit import rows_of_files
-from lakeformat.metadata_table.index_definitions import StatisticsForm, choose_columns
+from lakeformat.metadata_table.index_definitions import SecondaryIndex, StatisticsForm, choose_columns
+from lakeformat.metadata_table.metadata_table import MetadataTable
 from lakeformat.metadata_table.names import MetadataPartition, file_groups_of
 from lakeformat.metadata_table.new_records import filter_rows, statistics_keys, statistics_rows, stored_statistics
 from lakeformat.metadata_table.partition_records import find_unmeasured, indexed_columns, partition_rows
@@ -37,6 +38,7 @@ from lakeformat.timeline.timeline import Timeline
 from lakeformat.transaction.commit_order import order_of
 from lakeformat.transaction.new_files import measure_files, read_base
 from lakeformat.transaction.partition_statistics import can_have_partition_stats, combines_fields
+from lakeformat.transaction.secondary_changes import index_type, read_index_keys
 
 __all__ = ["FirstContents"]
 
@@ -93,6 +95,42 @@ class FirstContents:
                 return self._read_places()
             case _:
                 raise AssertionError(partition)
+
+    def of_secondary(self, index: SecondaryIndex | None, table: MetadataTable) -> Iterable[pa.Table]:
+        """Return the records of each file group of a secondary index. It has as many as the record index.
+
+        Memory: the keys and values of all rows.
+
+        Args:
+            table: the metadata table, with a record index.
+
+        Raises:
+            UnsupportedTableError: the column cannot be indexed, or a key is in several file groups.
+        """
+        assert index is not None  # noqa: S101  The caller has one.
+        location, snapshot = self._storage.location, self._snapshot
+        if not self._config.traits.stores_bound_types or self._config.has_virtual_keys or snapshot.schemas:
+            raise UnsupportedTableError(
+                f"{location} cannot have a secondary index: it needs table version 9 with stored record keys, and "
+                "columns without ids; upgrade() the table"
+            )
+        if index_type(snapshot.columns(location), index.column) is None:
+            raise UnsupportedTableError(
+                f"{location} cannot have a secondary index of {index.column!r}: its type must be text, an integer or a "
+                "timestamp of microseconds in UTC"
+            )
+        read = partial(read_index_keys, self._storage, snapshot, [index])
+        found = list(run_all(read, list(snapshot.each_slice()), threads=_THREADS))
+        keys = pa.chunked_array([pc.unique(each.keys) for each in found], pa.string())
+        if pc.count_distinct(keys).as_py() < len(keys):
+            raise UnsupportedTableError(
+                f"{location} cannot have a secondary index: a key has rows in several file groups, and queries by the "
+                "index would miss some; remove them by dedupe()"
+            )
+        stored = pa.concat_arrays([pa.nulls(0, pa.string()), *(each.of[index.partition] for each in found)])
+        rows = pa.table({"key": pc.unique(stored)})
+        rows = rows.append_column("is_deleted", pa.repeat(False, len(rows)))
+        return split_rows(index.partition, rows, len(table.list_slices(MetadataPartition.RECORD_INDEX)))
 
     @cached_property
     def columns(self) -> tuple[str, ...]:

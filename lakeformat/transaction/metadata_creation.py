@@ -24,13 +24,15 @@ from lakeformat.locks import excludes_writers, lock_table
 from lakeformat.metadata_table.creation import begin_metadata_table, make_partition
 from lakeformat.metadata_table.index_definitions import (
     INDEX_DEFINITIONS,
+    SecondaryIndex,
+    StatisticsForm,
     add_definitions,
     read_statistics_form,
 )
 from lakeformat.metadata_table.metadata_table import MetadataTable, open_metadata_table
 from lakeformat.metadata_table.names import FOLDER, MetadataPartition, RecordKind, partition_of_name
 from lakeformat.model.table_config import INDEX_DEFS, METADATA_PARTITIONS, PROPERTIES_PATH, TableConfig
-from lakeformat.storage.port import Clock, Lease
+from lakeformat.storage.port import Clock, Lease, Storage
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.transaction.commit_order import order_of
@@ -102,6 +104,7 @@ def make_partitions(
     names: Collection[str],
     lock: LockSettings,
     lease: Lease,
+    secondary: SecondaryIndex | None = None,
 ) -> tuple[str, ...]:
     """Make partitions of the metadata table that the table lacks, and ``files`` if it has none. Return their names.
 
@@ -110,6 +113,7 @@ def make_partitions(
     Args:
         names: names of `MADE_PARTITIONS`.
         lock: the settings of the lock that is held.
+        secondary: a secondary index to make; None for none. It needs the record index.
 
     Raises:
         WriteConflictError: an instant is pending, or the properties have changed meanwhile.
@@ -126,20 +130,19 @@ def make_partitions(
         version = order_of(store).version_of(PROPERTIES_PATH)
         config = store.config()
     known = () if table is None else table.names
-    missing = [each for each in MADE_PARTITIONS if each.value in _with_needed(names) and each.value not in known]
+    missing = [each for each in _with_needed(names, secondary) if each.value not in known]
     if not missing:
         return ()
-    if not _STATISTICS.isdisjoint(each.value for each in missing):
-        _check_names(store, timeline)
-    has_statistics = table is not None and table.has(MetadataPartition.COLUMN_STATS)
-    form = read_statistics_form(table) if table is not None and has_statistics else None
+    form = _known_form(store, timeline, table, missing)
     contents = FirstContents(store, config, timeline, options, form)
     is_new = table is None
     table = begin_metadata_table(storage, config, timeline) if table is None else table
     made = tuple(each.value for each in missing)
     try:
         for partition in missing:
-            table = make_partition(table, partition, contents.of(partition), timeline, clock)
+            is_fixed = secondary is None or partition != secondary.partition
+            first = contents.of(partition) if is_fixed else contents.of_secondary(secondary, table)
+            table = make_partition(table, partition, first, timeline, clock)
             lease.check(_LEASE_SECONDS)
     except LakeformatError:
         for folder in [FOLDER] if is_new else [partition.folder for partition in missing]:
@@ -147,9 +150,7 @@ def make_partitions(
         raise
     values = {**config.values, METADATA_PARTITIONS: ",".join(sorted({*known, *made}))}
     if config.traits.has_index_definitions:
-        columns = contents.columns if MetadataPartition.COLUMN_STATS.value in made else None
-        has_record_index = MetadataPartition.RECORD_INDEX.value in made
-        add_definitions(storage, config.traits, columns, has_record_index=has_record_index)
+        _define(storage, config, contents, made, secondary)
         values[INDEX_DEFS] = config.get(INDEX_DEFS) or INDEX_DEFINITIONS
     write_properties(store, values, clock, version)
     store.config()  # So that the next write of this process knows it.
@@ -157,11 +158,36 @@ def make_partitions(
     return made
 
 
-def _with_needed(names: Collection[str]) -> frozenset[str]:
-    """Return the names with those of the partitions that they need."""
+def _define(
+    storage: Storage,
+    config: TableConfig,
+    contents: FirstContents,
+    made: Collection[str],
+    secondary: SecondaryIndex | None,
+) -> None:
+    """Store the definitions of the partitions that were made."""
+    columns = contents.columns if MetadataPartition.COLUMN_STATS.value in made else None
+    has_record_index = MetadataPartition.RECORD_INDEX.value in made
+    add_definitions(storage, config.traits, columns, has_record_index=has_record_index, secondary=secondary)
+
+
+def _known_form(
+    store: TimelineStore, timeline: Timeline, table: MetadataTable | None, missing: Collection[MetadataPartition]
+) -> StatisticsForm | None:
+    """Return the form of the column statistics that the table has; None if it has none. Refuse what cannot be made."""
+    if not _STATISTICS.isdisjoint(each.value for each in missing):
+        _check_names(store, timeline)
+    has_statistics = table is not None and table.has(MetadataPartition.COLUMN_STATS)
+    return read_statistics_form(table) if table is not None and has_statistics else None
+
+
+def _with_needed(names: Collection[str], secondary: SecondaryIndex | None) -> list[MetadataPartition]:
+    """Return the partitions of these names with those that they need, and the one of a secondary index, in order."""
     needs_statistics = MetadataPartition.PARTITION_STATS.value in names
     needed = [MetadataPartition.FILES, *([MetadataPartition.COLUMN_STATS] if needs_statistics else [])]
-    return frozenset({*names, *(each.value for each in needed)})
+    needed += [] if secondary is None else [MetadataPartition.RECORD_INDEX]
+    found = [each for each in MADE_PARTITIONS if each.value in names or each in needed]
+    return found if secondary is None else [*found, secondary.partition]
 
 
 def _check(store: TimelineStore, config: TableConfig, timeline: Timeline, lock: LockSettings) -> None:

@@ -292,8 +292,13 @@ def test_sql_makes_shows_and_drops_indexes(tmp_path: Path) -> None:
         lakeformat.sql(f"drop index column_stats on {name}")
     with pytest.raises(InvalidInputError, match="expression index"):
         lakeformat.sql(f"create index by_day on {name} using column_stats (ts) options (expr = 'from_unixtime')")
-    with pytest.raises(InvalidInputError, match="no index 'by_name'"):
-        lakeformat.sql(f"create index by_name on {name} (name)")
+    lakeformat.sql(f"create index by_t on {name} (name)")
+    lakeformat.sql(f"create index if not exists by_t on {name} (name)")
+    assert shown()["secondary_index_by_t"] == "name"
+    lakeformat.sql(f"drop index by_t on {name}")
+    assert shown().keys() == {"files", "record_index"}
+    with pytest.raises(InvalidInputError, match="no index 'bloom_filter' that lakeformat can make; did you"):
+        lakeformat.sql(f"create index bloom_filter on {name} (name)")
 
 
 def test_command_line_makes_lists_and_drops_indexes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import random
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,9 @@ import pyarrow as pa
 import pytest
 
 import lakeformat
+from lakeformat.errors import LakeformatError, UnsupportedTableError
 from lakeformat.metadata_table.compaction import last_compaction
+from lakeformat.metadata_table.index_definitions import INDEX_DEFINITIONS
 from lakeformat.metadata_table.names import FOLDER, MetadataPartition, partition_of_name
 from lakeformat.metadata_table.secondary_keys import (
     join_secondary_keys,
@@ -124,3 +128,48 @@ def test_a_key_is_split_where_it_was_joined() -> None:
     ends = zip(joined.to_pylist(), value_prefixes(joined).to_pylist(), strict=True)
     assert all(key.startswith(end) and end.endswith("$") for key, end in ends)
     assert value_prefixes(joined).equals(prefixes_of_values(values))
+
+
+@pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+def test_it_is_made_of_the_rows_and_kept(kind: str, tmp_path: Path) -> None:
+    schema = lakeformat.open(unpack(TABLES[0], tmp_path)).schema
+    path, draw = tmp_path / "new", random.Random(7)
+    table = lakeformat.create(
+        path,
+        schema,
+        record_key="id",
+        partition_by="part",
+        ordering="ts",
+        table_type=kind,
+        **{"hoodie.datasource.write.hive_style_partitioning": True, "hoodie.write.table.version": 9},
+    )
+    table.upsert(rows_of(range(9), draw, 10))
+    table.upsert(rows_of(range(5, 9), draw, 20))
+    made = table.create_index("idx_city", ["city"])
+    assert (made.name, made.type, made.columns) == ("secondary_index_idx_city", "secondary_index", ("city",))
+    assert [index.name for index in table.indexes()] == ["files", "record_index", "secondary_index_idx_city"]
+    assert made.file_groups == table.indexes()[1].file_groups > 1
+    assert_kept(path)
+    for _ in verbs(table, draw):
+        assert_kept(path)
+    assert table.drop_index("idx_city") == ("secondary_index_idx_city",)
+    assert json.loads((path / INDEX_DEFINITIONS).read_text())["indexDefinitions"].keys() == {"record_index"}
+
+
+def test_what_cannot_be_made_is_refused(tmp_path: Path) -> None:
+    path = unpack("hudi_rest/v9_cow_indexes", tmp_path)
+    table = lakeformat.open(path)
+    for name, columns, why in (
+        ("by_price", ["price"], "its type must be text"),
+        ("by_two", ["city", "name"], "needs one column, not 2"),
+        ("by nothing", ["name"], "a secondary index of one column under another name"),
+        ("by_nothing", ["nothing"], "has no column 'nothing'"),
+        ("idx_city", ["city"], "has index secondary_index_idx_city already"),
+        ("record_indx", ["name"], "did you mean 'record_index'"),
+    ):
+        with pytest.raises(LakeformatError, match=re.escape(why)):
+            table.create_index(name, columns)
+    table.insert([{**rows_of(range(1, 2), random.Random(1), 1)[0], "part": "c"}])
+    with pytest.raises(UnsupportedTableError, match=r"a key has rows in several file groups.*dedupe\(\)"):
+        table.create_index("by_name", ["name"])
+    assert [index.name for index in table.indexes()] == ["files", "record_index"]
