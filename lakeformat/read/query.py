@@ -49,11 +49,13 @@ class ReadQuery:
         schema: the columns to return, in order, all nullable.
         predicate: the condition on rows, bound to the table's columns.
         skipping: whether statistics may rule out files and row groups.
+        asks_indexes: whether secondary indexes may rule out files.
     """
 
     schema: pa.Schema
     predicate: Predicate
     skipping: bool = True
+    asks_indexes: bool = False
 
     @cached_property
     def filter_paths(self) -> tuple[str, ...]:
@@ -224,7 +226,7 @@ def resolve_query(
     if pushed is not None:
         parts.append(bind_lenient(pushed, full))
     predicate = parts[0] if len(parts) == 1 else And(tuple(parts)) if parts else Always(True)
-    return ReadQuery(schema, predicate, options.read.skipping)
+    return ReadQuery(schema, predicate, options.read.skipping, options.read.metadata_table)
 
 
 def _find_name(name: str, schema: pa.Schema) -> str:

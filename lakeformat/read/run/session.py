@@ -7,7 +7,7 @@ statistics do not count NaN, so only the file index can prove that a float colum
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -32,12 +32,13 @@ from lakeformat.files.footer_bounds import row_group_bounds
 from lakeformat.files.footers import group_bytes, read_metadata
 from lakeformat.files.slice_reader import SliceSelection, inspect_slice
 from lakeformat.files.slice_skipping import Skipping
-from lakeformat.model.files import BaseFile, FileSlice
+from lakeformat.model.files import BaseFile, FileGroupId, FileSlice
 from lakeformat.predicate import Always, ColumnBounds, Predicate, columns_of, may_match, path_parts
 from lakeformat.public import public
 from lakeformat.read.plan import FilePart, Part, SlicePart, Split, pack_splits, prune_by_name
 from lakeformat.read.query import ReadQuery, readable_schema
 from lakeformat.read.run.batches import read_split
+from lakeformat.read.run.indexed_groups import find_indexed_groups
 from lakeformat.storage.port import Storage
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
@@ -69,6 +70,8 @@ Flags = npt.NDArray[np.bool_]
 #: Maximum number of files without bounds in the index whose footers the plan opens. If there are more, the tasks prune
 #: the row groups of these files.
 _MOST_FOOTERS: Final = 1024
+#: A secondary index is asked only if more files than this are left: a look-up opens files of the metadata table.
+_FEW_FILES: Final = 4
 #: Number of footers that are read together and kept in memory at a time.
 _FOOTERS_AT_A_TIME: Final = 256
 #: Minimum bytes to read per split when splits are made smaller to reach the requested number of splits.
@@ -242,6 +245,18 @@ class _Candidates:
             for file, free, rows in zip(files, self.nan_free, counts, strict=True)
         ]
 
+    def keep_groups(self, groups: Collection[FileGroupId] | None) -> None:
+        """Leave out the files of all other file groups than these; None keeps all."""
+        if groups is None:
+            return
+        paths, names = (self.files[name].to_pylist() for name in ("partition_path", "name"))
+        ids = (name.partition("_")[0] for name in names)
+        flags = [FileGroupId(path, file_id) in groups for path, file_id in zip(paths, ids, strict=True)]
+        self.files = self.files.filter(pa.array(flags, pa.bool_()))
+        self.in_index = [known for known, flag in zip(self.in_index, flags, strict=True) if flag]
+        self.nan_free = [free for free, flag in zip(self.nan_free, flags, strict=True) if flag]
+        self.slices = [piece for piece in self.slices if piece.group in groups]
+
     def describe_bounds(self) -> str:
         """Return the number of files with bounds as text; empty if there are none."""
         return f"; it has the bounds of {self.files_with_bounds:,} files" if self.files_with_bounds else ""
@@ -292,6 +307,8 @@ def _find_candidates(storage: Storage, snapshot: Snapshot, query: ReadQuery, *, 
         kept.in_index += known[flags].tolist()
         kept.nan_free += nan_free_columns(portion.bounds, np.flatnonzero(flags))
     kept.files = pa.concat_tables(tables)
+    if query.asks_indexes and len(kept.in_index) + len(kept.slices) > _FEW_FILES:
+        kept.keep_groups(find_indexed_groups(storage, snapshot, query.predicate))
     return kept
 
 

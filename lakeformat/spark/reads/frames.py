@@ -230,7 +230,8 @@ def read_table(
     plain = options.with_values(where=None)
     names = make_query(snapshot, context.storage.location, plain, columns=columns).schema.names
     full = readable_schema(snapshot.columns(context.storage.location), meta_columns=True)
-    whole = ReadQuery(full, implied_predicate(where, full), options.read.skipping).restrict_to_range(snapshot)
+    skipping, asks_indexes = options.read.skipping, options.read.metadata_table
+    whole = ReadQuery(full, implied_predicate(where, full), skipping, asks_indexes).restrict_to_range(snapshot)
     frame = _frame(spark, context, plain, snapshot, whole, None, via, access).where(where)
     return frame.select(*(column_of(column_path([name])) for name in names))
 
