@@ -12,7 +12,7 @@ import pyarrow as pa
 from lakeformat.arrow.conform import is_any_list
 from lakeformat.arrow.kinds import Kind, kind_of
 from lakeformat.errors import SchemaMismatchError
-from lakeformat.model.record import META_COLUMNS
+from lakeformat.model.record import META_COLUMNS, OPERATION
 
 __all__ = [
     "MAX_NESTING",
@@ -25,6 +25,8 @@ __all__ = [
     "storage_schema",
     "unstorable_type_error",
     "with_meta_columns",
+    "with_operation",
+    "without_operation",
 ]
 
 MAX_NESTING: Final = 64
@@ -155,6 +157,16 @@ def unstorable_type_error(data_type: pa.DataType | str, place: Place) -> SchemaM
     name = "variant" if is_variant else str(data_type)[:120]
     message = f"column {str(place)!r} has the type {name}, which a Hudi table cannot hold"
     return SchemaMismatchError(f"{message}; cast or drop the column")
+
+
+def with_operation(schema: pa.Schema) -> pa.Schema:
+    """Return the column of operations and after it the table's other columns."""
+    return pa.schema([pa.field(OPERATION, pa.string()), *without_operation(schema)])
+
+
+def without_operation(schema: pa.Schema) -> pa.Schema:
+    """Return the table's columns without that of operations, as commits list them: for Hudi it is a meta column."""
+    return pa.schema([field for field in schema if field.name != OPERATION])
 
 
 def with_meta_columns(schema: pa.Schema) -> pa.Schema:

@@ -216,10 +216,8 @@ REFUSED: Final[Mapping[str, tuple[str, str, str]]] = {
     "hoodie.errortable.write.failure.strategy": ("a write fails if its bad rows cannot be put aside", "", ""),
     "hoodie.bootstrap.base.path": ("rows are not taken from another folder", "read its rows and write them", ""),
     "hoodie.prewrite.validators": (_JAVA, "give Python functions in lakeformat.transaction.validators", ""),
-    "hoodie.allow.operation.metadata.field": ("rows have no _hoodie_operation column", "", ""),
     # Options that change columns or their values.
     "hoodie.write.schema": ("the rows' own schema is written", "cast the rows", ""),
-    "hoodie.datasource.write.drop.partition.columns": ("partition columns are kept in the files", "", ""),
     "hoodie.datasource.write.schema.allow.auto.evolution.column.drop": (
         "a column that the input lacks is not dropped from the table", "", ""),
     # Options that change keys, folders or files on which later writes rely.

@@ -125,6 +125,13 @@ TABLE_OPTIONS: Final[tuple[Option, ...]] = (
         True,
     ),
     _table(
+        WRITE + "drop.partition.columns",
+        "Leave partition columns out of files: readers take their values from the names of folders. They must be "
+        "strings, integers, booleans or dates; empty strings are read as null.",
+        parse_flag,
+        False,
+    ),
+    _table(
         WRITE + "table.type",
         "COPY_ON_WRITE: changed files are written again; MERGE_ON_READ: updates and deletes are appended to log files, "
         "which readers merge.",

@@ -430,6 +430,12 @@ class WriteOptions:
     SYNC: ClassVar = _entry(
         "lakeformat.storage.sync", "Flush data files to the disk before they are committed.", parse_flag, False
     )
+    stores_operation: bool = _option(
+        "hoodie.allow.operation.metadata.field",
+        "Add the column _hoodie_operation to new files, null in all rows. Tables that have it keep it.",
+        parse_flag,
+        False,
+    )
     buffer_bytes: int = _option(
         "lakeformat.write.buffer.bytes",
         "Bytes of memory per task for rows that are being written.",

@@ -85,7 +85,6 @@ class TableContext:
         config = self.store.config()
         config.check_writable(self.storage.location)
         snapshot = self.snapshot(config=config)
-        snapshot.check_writable(self.storage.location)
         find_bucket_engine(self.storage)
         return snapshot
 

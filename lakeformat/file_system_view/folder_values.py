@@ -40,6 +40,7 @@ __all__ = [
     "find_misplaced_rows",
     "partition_column_values",
     "reading_key_settings",
+    "stored_columns",
     "virtual_key_settings",
 ]
 
@@ -125,6 +126,11 @@ def dropped_column_values(path: str, config: TableConfig, schema: pa.Schema) -> 
                 f"its value as {of}; read the table with Apache Hudi"
             )
     return found
+
+
+def stored_columns(schema: pa.Schema, config: TableConfig) -> pa.Schema:
+    """Return the columns of a table that its files hold, or would hold if lakeformat wrote them."""
+    return pa.schema([field for field in schema if field.name not in config.dropped_columns])
 
 
 def virtual_key_settings(config: TableConfig) -> KeySettings:

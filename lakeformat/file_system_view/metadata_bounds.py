@@ -86,8 +86,11 @@ class MetadataBounds:
 
     def _read(self, files: pa.Table, columns: Sequence[str]) -> Mapping[str, tuple[ColumnBounds, pa.Array]]:
         """Return the result of `bounds_of_files` for each column that has statistics."""
+        stored = frozenset(self.schema.names)
         wanted = {
-            path: of for path, of in (resolve_column(column, self.schema) for column in columns) if _is_usable(path, of)
+            path: of
+            for path, of in (resolve_column(name, self.schema) for name in columns if path_parts(name)[0] in stored)
+            if _is_usable(path, of)
         }
         if not wanted or not files.num_rows or not self.table.has(MetadataPartition.COLUMN_STATS):
             return {}

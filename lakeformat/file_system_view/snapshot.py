@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 
 from lakeformat.codec.avro.schema import from_avro, without_meta
 from lakeformat.codec.log_blocks import HeaderKey
-from lakeformat.codec.stored_types import storage_schema, with_meta_columns
-from lakeformat.errors import CorruptTableError, InstantNotAvailableError, UnsupportedTableError
+from lakeformat.codec.stored_types import storage_schema, with_meta_columns, with_operation
+from lakeformat.errors import CorruptTableError, InstantNotAvailableError
 from lakeformat.file_system_view.file_groups import (
     Listing,
     check_complete,
@@ -23,7 +23,7 @@ from lakeformat.file_system_view.file_groups import (
     make_listing,
     visible_files,
 )
-from lakeformat.file_system_view.folder_values import dropped_column_values, virtual_key_settings
+from lakeformat.file_system_view.folder_values import dropped_column_values, stored_columns, virtual_key_settings
 from lakeformat.file_system_view.live_files import (
     FilesByPartition,
     ListedFiles,
@@ -218,17 +218,10 @@ class Snapshot:
     def _shapes(self) -> _Shapes:
         return _Shapes(self)
 
-    def check_writable(self, location: str) -> None:
-        """Refuse to write to a table that lakeformat can only read, in a case that no table property shows.
-
-        Raises:
-            UnsupportedTableError: the table's rows store their operation in a column.
-        """
-        if self.schema is not None and OPERATION in self.schema.names:
-            raise UnsupportedTableError(
-                f"{location}: writing to a table whose rows hold their operation ({OPERATION}, of "
-                "hoodie.allow.operation.metadata.field) is not supported; use Apache Hudi for it"
-            )
+    @property
+    def has_operations(self) -> bool:
+        """Tell whether files have the column of operations (``hoodie.allow.operation.metadata.field``)."""
+        return self.schema is not None and OPERATION in self.schema.names
 
     @cached_property
     def by_partition(self) -> Mapping[str, tuple[BaseFile, ...]]:
@@ -417,7 +410,7 @@ def _add_statistics(found: Snapshot, table: MetadataTable) -> Snapshot:
     """Return the snapshot with the statistics of the metadata table."""
     if found.schema is None or found.schemas:
         return found  # With schema on read, column ids identify columns, but statistics have their names.
-    statistics, live = MetadataBounds(table, with_meta_columns(found.schema)), found.live
+    statistics, live = MetadataBounds(table, with_meta_columns(stored_columns(found.schema, found.config))), found.live
     if isinstance(live, ListedSlices):
         return replace(found, live=replace(live, statistics=statistics))
     files = live.table if isinstance(live, ListedTable) else file_columns(found.files)
@@ -439,7 +432,7 @@ def _add_operation(storage: Storage, schema: pa.Schema, live: LiveFiles) -> pa.S
         logs = live.slices[0].logs if isinstance(live, ListedSlices) else ()
         headers = (block.header.get(HeaderKey.SCHEMA, "") for block in read_blocks(storage, logs[0])) if logs else ()
         has_operation = any(f'"{OPERATION}"' in text for text in headers)
-    return pa.schema([pa.field(OPERATION, pa.string()), *schema]) if has_operation else schema
+    return with_operation(schema) if has_operation else schema
 
 
 def make_latest_base(store: TimelineStore, timeline: Timeline, logs: Iterable[LogFile]) -> LatestBase:
@@ -506,6 +499,8 @@ def table_schema(
     Source: Hudi's ``TableSchemaResolver``.
     """
     found = _find_schema(store, config, commits, files)
+    if found is not None and config.has_operations:
+        found = with_operation(found)
     if found is None or not config.drops_partition_columns:
         return found
     names = set(found.names)

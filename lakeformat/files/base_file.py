@@ -181,6 +181,7 @@ class FileSettings:
         row_group_bytes: maximum in-memory size of the rows of a row group, in bytes, without dictionaries. A single row
             that is larger gets its own row group.
         stores_meta: whether the meta columns have values. If not, they are null, and footers have no keys.
+        dropped: names of the columns that no file holds, because folders give their values.
     """
 
     schema: pa.Schema
@@ -194,6 +195,12 @@ class FileSettings:
     row_group_rows: int = ROW_GROUP_ROWS
     row_group_bytes: int = ROW_GROUP_BYTES
     stores_meta: bool = True
+    dropped: frozenset[str] = frozenset()
+
+    @property
+    def file_schema(self) -> pa.Schema:
+        """Return the columns of `schema` that files hold."""
+        return pa.schema([field for field in self.schema if field.name not in self.dropped])
 
     def stored_rows(self, rows: pa.Table, schema: pa.Schema, partition_path: str, file_name: str) -> pa.Table:
         """Return rows in the columns of a file: with its meta columns, which are null if the table stores none.
@@ -248,6 +255,7 @@ class BaseFileWriter:
         decoded_bytes: in-memory size of the rows written so far, in bytes, without dictionaries.
         facts: row count and column statistics of the closed file; set by `close`.
         schema: the columns of the file, as they are given to the Parquet writer.
+        row_schema: the columns of its rows in memory.
 
     Args:
         sink: the output stream.
@@ -280,8 +288,9 @@ class BaseFileWriter:
         self._held: list[pa.Table] = []
         self._held_bytes = 0
         self.decoded_bytes = 0
-        self.schema = stored_schema(settings.schema, encoded)
-        self._nans = NanCounts(settings.schema, settings.indexed_paths)
+        self.schema = stored_schema(settings.file_schema, encoded)
+        self.row_schema = stored_schema(settings.schema, encoded)
+        self._nans = NanCounts(settings.file_schema, settings.indexed_paths)
 
     @property
     def size_bytes(self) -> int:
@@ -339,7 +348,6 @@ class BaseFileWriter:
                 self._write_group(group, most)
 
     def _write_group(self, rows: pa.Table, most: int) -> None:
-        """Write one row group."""
         self._open(rows).write_table(rows, most)
         self._groups += 1
 
@@ -459,7 +467,6 @@ def _open_writer(
 
 
 def _leaf_paths(schema: pa.Schema) -> list[str]:
-    """Return the paths of all leaf columns."""
     return [path for field in schema for path in leaf_columns(field, field.name)]
 
 

@@ -39,7 +39,7 @@ __all__ = ["SplicedBaseFileWriter", "make_footer"]
 def make_footer(settings: FileSettings) -> ParquetFooter:
     """Return the footer of a base file without rows, to compare the columns of stored files with."""
     sink = pa.BufferOutputStream()
-    parquet_writer(sink, stored_schema(settings.schema), settings, None).close()
+    parquet_writer(sink, stored_schema(settings.file_schema), settings, None).close()
     return read_footer(pa.BufferReader(sink.getvalue()))
 
 

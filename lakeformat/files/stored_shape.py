@@ -10,7 +10,7 @@ Three kinds of tables have such files:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -62,11 +62,17 @@ class StoredShape:
         constants: columns whose value comes from the folder, even if a file holds them.
         key: how a record key is made in a table with virtual keys; else None.
         versions: differences of the files with older schemas, oldest schema first.
+        folder: for rules that are not yet those of one folder, a function that makes ``constants`` of its path.
     """
 
     constants: Mapping[str, pa.Scalar] = field(default_factory=dict)
     key: KeySettings | None = None
     versions: tuple[SchemaVersion, ...] = ()
+    folder: Callable[[str], Mapping[str, pa.Scalar]] | None = None
+
+    def in_folder(self, path: str) -> StoredShape:
+        """Return the rules for the files of one folder."""
+        return self if self.folder is None else replace(self, constants=self.folder(path), folder=None)
 
     def _version(self, instant_time: str) -> SchemaVersion:
         """Return the schema in effect at an instant. If the instant is older than all schemas, return the first schema.

@@ -38,6 +38,7 @@ from lakeformat.model.keys import (
 
 __all__ = [
     "DEFAULT_PARTITION",
+    "PARSED_KINDS",
     "distinct_partitions",
     "find_nested_pair",
     "folders_above",
@@ -60,6 +61,8 @@ _ESCAPED: Final[Mapping[int, str]] = {
 _ESCAPE: Final = re.compile("%([0-9A-Fa-f]{2})")
 _CONTROL: Final = re.compile("[\x00-\x1f\x7f]")
 _NANOS_PER_MILLI: Final = 1_000_000
+#: Kinds of columns whose values can be read from the names of folders.
+PARSED_KINDS: Final = frozenset({Kind.TEXT, Kind.INTEGER, Kind.BOOLEAN, Kind.DATE})
 
 Int64s = npt.NDArray[np.int64]
 
@@ -380,7 +383,7 @@ def _parse_value(text: str, name: str, settings: KeySettings, type_: pa.DataType
         if raw.translate(_ESCAPED) != text:
             return None
         text = raw
-    if kind_of(type_) not in (Kind.TEXT, Kind.INTEGER, Kind.BOOLEAN, Kind.DATE):
+    if kind_of(type_) not in PARSED_KINDS:
         return None
     if "/" in text and not settings.url_encode:
         if kind_of(type_) is not Kind.DATE:

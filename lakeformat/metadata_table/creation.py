@@ -25,7 +25,8 @@ from lakeformat.metadata_table.record_schema import new_schema, without_meta_col
 from lakeformat.model.commit import CommitMetadata, WriteStat
 from lakeformat.model.files import PARTITION_MARKER
 from lakeformat.model.instant import Action, Instant, State, next_instant_time
-from lakeformat.model.table_config import ZONE, TableConfig, TableType, layout_properties, table_checksum
+from lakeformat.model.table_config import ZONE, TableConfig, TableType, table_checksum
+from lakeformat.model.table_properties import layout_properties
 from lakeformat.storage.port import Clock, Storage
 from lakeformat.timeline.store import put_once
 from lakeformat.timeline.timeline import Timeline

@@ -1,21 +1,16 @@
-"""The table's own settings, stored in ``hoodie.properties`` (Hudi: ``HoodieTableConfig``).
-
-The functions ``..._properties`` return the properties that a new or upgraded table stores, which differ by table
-version. They equal the properties of tables that Hudi 1.2.0 creates, for both table types. Sources:
-``HoodieTableConfig`` and ``HoodieTableMetaClient.TableBuilder``.
-"""
+"""The table's own settings, stored in ``hoodie.properties`` (Hudi: ``HoodieTableConfig``)."""
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timezone, tzinfo
 from enum import Enum
 from typing import Final
 
 from lakeformat.errors import CorruptTableError, InvalidInputError, InvalidOptionError, UnsupportedTableError, nearest
-from lakeformat.model.keys import KeyGeneratorKind, PartitionField
+from lakeformat.model.keys import KeyGeneratorKind
 from lakeformat.model.merge_settings import MergeSettings, PartialUpdate, RecordMergeMode, merge_settings
 from lakeformat.model.table_version import SEVERAL_ORDERING_FIELDS, TABLE_VERSIONS, TableVersion, table_version
 from lakeformat.public import public
@@ -23,12 +18,14 @@ from lakeformat.public import public
 __all__ = [
     "CREATE_SCHEMA",
     "DATABASE",
+    "DROPS_PARTITION_COLUMNS",
     "EXTRACTOR",
     "INDEX_DEFS",
     "LAYOUT",
     "LOST_PROPERTIES",
     "METADATA_INFLIGHT",
     "METADATA_PARTITIONS",
+    "OPERATION_FIELD",
     "PARTITION_FIELDS",
     "POPULATES_META_FIELDS",
     "PROPERTIES_PATH",
@@ -40,11 +37,6 @@ __all__ = [
     "MergeMode",
     "TableConfig",
     "TableType",
-    "key_generator_properties",
-    "layout_properties",
-    "merge_properties",
-    "ordering_properties",
-    "payload_ordering",
     "table_checksum",
 ]
 
@@ -76,6 +68,8 @@ SLASH_DATES: Final = "hoodie.datasource.write.slash.separated.date.partitioning"
 #: Key of lakeformat, under which a version 6 table with a custom key generator stores its fields as ``name:TYPE``.
 #: Hudi stores the types from version 8 on, in `PARTITION_FIELDS`.
 TYPED_FIELDS: Final = "lakeformat.partition.fields"
+#: Key of lakeformat, under which a table stores that its files have the column of operations. Hudi stores it nowhere.
+OPERATION_FIELD: Final = "lakeformat.operation.field"
 ZONE: Final = "hoodie.table.timeline.timezone"
 PAYLOAD: Final = "hoodie.compaction.payload.class"
 MERGE_MODE: Final = "hoodie.record.merge.mode"
@@ -323,6 +317,16 @@ class TableConfig:
         return self._flag(DROPS_PARTITION_COLUMNS, False)
 
     @property
+    def dropped_columns(self) -> tuple[str, ...]:
+        """Return the columns that data files of lakeformat do not hold, because folder names give their values."""
+        return self.partition_fields if self.drops_partition_columns else ()
+
+    @property
+    def has_operations(self) -> bool:
+        """Tell whether lakeformat has found or made files with the column of operations."""
+        return self._flag(OPERATION_FIELD, False)
+
+    @property
     def has_virtual_keys(self) -> bool:
         """Tell whether data files lack the meta columns or have only nulls in them."""
         return not self._flag(POPULATES_META_FIELDS, True)
@@ -479,6 +483,7 @@ class TableConfig:
                     f"{where}: writing with {POPULATES_META_FIELDS}=false needs record key fields and the simple, "
                     "nonpartitioned or complex key generator, the last with several key fields"
                 )
+        self._check_dropped(where)
         if len(self.ordering_fields) > 1 and not self.traits.takes_several_ordering_fields:
             key = ORDERING_1X if self.get(ORDERING_1X) else ORDERING
             raise UnsupportedTableError(
@@ -490,6 +495,23 @@ class TableConfig:
                 KeyGeneratorKind.parse(self.key_generator)
             except InvalidOptionError as error:
                 raise UnsupportedTableError(f"{where}: {error}") from None
+
+    def _check_dropped(self, where: str) -> None:
+        """Check that folder names give the values of the columns that files do not hold, and that merges need none."""
+        if not self.drops_partition_columns:
+            return
+        kind = KeyGeneratorKind.of_table(self.key_generator, self.record_fields, self.partition_fields)
+        merged = {*self.ordering_fields, *(self.record_fields if self.has_virtual_keys else ())}
+        if any("." in name for name in self.partition_fields) or self.slash_dates or kind in _MADE_OF_TIMES:
+            need = "needs top-level partition fields, plain folders, and the simple or complex key generator"
+        elif merged.intersection(self.partition_fields):
+            need = f"needs other ordering and virtual key fields than {', '.join(self.partition_fields)}"
+        else:
+            return
+        raise UnsupportedTableError(f"{where}: writing with {DROPS_PARTITION_COLUMNS}=true {need}")
+
+
+_MADE_OF_TIMES: Final = frozenset({KeyGeneratorKind.TIMESTAMP, KeyGeneratorKind.CUSTOM})
 
 
 def _parse_number(text: str) -> int:
@@ -504,93 +526,4 @@ _READABLE: Final = (
     (DROPS_PARTITION_COLUMNS, {"TRUE", "FALSE"}, "false"),
     (POPULATES_META_FIELDS, {"TRUE", "FALSE"}, "true"),
 )
-_WRITABLE: Final = (
-    (DROPS_PARTITION_COLUMNS, {"false"}, "false"),
-    ("hoodie.partition.metafile.use.base.format", {"false"}, "false"),
-)
-
-
-_STRATEGY_OF: Final[Mapping[str, str]] = {
-    MergeMode.COMMIT_TIME: "ce9acb64-bde0-424c-9b91-f6ebba25356d",
-    MergeMode.EVENT_TIME: "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5",
-}
-_BY_PAYLOAD: Final = "00000000-0000-0000-0000-000000000000"
-_DELETE_FIELD: Final = MERGE_PROPERTY + "hoodie.payload.delete.field"
-_DELETE_MARKER: Final = MERGE_PROPERTY + "hoodie.payload.delete.marker"
-_UNAVAILABLE: Final = MERGE_PROPERTY + "hoodie.write.partial.update.unavailable.value"
-_DEBEZIUM: Final[Mapping[str, str]] = {_DELETE_FIELD: "_change_operation_type", _DELETE_MARKER: "d"}
-#: Maps merge modes to the further properties that version 9 stores for them.
-_MERGE_PROPERTIES: Final[Mapping[str, Mapping[str, str]]] = {
-    MergeMode.AWS_DMS: {_DELETE_FIELD: "Op", _DELETE_MARKER: "D"},
-    MergeMode.POSTGRES: {**_DEBEZIUM, _UNAVAILABLE: "__debezium_unavailable_value"},
-    MergeMode.MYSQL: _DEBEZIUM,
-}
-
-
-def layout_properties(version: int) -> dict[str, str]:
-    """Return the properties that store a table version, its timeline layout and the folders of the timeline."""
-    layout = str(table_version(version).timeline_layout)
-    if layout == "1":
-        return {VERSION: str(version), LAYOUT: layout, ARCHIVE_FOLDER: "archived"}
-    return {
-        VERSION: str(version),
-        INITIAL_VERSION: str(version),
-        LAYOUT: layout,
-        TIMELINE_PATH: "timeline",
-        HISTORY_PATH: "history",
-        ARCHIVE_FOLDER: "history",
-        TABLE_FORMAT: "native",
-        SEVERAL_FORMATS: "false",
-    }
-
-
-def merge_properties(version: int, mode: str, payload: str = "") -> dict[str, str]:
-    """Return the properties that store a merge mode in a table version.
-
-    Args:
-        version: The table version.
-        mode: A `MergeMode`.
-        payload: The payload class that the user named; "" for the class that belongs to ``mode``. Version 9 stores the
-            class only for a later downgrade.
-    """
-    payload_class, traits = payload or MergeMode.PAYLOAD_OF[mode], table_version(version)
-    if not traits.stores_merge_mode:
-        return {PAYLOAD: payload_class}
-    if traits.stores_payload:
-        stored_mode = "CUSTOM" if mode in MergeMode.STORED_AS else mode
-        strategy = _STRATEGY_OF.get(stored_mode, _BY_PAYLOAD)
-        return {MERGE_MODE: stored_mode, MERGE_STRATEGY: strategy, PAYLOAD: payload_class}
-    stored = {MERGE_MODE: MergeMode.STORED_AS.get(mode, mode), **_MERGE_PROPERTIES.get(mode, {})}
-    if mode in MergeMode.PARTIAL_OF:
-        stored[PARTIAL_UPDATE_MODE] = MergeMode.PARTIAL_OF[mode].value
-    return {**stored, LEGACY_PAYLOAD: payload_class} if payload or mode in MergeMode.STORED_AS else stored
-
-
-def payload_ordering(version: int, mode: str) -> tuple[str, ...]:
-    """Return the ordering columns that the payload class of a merge mode prescribes; empty if it leaves the choice."""
-    if mode == MergeMode.MYSQL:
-        several = table_version(version).takes_several_ordering_fields
-        return ("_event_bin_file", "_event_pos") if several else ("_event_seq",)
-    return ("_event_lsn",) if mode == MergeMode.POSTGRES else ()
-
-
-def ordering_properties(version: int, fields: Sequence[str]) -> dict[str, str]:
-    """Return the property that stores the ordering columns; {} if there are none."""
-    key = ORDERING if table_version(version).stores_old_ordering else ORDERING_1X
-    return {key: ",".join(fields)} if fields else {}
-
-
-def key_generator_properties(
-    version: int, kind: KeyGeneratorKind, partition_fields: Sequence[PartitionField]
-) -> dict[str, str]:
-    """Return the properties that store the key generator and the partition fields.
-
-    Version 6 stores the class of the generator, and the types of a custom one's fields under `TYPED_FIELDS`. Later
-    versions store the generator's type, and the types of a custom one's fields beside their names.
-    """
-    plain = ",".join(field.name for field in partition_fields)
-    typed = ",".join(field.typed for field in partition_fields) if kind is KeyGeneratorKind.CUSTOM else ""
-    if table_version(version).stores_generator_class:
-        own = {TYPED_FIELDS: typed} if typed else {}
-        return {KEY_GENERATOR: kind.class_name, PARTITION_FIELDS: plain, **own}
-    return {KEY_GENERATOR_1X: kind.type_name, PARTITION_FIELDS: typed or plain}
+_WRITABLE: Final = (("hoodie.partition.metafile.use.base.format", {"false"}, "false"),)

@@ -20,6 +20,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from lakeformat.codec.stored_types import with_operation
 from lakeformat.config.read_options import BEGIN, END, FULL_SCAN, HOLES
 from lakeformat.config.resolve import Options
 from lakeformat.errors import InstantNotAvailableError, InvalidOptionError, UnsupportedTableError
@@ -29,7 +30,7 @@ from lakeformat.file_system_view.schema_history import read_schemas
 from lakeformat.file_system_view.snapshot import ChangeRange, Snapshot, table_schema
 from lakeformat.files.missing_files import CleanedFileError
 from lakeformat.model.instant import Action, Moment, parse_as_of
-from lakeformat.model.record import COMMIT_TIME, OPERATION
+from lakeformat.model.record import COMMIT_TIME
 from lakeformat.model.table_config import TableConfig
 from lakeformat.predicate import Always, And, Comparison, In, Predicate, bind
 from lakeformat.timeline.store import TimelineStore
@@ -178,8 +179,8 @@ def _with_newest_columns(context: TableContext, snapshot: Snapshot, whole: Timel
     schema = table_schema(context.store, snapshot.config, whole.commits, ())
     if schema is None:
         return snapshot
-    if snapshot.schema is not None and OPERATION in snapshot.schema.names and OPERATION not in schema.names:
-        schema = pa.schema([pa.field(OPERATION, pa.string()), *schema])
+    if snapshot.has_operations:
+        schema = with_operation(schema)
     schemas = read_schemas(context.storage, commits, context.storage.location)
     return replace(snapshot, schema=schema, schemas=schemas)
 

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from lakeformat.arrow.kinds import Kind, kind_of
 from lakeformat.codec.stored_types import with_meta_columns
 from lakeformat.concurrency import run_all
+from lakeformat.file_system_view.folder_values import stored_columns
 from lakeformat.metadata_table.deltacommit import MetadataChanges, fits_log_files, rows_of_files
 from lakeformat.metadata_table.index_definitions import (
     StatisticsForm,
@@ -155,7 +156,7 @@ def _has_unmeasured(metadata: CommitMetadata, known: pa.Table | None, types: Map
 
 
 def _stored_schema(outcome: Outcome) -> pa.Schema:
-    return with_meta_columns(outcome.files_schema or outcome.schema)
+    return with_meta_columns(stored_columns(outcome.files_schema or outcome.schema, outcome.snapshot.config))
 
 
 def _find_key_changes(

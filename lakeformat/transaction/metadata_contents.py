@@ -19,6 +19,7 @@ from lakeformat.concurrency import run_all
 from lakeformat.config.metadata_options import MetadataOptions
 from lakeformat.errors import UnsupportedTableError
 from lakeformat.file_system_view.file_groups import Listing, list_files
+from lakeformat.file_system_view.folder_values import stored_columns
 from lakeformat.file_system_view.snapshot import FileNames, Snapshot, list_snapshot
 from lakeformat.index.stored_keys import read_live_keys
 from lakeformat.metadata_table.creation import split_rows
@@ -178,7 +179,7 @@ class FirstContents:
     @cached_property
     def _stored_schema(self) -> pa.Schema:
         schema = self._snapshot.columns(self._storage.location)
-        return with_meta_columns(schema)
+        return with_meta_columns(stored_columns(schema, self._config))
 
     def _measure(self, files: Sequence[BaseFile | LogFile]) -> pa.Table:
         """Return the statistics of files. Files whose bounds are not all known have none."""

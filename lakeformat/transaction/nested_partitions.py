@@ -40,7 +40,7 @@ def make_off_folder_entry(written: Sequence[WrittenFile], config: TableConfig, s
     the column statistics of a written file are not known, there is no entry: the result is an empty mapping.
     """
     keys = reading_key_settings(config)
-    if not keys.partition_fields:
+    if not keys.partition_fields or config.drops_partition_columns:
         return {OFF_FOLDER: "[]"}
     full = bounds_schema(schema)
     folders = pa.array([file.stat.partition_path for file in written], pa.string()).dictionary_encode()
@@ -65,12 +65,14 @@ def check_new_folders(storage: Storage, snapshot: Snapshot, opened: Iterable[str
         opened: partition paths that get new file groups.
 
     Raises:
-        InvalidInputError: two folders would be nested; the message names both partitions and the remedy.
+        InvalidInputError: two folders would be nested, or the name of a folder must give values that files do not hold,
+            and does not; the message names the partitions and the remedy.
     """
+    _check_segments(snapshot.config, opened := frozenset(opened))
     if snapshot.config.url_encode or not snapshot.config.partition_fields:
         return
     existing = frozenset(snapshot.live.partitions())
-    new = frozenset(opened) - existing
+    new = opened - existing
     check_nesting(new, existing)
     if snapshot.instant_time is None:
         return
@@ -80,6 +82,18 @@ def check_new_folders(storage: Storage, snapshot: Snapshot, opened: Iterable[str
         for (outer, path), marker in zip(inner.items(), found, strict=True):
             if marker is not None:
                 raise _nested_error(outer, path)
+
+
+def _check_segments(config: TableConfig, opened: frozenset[str]) -> None:
+    """Raise an error if a path has other folders than one for each partition column that files do not hold."""
+    columns = config.dropped_columns
+    for path in opened if len(columns) > 1 else ():
+        if path.count("/") != len(columns) - 1:
+            raise InvalidInputError(
+                f"partition {path!r} does not give the values of {', '.join(columns)}, which files do not hold; write "
+                "values without '/', or create the table again with "
+                "hoodie.datasource.write.partitionpath.urlencode=true"
+            )
 
 
 def check_nesting(new: Collection[str], existing: Collection[str]) -> None:

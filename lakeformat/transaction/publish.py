@@ -12,6 +12,7 @@ import pyarrow as pa
 from lakeformat.codec.avro.schema import to_avro
 from lakeformat.codec.column_ids import reconcile
 from lakeformat.codec.internal_schema import LATEST_SCHEMA, decode_internal_schema, encode_internal_schema
+from lakeformat.codec.stored_types import without_operation
 from lakeformat.concurrency import run_all, run_both
 from lakeformat.errors import WriteConflictError
 from lakeformat.file_system_view.context import TableContext
@@ -147,7 +148,7 @@ def make_commit_metadata(
         by_partition.setdefault(stat.partition_path, []).append(counted)
     extra = {
         **hooks.extra_metadata,
-        "schema": outcome.schema_text or to_avro(schema, table_name=config.name),
+        "schema": outcome.schema_text or to_avro(without_operation(schema), table_name=config.name),
         REPORT_KEY: report.as_text(),
         **make_off_folder_entry(outcome.written, config, schema),
         **earlier_log_facts(stats, outcome.snapshot.live),

@@ -16,7 +16,7 @@ from lakeformat.config.write_options import INDEX_COLUMNS, INDEX_COLUMNS_LIMIT, 
 from lakeformat.files.column_stats import indexed_columns
 from lakeformat.model.operation import Operation
 from lakeformat.model.table_config import TableConfig
-from lakeformat.predicate import column_path
+from lakeformat.predicate import column_path, path_parts
 from lakeformat.transaction.batch_ids import BatchId, batch_of
 
 __all__ = ["FileIndexSettings", "TransactionSettings", "make_transaction_settings"]
@@ -32,6 +32,7 @@ class FileIndexSettings:
         partition_fields: columns whose column statistics are always stored.
         commits: number of commits after which a new snapshot of the index is written.
         shard_files: maximum number of files in one shard of the index.
+        dropped: columns that files do not hold, so that they have no statistics.
     """
 
     columns: tuple[str, ...] | None
@@ -39,15 +40,17 @@ class FileIndexSettings:
     partition_fields: tuple[str, ...]
     commits: int
     shard_files: int
+    dropped: tuple[str, ...] = ()
 
     def list_indexed_columns(self, schema: pa.Schema) -> tuple[str, ...]:
         """Return the paths of the columns with column statistics in the file index, including the partition columns."""
         wanted = indexed_columns(schema, self.columns, self.columns_limit)
-        return tuple(dict.fromkeys((*wanted, *self.partition_columns(schema))))
+        paths = dict.fromkeys((*wanted, *self.partition_columns(schema)))
+        return tuple(path for path in paths if path_parts(path)[0] not in self.dropped)
 
     def partition_columns(self, schema: pa.Schema) -> tuple[str, ...]:
         """Return the paths of the partition columns."""
-        known = set(schema.names)
+        known = set(schema.names).difference(self.dropped)
         return tuple(column_path([name]) for name in self.partition_fields if name in known)
 
 
@@ -112,6 +115,7 @@ def make_transaction_settings(
             partition_fields=config.partition_fields,
             commits=min(options[INDEX_COMMITS], options[MIN_COMMITS]),
             shard_files=options[INDEX_SHARD_FILES],
+            dropped=config.dropped_columns,
         ),
         metadata=options.metadata,
         first_buckets=write_options.buckets if write_options.is_consistent else None,

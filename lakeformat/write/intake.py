@@ -425,7 +425,6 @@ def plan_job(
         InvalidOptionError, SchemaMismatchError, UnsupportedTableError: if the write is refused. Nothing was written.
     """
     config, write_options = snapshot.config, options.write
-    snapshot.check_writable(store.storage.location)
     has_key = bool(config.record_fields)
     operation = choose_operation(write_options.operation, options, has_key=has_key, overwrite=overwrite)
     _check_bulk_overwrite(options, store.storage.location, overwrite=overwrite)

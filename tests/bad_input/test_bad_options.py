@@ -203,7 +203,6 @@ def test_bad_value_is_refused_with_advice(name: str, value: str, advice: str) ->
         ("hoodie.errortable.write.class", "org.example.ErrorTable"),
         ("hoodie.bootstrap.base.path", "/old"),
         ("hoodie.table.ro.file.format", "ORC"),
-        (f"{W}drop.partition.columns", "true"),
     ],
 )
 def test_option_that_cannot_be_honoured_is_refused(name: str, value: Any) -> None:
@@ -215,7 +214,7 @@ def test_option_that_cannot_be_honoured_is_refused(name: str, value: Any) -> Non
 def test_one_error_names_all_refused_options(tmp_path: Path) -> None:
     """A job that was written for Hudi gets one error that says how to change each of its refused options."""
     refused = {
-        "hoodie.allow.operation.metadata.field": ("true", "rows have no _hoodie_operation column"),
+        "hoodie.parquet.encryption.footer.key": ("k", "files are written in plain text"),
         "hoodie.prewrite.validators": ("org.example.V", "leave it out and give Python functions in"),
         "hoodie.write.lock.provider": ("org.example.Lock", "no such lock here; leave it out, or set one of"),
         "hoodie.write.concurrency.mode": ("optimistic", "write one of SINGLE_WRITER, OPTIMISTIC_CONCURRENCY_CONTROL"),

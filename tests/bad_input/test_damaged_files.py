@@ -151,11 +151,6 @@ def test_damaged_table_properties_are_refused(case: str, tmp_path: Path) -> None
 
 
 NOT_FOR_WRITING: dict[str, tuple[Damage, type[LakeformatError], str]] = {
-    "dropped partition columns": (
-        lambda data: data.replace(b"drop.partition.columns=false", b"drop.partition.columns=true"),
-        UnsupportedTableError,
-        "drop.partition.columns=true",
-    ),
     "no record key": (
         lambda data: data.replace(b"recordkey.fields=id", b"recordkey.fields="),
         UnsupportedTableError,

@@ -21,7 +21,8 @@ from lakeformat.config.registry import OPTIONS
 JOB: dict[str, tuple[str, str, bool, str]] = {
     "hoodie.datasource.write.recordkey.field": ("id", "obeyed", False, "Columns that identify a row"),
     "hoodie.schema.on.read.enable": ("true", "ignored", False, "columns get ids when they are altered"),
-    "hoodie.allow.operation.metadata.field": ("true", "refused", True, "rows have no _hoodie_operation column"),
+    "hoodie.allow.operation.metadata.field": ("true", "obeyed", False, "Add the column _hoodie_operation"),
+    "hoodie.avro.write.support.class": ("org.example.W", "refused", True, "a Java class cannot run here"),
     "hoodie.populate.meta.fields": ("true", "obeyed", False, "Store each row's record key"),
     "hoodie.write.lock.provider": ("org.example.Lock", "refused", True, "no such lock here"),
     "hoodie.datasource.hive_sync.sync_comment": ("true", "ignored", False, "column comments, bucketing"),
@@ -56,7 +57,7 @@ def test_check_prints_a_line_for_each_option_of_a_job(
     for name, (value, fate, _, says) in JOB.items():
         assert output[name].startswith(f"{name} {value} {fate} ")
         assert says in output[name]
-    assert answer.err.strip() == "5 of 14 options would make a read or write fail"
+    assert answer.err.strip() == "5 of 15 options would make a read or write fail"
     fates = [
         output[line.split()[0]].split()[2]
         for line in answer.out.splitlines()
@@ -73,7 +74,7 @@ def test_check_prints_json_on_request(capsys: pytest.CaptureFixture[str]) -> Non
         name: (value, fate, fails) for name, (value, fate, fails, _) in JOB.items()
     }
     assert found["timeTravel"]["meant"] == "as.of.instant"
-    assert "leave it out" in found["hoodie.allow.operation.metadata.field"]["cure"]
+    assert "leave it out" in found["hoodie.avro.write.support.class"]["cure"]
 
 
 @pytest.mark.parametrize("name", JOB)

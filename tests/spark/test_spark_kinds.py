@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
@@ -39,3 +40,29 @@ def test_every_read_path_returns_the_rows_of_hudi(spark: SparkSession, name: str
         assert rows_as_text(frame.where("reg is null")) == [], way
     asked = lakeformat.spark.read(spark, path, where="reg > 'f'", columns=["id"])
     assert sorted(row["id"] for row in asked.collect()) == sorted(row["id"] for row in rows if row["reg"] > "f")
+
+
+@pytest.mark.parametrize("kind", ["COPY_ON_WRITE", pytest.param("MERGE_ON_READ", marks=pytest.mark.slow)])
+def test_save_leaves_partition_columns_out_and_load_has_them(spark: SparkSession, kind: str, tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    options = {
+        "hoodie.table.name": "t",
+        "hoodie.datasource.write.recordkey.field": "id",
+        "hoodie.datasource.write.partitionpath.field": "day",
+        "hoodie.datasource.write.drop.partition.columns": "true",
+        "hoodie.datasource.write.table.type": kind,
+        "hoodie.allow.operation.metadata.field": "true",
+    }
+    first = spark.range(8).selectExpr("id", "cast(id % 2 as int) as day", "'n' as name")
+    first.write.format("lakehouse").options(**options).mode("overwrite").save(path)
+    second = spark.range(6, 10).selectExpr("id", "cast(id % 2 as int) as day", "'u' as name")
+    second.write.format("lakehouse").options(**options).mode("append").save(path)
+    wanted = sorted((n, n % 2, "u" if n > 5 else "n") for n in range(10))
+    for via in ("native", "source"):
+        frame = lakeformat.spark.read(spark, path, via=via)
+        assert dict(frame.dtypes)["day"] == "int"
+        assert sorted(map(tuple, frame.select("id", "day", "name").collect())) == wanted
+        assert frame.where("day = 1").count() == 5
+        assert frame.where("_hoodie_operation is not null").count() == 0
+    files = [file for file in Path(path).rglob("*.parquet") if ".hoodie" not in file.parts]
+    assert {tuple(pq.read_schema(file).names[5:]) for file in files} == {("_hoodie_operation", "id", "name")}

@@ -11,10 +11,11 @@ from lakeformat.beside.verbs import sync_result
 from lakeformat.catalog.verbs import check_catalogs, register_result
 from lakeformat.codec.column_ids import number_columns
 from lakeformat.config.resolve import Options
-from lakeformat.errors import InvalidInputError
+from lakeformat.errors import InvalidInputError, UnsupportedTableError
 from lakeformat.file_system_view.context import TableContext
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.model.operation import Operation
+from lakeformat.model.record import OPERATION
 from lakeformat.public import public
 from lakeformat.services.alter.changes import (
     AddColumn,
@@ -197,7 +198,11 @@ def _alter_once(transaction: Transaction, context: TableContext, changes: Sequen
 def _check_altered(snapshot: Snapshot, context: TableContext) -> None:
     """Refuse a table whose columns cannot be altered now."""
     location = context.storage.location
-    snapshot.check_writable(location)
+    if snapshot.has_operations:
+        raise UnsupportedTableError(
+            f"{location}: the columns of a table whose rows hold their operation ({OPERATION}) cannot be altered; use "
+            "Apache Hudi for that"
+        )
     snapshot.config.check_writable(location)
     check_no_plans(context.store, snapshot.timeline)
 

@@ -169,7 +169,6 @@ class CompactSession:
         config = context.store.config()
         config.check_compactable(location)
         snapshot = context.snapshot(config=config)
-        snapshot.check_writable(location)
         self.context, self._compactor = context, compactor or compact_in_process
         # Drop the batch id of the preceding write. With it, this commit would be skipped as a repeat of that batch.
         self.options = options.with_values(**{"lakeformat.batch.app": None, "lakeformat.batch.id": None})

@@ -22,11 +22,12 @@ from lakeformat.model import table_config as names
 from lakeformat.model.extractors import extractor_properties
 from lakeformat.model.instant import Action, Instant, State, next_instant_time
 from lakeformat.model.keys import KeySettings
-from lakeformat.model.table_config import (
-    TableConfig,
+from lakeformat.model.table_config import TableConfig
+from lakeformat.model.table_properties import (
     key_generator_properties,
     layout_properties,
     merge_properties,
+    payload_ordering,
 )
 from lakeformat.model.table_version import TABLE_VERSIONS, table_version
 from lakeformat.timeline.timeline_layout import TimelineLayout
@@ -132,7 +133,7 @@ def convert_properties(config: TableConfig, to: int, keys: KeySettings) -> dict[
     layout[names.INITIAL_VERSION] = str(config.version)
     mode = config.merge_mode
     ordering = names.ORDERING_1X if table_version(to).takes_several_ordering_fields else names.ORDERING
-    fields_by_time = names.payload_ordering(to, mode) or config.ordering_fields
+    fields_by_time = payload_ordering(to, mode) or config.ordering_fields
     rewritten = {*_REWRITTEN, *merge_properties(max(TABLE_VERSIONS), mode)}
     values: Mapping[str, str] = {
         **{key: text for key, text in config.values.items() if key not in rewritten},

@@ -44,7 +44,8 @@ from lakeformat.metadata_table.names import MetadataPartition
 from lakeformat.model.commit import CommitMetadata
 from lakeformat.model.instant import COMMIT_ACTIONS, Action, Instant, State, format_instant_time
 from lakeformat.model.keys import KeyGeneratorKind, KeySettings
-from lakeformat.model.table_config import PROPERTIES_PATH, TIMELINE_PATH, TableConfig, payload_ordering
+from lakeformat.model.table_config import PROPERTIES_PATH, TIMELINE_PATH, TableConfig
+from lakeformat.model.table_properties import payload_ordering
 from lakeformat.model.table_version import SINGLE_KEY_NAMES, TABLE_VERSIONS, table_version
 from lakeformat.public import OneLine, public
 from lakeformat.services.upgrade.plan import convert_properties, list_moves, make_completion_times

@@ -283,11 +283,11 @@ def _log_file(
 
 def _data_block(rows: pa.Table, bucket: Bucket, settings: HandleSettings, base_rows: BaseRows | None) -> bytes:
     """Return an encoded data block. Its ``_hoodie_file_name`` column holds the file id, as in Hudi's log files."""
-    schema = stored_schema(settings.files.schema)
+    schema = stored_schema(settings.files.file_schema)
     table = settings.files.stored_rows(rows, schema, bucket.partition_path, bucket.file_id)
     if not _is_ordered_by_text(settings):
         return _parquet_block(table, settings.files, settings.instant_time, base_rows)
-    plain = table.cast(with_meta_columns(settings.files.schema).remove_metadata())
+    plain = table.cast(with_meta_columns(settings.files.file_schema).remove_metadata())
     return encode_avro_block(
         plain, instant_time=settings.instant_time, schema=settings.files.avro_schema, base_rows=base_rows
     )

@@ -37,7 +37,7 @@ from lakeformat.files.base_file import (
     stamp_rows_with,
 )
 from lakeformat.files.footers import find_dictionary_texts, open_base, open_parquet, parse_key_footer
-from lakeformat.files.stored_shape import AS_STORED, StoredShape
+from lakeformat.files.stored_shape import AS_STORED, FileShape, StoredShape
 from lakeformat.keys.record_keys import make_seqnos
 from lakeformat.merge import MergeRule, ReadRule, flag_deleted_rows, make_read_rule, stored_wins, top_columns
 from lakeformat.model.commit import WriteStat
@@ -156,7 +156,7 @@ class HandleSettings:
         fills_nulls: whether readers of log files fill fields of a row's newer version from the older version.
         change_log: settings of the change data files; None if the table has none.
         copies_groups: whether a merge copies row groups and columns that it does not change byte for byte.
-        shape: how base files with past columns store the table's columns.
+        shape: how base files with other columns store the table's columns.
     """
 
     instant_time: str
@@ -187,8 +187,12 @@ class HandleSettings:
             fills_nulls=config.takes_logs and config.merge_settings.partial_update is not None,
             change_log=ChangeLogSettings.of(mode, schema, config.name, files.row_group_bytes) if mode else None,
             copies_groups=job.options.write.copy_row_groups,
-            shape=job.shape,
+            shape=job.shape_with(schema),
         )
+
+    def shape_of(self, base: BaseFile) -> FileShape | None:
+        """Return how a base file stores the table's columns; None if it stores them as they are."""
+        return self.shape.in_folder(base.partition_path).of_file(base.name.instant_time)
 
     def file_name(self, bucket: Bucket, task: int) -> BaseFileName:
         """Return the name of a bucket's base file."""
@@ -247,7 +251,7 @@ def merge(
     name = settings.file_name(bucket, task)
     path, target = join_path(bucket.partition_path, str(name)), settings.path_of(bucket, name)
     stat = WriteStat(bucket.file_id, path, bucket.partition_path, base.name.instant_time, 0, base_name=str(base.name))
-    where, converted = f"{storage.location}/{base.path}", settings.shape.of_file(base.name.instant_time)
+    where, converted = f"{storage.location}/{base.path}", settings.shape_of(base)
     with (
         ExitStack() as files,
         open_base(storage, base) as opened,

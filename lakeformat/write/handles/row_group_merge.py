@@ -99,18 +99,18 @@ class StoredRows:
 
     def _read_groups(self, writer: BaseFileWriter) -> Iterator[_Step]:
         """Read what is needed of each row group, and yield how its rows are written."""
-        names = copied_schema(writer.schema).names
+        names = copied_schema(writer.row_schema).names
         counted: Sequence[str] = ()
         if isinstance(writer, SplicedBaseFileWriter):
             counted = writer.counted_columns(reads_keys=self.reads_keys)
         for at in range(self.copies.count):
             match self.copies.choose(at):
                 case Treatment.EXAMINE:
-                    yield from self._examine(writer.schema, at, names, counted)
+                    yield from self._examine(writer.row_schema, at, names, counted)
                 case Treatment.COPY:
-                    yield from list_copy_steps(at, self._read_some(writer.schema, at, counted))
+                    yield from list_copy_steps(at, self._read_some(writer.row_schema, at, counted))
                 case Treatment.ENCODE:
-                    yield from self._decode(writer.schema, at, names)
+                    yield from self._decode(writer.row_schema, at, names)
 
     def _read(self, shape: pa.Schema, at: int, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Read columns of a row group."""
@@ -172,7 +172,7 @@ class StoredRows:
             return
         self._write_parts(writer, parts)  # There is no other part, but the merger goes on to its end.
         changed, group = _changed_columns(step.batch, first), self.copies.stored[step.at]
-        is_partial = step.batch.num_columns < len(copied_schema(writer.schema))
+        is_partial = step.batch.num_columns < len(copied_schema(writer.row_schema))
         if is_partial or is_worthwhile(group, {FILE_NAME, *changed}):
             writer.count_copied(first, reads_keys=self.reads_keys)
             writer.copy_columns(self.parquet.metadata, step.at, group, first, changed)

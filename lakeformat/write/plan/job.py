@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Final
 
 import pyarrow as pa
 
 from lakeformat.arrow.kinds import Kind, kind_of
 from lakeformat.codec.avro.schema import to_avro, with_meta
+from lakeformat.codec.stored_types import with_operation, without_operation
 from lakeformat.config.resolve import Options
 from lakeformat.errors import CorruptTableError, InvalidOptionError, SchemaMismatchError, nearest
-from lakeformat.file_system_view.folder_values import virtual_key_settings
+from lakeformat.file_system_view.folder_values import dropped_column_values, stored_columns, virtual_key_settings
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.files.base_file import FileSettings
 from lakeformat.files.stored_shape import SchemaVersion, StoredShape
@@ -25,8 +26,14 @@ from lakeformat.index.port import Index, IndexSettings
 from lakeformat.merge import MergeRule
 from lakeformat.model.keys import KeyGeneratorKind, KeySettings, PartitionKind
 from lakeformat.model.operation import Operation
-from lakeformat.model.record import IS_DELETED, RECORD_KEY
-from lakeformat.model.table_config import PARTITION_FIELDS, POPULATES_META_FIELDS, PROPERTIES_PATH, TableConfig
+from lakeformat.model.record import IS_DELETED, OPERATION, RECORD_KEY
+from lakeformat.model.table_config import (
+    OPERATION_FIELD,
+    PARTITION_FIELDS,
+    POPULATES_META_FIELDS,
+    PROPERTIES_PATH,
+    TableConfig,
+)
 from lakeformat.transaction.conflict import StalePlanError
 from lakeformat.transaction.hooks import check_hooks
 from lakeformat.transaction.settings import TransactionSettings, make_transaction_settings
@@ -222,6 +229,12 @@ class WriteJob:
         key = virtual_key_settings(self.config) if self.config.has_virtual_keys else None
         return StoredShape(key=key, versions=self.versions)
 
+    def shape_with(self, schema: pa.Schema) -> StoredShape:
+        """Return `shape` with the values of the columns that files do not hold, of a table with this schema."""
+        if not self.config.drops_partition_columns:
+            return self.shape
+        return replace(self.shape, folder=partial(dropped_column_values, config=self.config, schema=schema))
+
     @property
     def rule(self) -> MergeRule:
         """Return the rule that merges rows with the same key."""
@@ -236,7 +249,15 @@ class WriteJob:
     def transaction_settings(self) -> TransactionSettings:
         """Return the settings of the job's transaction."""
         settings = make_transaction_settings(self.operation, self.config, self.options, self.write_id)
-        return replace(settings, lacking=lacking_properties(self.config, self.options, self.prepare.keys))
+        lacking = lacking_properties(self.config, self.options, self.prepare.keys)
+        if self.has_operations:
+            lacking = {**lacking, OPERATION_FIELD: "true"}
+        return replace(settings, lacking=lacking)
+
+    @property
+    def has_operations(self) -> bool:
+        """Tell whether files of the table have the column of operations, or get it."""
+        return self.options.write.stores_operation or (self.planned is not None and OPERATION in self.planned.names)
 
     def at(self, snapshot: Snapshot) -> WriteJob:
         """Return the job for the table's present columns. Call it before the write begins an instant."""
@@ -256,8 +277,12 @@ class WriteJob:
                 write would have columns that were altered meanwhile.
         """
         self.check_unaltered(snapshot)
+        table = snapshot.schema
+        if table is not None and self.has_operations:
+            table = without_operation(table)
         try:
-            return self._join_columns(snapshot.schema)
+            joined = self._join_columns(table)
+            return with_operation(joined) if self.has_operations else joined
         except SchemaMismatchError as error:
             if snapshot.schema is None or self.planned is None or snapshot.schema.equals(self.planned):
                 raise
@@ -285,20 +310,22 @@ class WriteJob:
     def files(self, schema: pa.Schema) -> FileSettings:
         """Return the settings for writing base files with this schema."""
         settings, write_options = self.transaction_settings, self.options.write
+        stored = stored_columns(schema, self.config)
         return FileSettings(
             schema,
-            to_avro(with_meta(schema), table_name=self.config.name),
+            to_avro(with_meta(stored), table_name=self.config.name),
             write_options.codec,
             not self.options.is_set(_CODEC),
             (RECORD_KEY, *self._key_copy(schema)),
             write_options.bloom_fpp,
             write_options.file_bytes,
-            settings.index.list_indexed_columns(schema)
+            settings.index.list_indexed_columns(stored)
             if settings.keeps_index
-            else settings.index.partition_columns(schema),
+            else settings.index.partition_columns(stored),
             write_options.row_group_rows,
             write_options.row_group_bytes,
             stores_meta=not self.config.has_virtual_keys,
+            dropped=frozenset(self.config.dropped_columns),
         )
 
     def _key_copy(self, schema: pa.Schema) -> tuple[str, ...]:
@@ -380,6 +407,8 @@ def drops_stored_keys(operation: Operation, options: Options) -> bool:
 def input_schema(snapshot: Snapshot, operation: Operation, rows: pa.Schema, keys: KeySettings) -> pa.Schema:
     """Return the input's columns as they are stored; empty if the operation removes rows, which needs only keys."""
     schema = pa.schema([]) if operation.has_no_rows else incoming_schema(rows)
+    if snapshot.has_operations:
+        schema = without_operation(schema)  # It tells how stored rows came, not what happens to the input's.
     if snapshot.schema is not None:
         check_key_types(snapshot.schema, rows, columns_stored_as_text(keys))
         if operation is not Operation.INSERT_OVERWRITE_TABLE:

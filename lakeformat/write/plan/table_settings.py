@@ -7,7 +7,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from lakeformat.arrow.kinds import field_type
+from lakeformat.arrow.kinds import field_type, kind_of
 from lakeformat.codec.avro.schema import to_avro
 from lakeformat.codec.java import java_text
 from lakeformat.config.resolve import Options
@@ -17,6 +17,7 @@ from lakeformat.errors import (
     SchemaMismatchError,
     nearest,
 )
+from lakeformat.keys.partition_paths import PARSED_KINDS
 from lakeformat.model import table_config as names
 from lakeformat.model.extractors import extractor_properties
 from lakeformat.model.keys import (
@@ -27,16 +28,13 @@ from lakeformat.model.keys import (
     TimestampSettings,
     current_names,
 )
-from lakeformat.model.table_config import (
-    ChangeLogging,
-    MergeMode,
-    TableConfig,
+from lakeformat.model.table_config import ChangeLogging, MergeMode, TableConfig, table_checksum
+from lakeformat.model.table_properties import (
     key_generator_properties,
     layout_properties,
     merge_properties,
     ordering_properties,
     payload_ordering,
-    table_checksum,
 )
 from lakeformat.model.table_version import SEVERAL_ORDERING_FIELDS, SINGLE_KEY_NAMES, table_version
 from lakeformat.write.plan.merging import merge_mode, payload_name
@@ -76,8 +74,7 @@ def new_table_values(options: Options, schema: pa.Schema, location: str) -> Mapp
         InvalidOptionError: if options contradict each other or need a record key that is not given.
         SchemaMismatchError: if a column that the options name is not in the schema or has an unsuitable type.
     """
-    record_fields: tuple[str, ...] = options[_RECORD]
-    named: tuple[str, ...] = options[_PARTITION]
+    record_fields, named = options[_RECORD], options[_PARTITION]
     partitions = tuple(PartitionField.parse(text) for text in named)
     version, mode = int(options[_VERSION]), merge_mode(None, options)
     ordering = _ordering_fields(options, version, mode)
@@ -94,6 +91,7 @@ def new_table_values(options: Options, schema: pa.Schema, location: str) -> Mapp
     for field in ordering if orders and options[_TYPE] == names.TableType.MERGE_ON_READ.value else ():
         check_log_ordering(schema, field)
     flags = _flags(options)
+    _check_dropped(schema, partitions if flags[names.DROPS_PARTITION_COLUMNS] == "true" else ())
     values = {
         names.NAME: name,
         names.DATABASE: database,
@@ -110,7 +108,7 @@ def new_table_values(options: Options, schema: pa.Schema, location: str) -> Mapp
         ),
         **flags,
         **{key: "true" for key, chosen in _unstored_by_hudi(options).items() if chosen},
-        "hoodie.datasource.write.drop.partition.columns": "false",
+        **({names.OPERATION_FIELD: "true"} if options.write.stores_operation else {}),
         "hoodie.partition.metafile.use.base.format": "false",
         names.ZONE: "UTC",
         **({names.CDC_MODE: options[names.CDC_MODE]} if flags[names.CDC] == "true" else {}),
@@ -183,7 +181,24 @@ def _unstored_by_hudi(options: Options) -> Mapping[str, bool]:
     return {names.LOGICAL_TIMES: options.keys.logical_times, names.SLASH_DATES: options.keys.slash_dates}
 
 
-_FLAGS: Final = (names.POPULATES_META_FIELDS, names.HIVE_STYLE, names.URL_ENCODE, names.CDC)
+def _check_dropped(schema: pa.Schema, partitions: Sequence[PartitionField]) -> None:
+    """Refuse partition columns whose values readers cannot take from the names of folders."""
+    for name in (field.name for field in partitions):
+        kind = field_type(schema, name)
+        if kind is not None and kind_of(kind) not in PARSED_KINDS:
+            raise SchemaMismatchError(
+                f"the partition column {name!r} is {kind}, and folder names do not give its values back; cast it to "
+                f"string, or leave {names.DROPS_PARTITION_COLUMNS} out"
+            )
+
+
+_FLAGS: Final = (
+    names.POPULATES_META_FIELDS,
+    names.DROPS_PARTITION_COLUMNS,
+    names.HIVE_STYLE,
+    names.URL_ENCODE,
+    names.CDC,
+)
 
 
 def _flags(options: Options) -> Mapping[str, str]:
@@ -308,6 +323,7 @@ def check_options(config: TableConfig, options: Options, location: str) -> None:
         names.HIVE_STYLE: str(config.hive_style).lower(),
         names.URL_ENCODE: str(config.url_encode).lower(),
         names.POPULATES_META_FIELDS: str(not config.has_virtual_keys).lower(),
+        names.DROPS_PARTITION_COLUMNS: str(config.drops_partition_columns).lower(),
         _VERSION: str(config.version),
         names.CDC: config.get(names.CDC).lower() or "false",
         names.CDC_MODE: config.get(names.CDC_MODE).upper() or ChangeLogging.DATA_BEFORE_AFTER.value,

@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeformat.arrow.conform import conform, reader_schema
+from lakeformat.codec.stored_types import without_operation
 from lakeformat.config.resolve import Options
 from lakeformat.config.write_options import BAD_ROWS
 from lakeformat.errors import InvalidInputError, SchemaMismatchError, UnsupportedTableError, WriteConflictError
@@ -202,7 +203,7 @@ def plan_merge(
     if unmatched:
         stored = set(table.names)
         shared = pa.schema([field for field in columns if field.name in stored])
-        evolve(table, shared, fill_missing=options.write.fill_missing)
+        evolve(without_operation(table), shared, fill_missing=options.write.fill_missing)
         options = with_bucket_index(store.storage, snapshot, options)
     names_partitions = {field.name.partition(".")[0] for field in keys.partition_fields}.issubset(source.names)
     anywhere = options.write.index.is_global
