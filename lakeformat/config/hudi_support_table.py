@@ -218,8 +218,6 @@ REFUSED: Final[Mapping[str, tuple[str, str, str]]] = {
     "hoodie.prewrite.validators": (_JAVA, "give Python functions in lakeformat.transaction.validators", ""),
     # Options that change columns or their values.
     "hoodie.write.schema": ("the rows' own schema is written", "cast the rows", ""),
-    "hoodie.datasource.write.schema.allow.auto.evolution.column.drop": (
-        "a column that the input lacks is not dropped from the table", "", ""),
     # Options that change keys, folders or files on which later writes rely.
     "hoodie.keygen.datetime.parser.class": (_JAVA, "", ""),
     "hoodie.bucket.index.partition.expressions": ("all partitions have as many buckets", "", ""),

@@ -360,6 +360,13 @@ class WriteOptions:
     fill_missing: bool = _option(
         "hoodie.write.set.null.for.missing.columns", "Fill columns that the input lacks with null.", parse_flag, False
     )
+    drops_columns: bool = _option(
+        WRITE + "schema.allow.auto.evolution.column.drop",
+        "Drop columns that the input lacks from the table. A column that comes back later has its old values in files "
+        "that were not written again meanwhile, as in Hudi.",
+        parse_flag,
+        False,
+    )
     RECONCILE: ClassVar = _entry(
         WRITE + "reconcile.schema",
         "Keep the table's columns: those that the input lacks become null, narrower types widen, wider are refused.",

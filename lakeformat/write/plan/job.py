@@ -291,7 +291,8 @@ class WriteJob:
     def _join_columns(self, table: pa.Schema | None) -> pa.Schema:
         if self.operation.has_no_rows:
             return table if table is not None else self.prepare.schema
-        if self.operation is Operation.INSERT_OVERWRITE_TABLE and table is not None:
+        is_replaced = self.operation is Operation.INSERT_OVERWRITE_TABLE or self.options.write.drops_columns
+        if is_replaced and table is not None and self.rule.columns is None:
             joined = _replacement_schema(table, self.prepare.schema)
         else:
             reconciles = self.options[_RECONCILE]
