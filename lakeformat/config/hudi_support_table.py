@@ -155,9 +155,6 @@ IGNORED: Final[Mapping[str, str]] = {
         hoodie.bucket.index.query.pruning
     """,
     "it matters only with an index that hoodie.index.type refuses": "hoodie.hbase.index.* hoodie.index.hbase.*",
-    "it matters only with hoodie.bucket.index.partition.expressions, which is refused": (
-        "hoodie.bucket.index.partition.rule.type"
-    ),
     "clustering always plans, runs and commits in the same way": """
         hoodie.clustering.async.max.commits hoodie.clustering.enable.expirations hoodie.clustering.expiration.*
         hoodie.clustering.fail.on.* hoodie.clustering.plan.generation.*
@@ -220,7 +217,6 @@ REFUSED: Final[Mapping[str, tuple[str, str, str]]] = {
     "hoodie.write.schema": ("the rows' own schema is written", "cast the rows", ""),
     # Options that change keys, folders or files on which later writes rely.
     "hoodie.keygen.datetime.parser.class": (_JAVA, "", ""),
-    "hoodie.bucket.index.partition.expressions": ("all partitions have as many buckets", "", ""),
     "hoodie.index.class": (_JAVA, "set hoodie.index.type", ""),
     "hoodie.*base.file.format": ("base files are Parquet", "", ""),
     "hoodie.table.format": ("tables have Hudi's own timeline", "", ""),

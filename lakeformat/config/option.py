@@ -15,6 +15,7 @@ from operator import attrgetter
 from typing import Any, Final, cast
 
 from lakeformat.errors import InvalidOptionError
+from lakeformat.model.bucket_rule import BucketRule
 from lakeformat.model.hashing_metadata import MOST_BUCKETS
 from lakeformat.model.index_type import INDEX_TYPES
 from lakeformat.model.path_glob import compile_glob
@@ -31,6 +32,7 @@ __all__ = [
     "make_choice_parser",
     "options_of",
     "parse_bad_rows",
+    "parse_bucket_expressions",
     "parse_buckets",
     "parse_codec",
     "parse_count",
@@ -115,6 +117,12 @@ def parse_count(text: str) -> int:
 def parse_positive(text: str) -> int:
     """Parse a whole number from 1 up."""
     return _parse_at_least(1, text)
+
+
+def parse_bucket_expressions(text: str) -> str:
+    """Return the numbers of buckets of single partitions unchanged. Raise ValueError if they are not well formed."""
+    BucketRule.parse(text, 1)
+    return text
 
 
 def parse_buckets(text: str) -> int:

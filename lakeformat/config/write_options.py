@@ -15,6 +15,7 @@ from lakeformat.config.option import (
     make_choice_parser,
     options_of,
     parse_bad_rows,
+    parse_bucket_expressions,
     parse_buckets,
     parse_codec,
     parse_count,
@@ -31,6 +32,7 @@ from lakeformat.config.option import (
 )
 from lakeformat.config.read_options import METADATA_TABLE
 from lakeformat.config.table_options import UNCLEAR_KEYS
+from lakeformat.model.bucket_rule import BucketRule
 from lakeformat.model.index_type import CONSISTENT, INDEX_TYPES, IndexType
 
 __all__ = [
@@ -263,6 +265,20 @@ class WriteOptions:
         parse_buckets,
         256,
     )
+    bucket_expressions: tuple[tuple[str, int], ...] = _option(
+        "hoodie.bucket.index.partition.expressions",
+        "Buckets of single partitions under the index BUCKET, `<regular expression>,<buckets>;...`: the first that is "
+        "found in a partition path decides. Name it for each write, unless partition_bucket_index_manager stored it.",
+        parse_bucket_expressions,
+        "",
+        convert=lambda text: BucketRule.parse(text, 1).expressions,
+    )
+    RULE_TYPE: ClassVar = _entry(
+        "hoodie.bucket.index.partition.rule.type",
+        "How these expressions are read.",
+        make_choice_parser("regex"),
+        "regex",
+    )
     hash_fields: tuple[str, ...] = _option(
         "hoodie.bucket.index.hash.field",
         "Record key fields whose values choose the bucket; by default all.",
@@ -469,6 +485,11 @@ class WriteOptions:
         "That bound in bytes; by default a quarter of the memory of the driver's machine, at most 1 GB with executors.",
         parse_count,
     )
+
+    @property
+    def bucket_rule(self) -> BucketRule | None:
+        """Return the numbers of buckets of single partitions; None if all have the same number."""
+        return BucketRule(self.bucket_expressions, self.buckets) if self.bucket_expressions else None
 
     @property
     def is_consistent(self) -> bool:

@@ -8,7 +8,6 @@ from typing import Any
 
 from lakeformat.config.resolve import Options
 from lakeformat.file_system_view.file_index.load import load_snapshot
-from lakeformat.file_system_view.hashing_rings import find_bucket_engine
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.model.table_config import TableConfig
 from lakeformat.storage import RandomIds, SystemClock, open_storage
@@ -84,9 +83,7 @@ class TableContext:
         """Load the table as it is now. Raise `UnsupportedTableError` if it cannot be written to."""
         config = self.store.config()
         config.check_writable(self.storage.location)
-        snapshot = self.snapshot(config=config)
-        find_bucket_engine(self.storage)
-        return snapshot
+        return self.snapshot(config=config)
 
 
 def open_context(path: str, options: Options, **storage_options: Any) -> TableContext:

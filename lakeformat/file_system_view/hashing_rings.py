@@ -2,7 +2,8 @@
 
 ``.hoodie/.bucket_index/consistent_hashing_metadata/<partition>/`` has one file ``<instant>.hashing_meta`` per ring. The
 ring in force is the newest whose commit has completed. An empty file ``<instant>.commit`` beside it says so after the
-commit was archived. Hudi: ``ConsistentBucketIndexUtils``.
+commit was archived. Hudi: ``ConsistentBucketIndexUtils``. The folder beside it has the rules by which partitions have
+their own numbers of buckets: `find_bucket_engine` reads them.
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from lakeformat.codec.hashing_metadata import decode_ring
+from lakeformat.codec.json_text import parse_json
 from lakeformat.concurrency import run_all
-from lakeformat.errors import CorruptTableError, UnsupportedTableError
+from lakeformat.errors import CorruptTableError
 from lakeformat.file_system_view.snapshot import Snapshot
+from lakeformat.model.bucket_rule import BucketRule
 from lakeformat.model.files import join_path
 from lakeformat.model.hashing_metadata import FIRST_INSTANT, MOST_BUCKETS, HashRing
 from lakeformat.storage.port import HOODIE, Storage
@@ -23,6 +26,8 @@ from lakeformat.timeline.timeline import Timeline
 __all__ = [
     "MARKER_SUFFIX",
     "RING_SUFFIX",
+    "RULE_SUFFIX",
+    "StoredBuckets",
     "StoredRings",
     "find_bucket_engine",
     "find_first_buckets",
@@ -42,6 +47,7 @@ _ROOT: Final = f"{_FOLDER}/consistent_hashing_metadata"
 #: Folder of the rules that give partitions their own numbers of buckets. Hudi's ``partition_bucket_index_manager``
 #: writes them.
 _RULES: Final = f"{_FOLDER}/partition_bucket_index_meta/configs"
+RULE_SUFFIX: Final = ".hashing_config"
 RING_SUFFIX: Final = ".hashing_meta"
 MARKER_SUFFIX: Final = ".commit"
 #: Number of partitions whose rings are read at once.
@@ -53,20 +59,52 @@ def uses_consistent_hashing(storage: Storage) -> bool:
     return bool(storage.list(_ROOT))
 
 
-def find_bucket_engine(storage: Storage) -> bool:
-    """Tell whether the table has consistent hashing. Refuse a table that cannot be written to because of its buckets.
+@dataclass(frozen=True, slots=True)
+class StoredBuckets:
+    """What a table's own files say about its buckets.
+
+    Attributes:
+        is_consistent: whether the table has consistent hashing.
+        rule: the rule by which partitions have their own numbers of buckets; None if none is stored.
+    """
+
+    is_consistent: bool
+    rule: BucketRule | None = None
+
+
+def find_bucket_engine(storage: Storage, timeline: Timeline) -> StoredBuckets:
+    """Read what the table's files say about its buckets, with one request if they say nothing.
+
+    Args:
+        timeline: all active instants.
 
     Raises:
-        UnsupportedTableError: partitions have their own numbers of buckets.
+        CorruptTableError: the file of a rule is damaged; the message names the file.
     """
     folders = {entry.path for entry in storage.list(_FOLDER) if entry.is_folder}
-    if _RULES.rpartition("/")[0] in folders and (rules := storage.list(_RULES)):
-        raise UnsupportedTableError(
-            f"{storage.location}/{max(rule.path for rule in rules)} gives partitions their own numbers of buckets "
-            "(partition_bucket_index_manager), which lakeformat does not obey: it would store rows twice; write to the "
-            "table with Apache Hudi"
-        )
-    return _ROOT in folders and uses_consistent_hashing(storage)
+    rule = _load_rule(storage, timeline) if _RULES.rpartition("/")[0] in folders else None
+    return StoredBuckets(_ROOT in folders and uses_consistent_hashing(storage), rule)
+
+
+def _load_rule(storage: Storage, timeline: Timeline) -> BucketRule | None:
+    """Return the newest rule whose instant has completed. An instant that is not on the timeline was archived."""
+    pending = {instant.time for instant in timeline.instants} - timeline.commit_times
+    found = {
+        time: entry.path
+        for entry in storage.list(_RULES)
+        if (time := entry.path.rpartition("/")[2].removesuffix(RULE_SUFFIX)) not in pending
+        and entry.path.endswith(RULE_SUFFIX)
+    }
+    if not found:
+        return None
+    path = found[max(found)]
+    try:
+        fields = parse_json(storage.read(path))
+        return BucketRule.parse(fields["expressions"], int(fields["defaultBucketNumber"]))
+    except (ValueError, TypeError, KeyError) as error:
+        raise CorruptTableError(
+            f"{storage.location}/{path} is no rule for the numbers of buckets ({error}); restore it from a copy"
+        ) from None
 
 
 def ring_path(ring: HashRing, suffix: str = RING_SUFFIX) -> str:

@@ -21,6 +21,7 @@ from lakeformat.errors import CorruptTableError, InvalidOptionError, Unsupported
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.index.hash_index import BUCKETS, HashIndex, find_field_rule, read_first_keys, slice_path
 from lakeformat.index.port import Ints
+from lakeformat.model.bucket_rule import BucketRule
 from lakeformat.model.files import FileSlice
 from lakeformat.model.hashing_metadata import MOST_BUCKETS
 from lakeformat.storage.port import Storage
@@ -80,21 +81,25 @@ def bucket_file_id(bucket: int, file_id: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class BucketHash:
-    """The hash that gives each record key the number of its bucket, in every partition alike. The value can be pickled.
+    """The hash that gives each record key the number of its bucket. The value can be pickled.
 
     Attributes:
         fields: the hashed fields of the record key.
         buckets: the number of buckets in each partition.
         rule: how the fields are read from a record key.
+        counts: the numbers of buckets of single partitions; None if all have ``buckets``.
     """
 
     fields: tuple[str, ...]
     buckets: int
     rule: FieldRule
+    counts: BucketRule | None = None
 
     def of(self, partition_path: str) -> BucketHash:
-        """Return this hash."""
-        return self
+        """Return the hash of a partition."""
+        if self.counts is None:
+            return self
+        return BucketHash(self.fields, self.counts.buckets_of(partition_path), self.rule)
 
     def numbers(self, keys: pa.ChunkedArray) -> Ints:
         """Return the bucket number of each key."""
@@ -121,15 +126,19 @@ class BucketIndex(HashIndex):
         The keys of one slice are always read, to check the settings. If they fit the rules of Hudi 0 and Hudi 1, and
         these rules give different buckets for some of ``keys``, more slices are read until only one rule fits.
         """
-        _check_buckets(snapshot, self.settings.buckets)
+        _check_buckets(snapshot, self._hash_of(FieldRule.HUDI_1))
         rule = find_field_rule(storage, snapshot, snapshot.each_slice(), self._hash_of, keys)
+        if self.settings.bucket_rule is not None:  # Hudi lets partitions have other numbers than the rule says.
+            for path in snapshot.slices if keys is None else keys:
+                find_field_rule(storage, snapshot, snapshot.slices.get(path, ()), self._hash_of, {})
         return self._hash_of(FieldRule.HUDI_1 if rule is None else rule)
 
     def _hash_of(self, rule: FieldRule) -> BucketHash:
-        return BucketHash(tuple(self.settings.hash_fields), self.settings.buckets, rule)
+        settings = self.settings
+        return BucketHash(tuple(settings.hash_fields), settings.buckets, rule, settings.bucket_rule)
 
 
-def _check_buckets(snapshot: Snapshot, buckets: int) -> None:
+def _check_buckets(snapshot: Snapshot, hashing: BucketHash) -> None:
     """Raise the errors of `HashIndex.locate` if a slice has no bucket, one that is too large, or that of another."""
     found: dict[tuple[str, int], FileSlice] = {}
     for piece in snapshot.each_slice():
@@ -139,6 +148,7 @@ def _check_buckets(snapshot: Snapshot, buckets: int) -> None:
                 f"{slice_path(piece)} belongs to no bucket: the table was not written with hoodie.index.type=BUCKET; "
                 "leave the option out"
             )
+        buckets = hashing.of(piece.group.partition_path).buckets
         if bucket >= buckets:
             raise InvalidOptionError(
                 f"{slice_path(piece)} belongs to bucket {bucket}, but {BUCKETS} is {buckets}; give the number that "
@@ -182,17 +192,22 @@ def find_bucket_count(storage: Storage, snapshot: Snapshot, fields: Sequence[str
         snapshot: snapshot of a table whose files are buckets; up to 16 files are read.
         fields: the hashed fields of the record key.
     """
-    slices = tuple(snapshot.each_slice())
+    places = [(at, piece) for path in snapshot.slices for at, piece in enumerate(snapshot.slices[path])]
+    slices = [piece for _, piece in sorted(places, key=lambda place: place[0])]  # Of many partitions first.
+    partitions = min(len(snapshot.slices), _MOST_FILES)
     highest = max(bucket_of(piece.group.file_id) or 0 for piece in slices)
     common = dict.fromkeys(FieldRule, 0)
     seen = 0
-    for piece in slices[:_MOST_FILES] if highest else ():  # If only bucket 0 has files, no number is certain.
+    # If only bucket 0 has files, no number is certain.
+    for read, piece in enumerate(slices[:_MOST_FILES] if highest else (), 1):
         keys, bucket = read_first_keys(storage, snapshot, piece).keys, bucket_of(piece.group.file_id) or 0
         seen += len(keys)
         for rule in FieldRule:
             beyond = bucket_ids(keys, fields, 1 << 31, rule) - bucket
             common[rule] = math.gcd(common[rule], int(np.gcd.reduce(beyond)))
         fitting = {number for number in common.values() if number == 0 or number > highest}
+        if read < partitions:  # Partitions may have their own numbers.
+            continue
         if seen >= _ENOUGH_KEYS and len(fitting) == 1 and _has_no_other_divisor(found := fitting.pop(), highest):
             return found if found <= MOST_BUCKETS else None
     return None

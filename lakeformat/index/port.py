@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from lakeformat.arrow.text_order import sort_texts
 from lakeformat.file_system_view.snapshot import Snapshot
+from lakeformat.model.bucket_rule import BucketRule
 from lakeformat.model.files import FileSlice
 from lakeformat.model.index_type import AUTO, CONSISTENT, INDEX_TYPES, IndexType
 from lakeformat.storage.port import Storage
@@ -49,6 +50,7 @@ class IndexSettings:
             old partition.
         engine: a value of ``hoodie.index.bucket.engine``, for the bucket index.
         buckets: number of buckets of a partition, for the bucket index; under consistent hashing, of a new partition.
+        bucket_rule: the numbers of buckets of single partitions, for the bucket index; None if all have ``buckets``.
         hash_fields: fields of the record key that the bucket index hashes.
         use_metadata_table: whether the record index of the metadata table may be used.
         asks_stored_filters: whether the bloom filters of the metadata table are asked before any file is opened (Hudi:
@@ -66,6 +68,7 @@ class IndexSettings:
     update_partition: bool = True
     engine: str = "SIMPLE"
     buckets: int = 256
+    bucket_rule: BucketRule | None = None
     hash_fields: tuple[str, ...] = ()
     use_metadata_table: bool = True
     asks_stored_filters: bool = False

@@ -28,7 +28,7 @@ from lakeformat.errors import (
     TableNotFoundError,
     UnsupportedTableError,
 )
-from lakeformat.file_system_view.hashing_rings import find_bucket_engine, find_first_buckets
+from lakeformat.file_system_view.hashing_rings import StoredBuckets, find_bucket_engine, find_first_buckets
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.files.footers import open_base, open_parquet, row_batches
 from lakeformat.index.bucket import find_bucket_count, has_bucket_files
@@ -36,6 +36,7 @@ from lakeformat.keys.partition_paths import partition_paths
 from lakeformat.keys.record_keys import GENERATED_KEY, record_keys
 from lakeformat.merge import MergeRule
 from lakeformat.model import table_config as names
+from lakeformat.model.bucket_rule import BucketRule
 from lakeformat.model.files import BaseFile
 from lakeformat.model.index_type import BUCKET, CONSISTENT
 from lakeformat.model.keys import (
@@ -56,6 +57,7 @@ from lakeformat.transaction.properties_file import save_copy
 from lakeformat.transaction.written_file import stage_folder
 from lakeformat.write.plan.job import (
     BUCKET_ENGINE,
+    BUCKET_EXPRESSIONS,
     BUCKETS,
     HASH_FIELD,
     INDEX_TYPE,
@@ -314,7 +316,7 @@ def _match_stored_key(file: BaseFile, rows: pa.Table, settings: KeySettings, opt
 
 
 def with_bucket_index(
-    storage: Storage, snapshot: Snapshot, options: Options, *, is_consistent: bool | None = None
+    storage: Storage, snapshot: Snapshot, options: Options, *, stored: StoredBuckets | None = None
 ) -> Options:
     """Return the options. If the table was written with a bucket index, make them select this index.
 
@@ -323,7 +325,7 @@ def with_bucket_index(
     consistent hashing shows its engine by its hashing metadata.
 
     Args:
-        is_consistent: whether the table has consistent hashing; None to look.
+        stored: what the table says about its buckets; None to look.
 
     Raises:
         InvalidOptionError: if the table has a bucket index, and the options name another index, another engine or
@@ -331,8 +333,11 @@ def with_bucket_index(
     """
     keys = snapshot.config.record_fields
     write_options = options.write
-    if find_bucket_engine(storage) if is_consistent is None else is_consistent:
+    stored = stored or find_bucket_engine(storage, snapshot.timeline)
+    if stored.is_consistent:
         return _with_consistent_hashing(storage, options)
+    if stored.rule is not None:
+        return _with_bucket_rule(storage, stored.rule, options)
     if write_options.is_consistent and snapshot.live.count:
         raise InvalidOptionError(
             f"{storage.location} was not written with {BUCKET_ENGINE}={CONSISTENT}, and its file groups have no hash "
@@ -349,6 +354,23 @@ def with_bucket_index(
         )
     _LOG.info("%s was written with %s=BUCKET and %d buckets, and so is this write", storage.location, INDEX_TYPE, found)
     return options.with_values(**{INDEX_TYPE: BUCKET.name, BUCKETS: found})
+
+
+def _with_bucket_rule(storage: Storage, rule: BucketRule, options: Options) -> Options:
+    """Return the options with the rule of a table whose partitions have their own numbers of buckets.
+
+    Raises:
+        InvalidOptionError: the options name another index or another rule.
+    """
+    write_options, where = options.write, f"the rule of partition_bucket_index_manager in {storage.location}"
+    if not (write_options.index.is_automatic or write_options.index.has_buckets):
+        raise InvalidOptionError(f"{INDEX_TYPE}={write_options.index.name}, but {where} needs BUCKET; leave it out")
+    wanted = {BUCKETS: rule.default, BUCKET_EXPRESSIONS: rule.expressions}
+    given = {BUCKETS: write_options.buckets, BUCKET_EXPRESSIONS: write_options.bucket_expressions}
+    for key, value in wanted.items():
+        if options.is_set(key) and given[key] != value:
+            raise InvalidOptionError(f"{key} differs from {where}, which has {rule.text}; leave it out")
+    return options.with_values(**{INDEX_TYPE: BUCKET.name, BUCKETS: rule.default, BUCKET_EXPRESSIONS: rule.text})
 
 
 def _with_consistent_hashing(storage: Storage, options: Options) -> Options:
@@ -380,9 +402,11 @@ def _table_keys(store: TimelineStore, snapshot: Snapshot, options: Options) -> K
     return probe_keys(store.storage, snapshot, keys, options) if snapshot.live.count else keys
 
 
-def _find_engine_and_keys(store: TimelineStore, snapshot: Snapshot, options: Options) -> tuple[bool, KeySettings]:
-    """Tell whether the table has consistent hashing, and return the result of `_table_keys`. Both need a request."""
-    find_engine = partial(find_bucket_engine, store.storage)
+def _find_engine_and_keys(
+    store: TimelineStore, snapshot: Snapshot, options: Options
+) -> tuple[StoredBuckets, KeySettings]:
+    """Return what the table says about its buckets, and the result of `_table_keys`. Both need a request."""
+    find_engine = partial(find_bucket_engine, store.storage, snapshot.timeline)
     find_keys = partial(_table_keys, store, snapshot, options)
     return run_both(find_engine, find_keys, at_once=is_remote(store.storage))
 
@@ -431,9 +455,8 @@ def plan_job(
     combine = operation.needs_tagging or write_options.combine or drops_stored_keys(operation, options)
     check_operation(operation, config, options, store.storage.location)
     if operation is Operation.DELETE_PARTITION and write_options.partitions:
-        find_bucket_engine(store.storage)
         return _plan_without_rows(store, snapshot, operation, options, ids)
-    is_consistent, keys = _find_engine_and_keys(store, snapshot, options)
+    stored, keys = _find_engine_and_keys(store, snapshot, options)
     if keys.generates_keys:
         check_keyless(operation, options, store.storage.location)
     removes = operation.has_no_rows
@@ -443,8 +466,9 @@ def plan_job(
     for field in rule.ordering:
         check_ordering(schema, field)
     marker = None if removes else delete_marker(options, settings_of(config, options), schema, snapshot.schema)
-    if is_consistent or (not removes and operation is not Operation.INSERT_OVERWRITE_TABLE):
-        options = with_bucket_index(store.storage, snapshot, options, is_consistent=is_consistent)
+    is_bound = stored.is_consistent or stored.rule is not None
+    if is_bound or (not removes and operation is not Operation.INSERT_OVERWRITE_TABLE):
+        options = with_bucket_index(store.storage, snapshot, options, stored=stored)
     index = index_settings(config, options)
     check_index(index, config, rule)
     refuses_keys = operation is Operation.INSERT and options.write.dup_policy != "none"

@@ -45,6 +45,7 @@ from lakeformat.write.rows.schema import check_key_types, check_stays_number, ev
 __all__ = [
     "BUCKETS",
     "BUCKET_ENGINE",
+    "BUCKET_EXPRESSIONS",
     "HASH_FIELD",
     "INDEX_TYPE",
     "WriteJob",
@@ -64,6 +65,7 @@ __all__ = [
 _LOG: Final = logging.getLogger("lakeformat.write")
 INDEX_TYPE: Final = "hoodie.index.type"
 BUCKETS: Final = "hoodie.bucket.index.num.buckets"
+BUCKET_EXPRESSIONS: Final = "hoodie.bucket.index.partition.expressions"
 BUCKET_ENGINE: Final = "hoodie.index.bucket.engine"
 
 HASH_FIELD: Final = "hoodie.bucket.index.hash.field"
@@ -79,6 +81,7 @@ def index_settings(config: TableConfig, options: Options) -> IndexSettings:
         update_partition=write_options.update_partition,
         engine=write_options.bucket_engine,
         buckets=write_options.buckets,
+        bucket_rule=write_options.bucket_rule,
         hash_fields=write_options.hash_fields or config.record_fields,
         use_metadata_table=write_options.use_metadata_table and stores_keys,
         asks_stored_filters=write_options.asks_stored_filters and stores_keys,
