@@ -51,7 +51,7 @@ from lakeformat.beside.iceberg_manifests import Manifest, SnapshotFiles, find_un
 from lakeformat.beside.iceberg_places import FOLDER, CatalogPlace, FolderPlace, Place, Stored, reading
 from lakeformat.beside.shown import values_of_folders
 from lakeformat.config.beside_options import BesideOptions
-from lakeformat.errors import UnsupportedTableError
+from lakeformat.errors import LakeformatError, SyncError, UnsupportedTableError
 from lakeformat.file_system_view.context import TableContext
 from lakeformat.file_system_view.live_files import Portion
 from lakeformat.file_system_view.snapshot import Snapshot
@@ -135,9 +135,12 @@ class IcebergFace:
         draft = _Draft(self._context, stored, changes, footers.schemas)
         try:
             draft.write(manifests, zip(changes.files.added, rows, parts, strict=True))
-        except Exception:
+        except Exception as error:
             draft.delete_files()
-            raise
+            if isinstance(error, LakeformatError):
+                raise
+            reason = " ".join(str(error).split())[:300] or type(error).__name__
+            raise SyncError(f"{self._storage.location}: Iceberg's manifests cannot be written: {reason}") from error
         is_done = self._place.commit(stored, draft.updates)
         if is_done is False:
             draft.delete_files()

@@ -65,6 +65,7 @@ def cases(folder: str) -> Mapping[str, Callable[[], Any]]:
         "hive": lambda: table.register(catalog="hive", database="db", **METASTORE),
         "delta": lambda: lakeformat.convert(f"{folder}/delta", f"{folder}/new"),
         "iceberg": lambda: lakeformat.convert(f"{folder}/iceberg", f"{folder}/new"),
+        "iceberg ": lambda: table.sync("iceberg"),
         "plot": result.figure,
         "sql": lambda: lakeformat.sql("select 1"),
         "sql ": table.to_duckdb,

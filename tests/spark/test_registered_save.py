@@ -18,6 +18,8 @@ from lakeformat.spark import last_result, register, unregister
 from lakeformat.spark.writes.merge_place import touched_bytes
 from lakeformat.write.intake import plan_job
 from lakeformat.write.rows.stage import Run, StagedTask
+from tests.helpers.delta_reader import assert_delta_shows
+from tests.helpers.iceberg_reader import assert_iceberg_shows
 from tests.helpers.lakehouse import FLIGHT_COLUMNS, FLIGHTS, commits, run_application
 
 pytestmark = pytest.mark.spark
@@ -316,3 +318,13 @@ else:
 assert sorted(lakeformat.open(path).to_arrow(["id"])["id"].to_pylist()) == list(range(10))
 """
     run_application(script, cwd=tmp_path)
+
+
+def test_formats_beside_the_table_follow_a_save(verbs: SparkSession, tmp_path: Path) -> None:
+    beside = {"lakeformat.beside": "delta,iceberg"}
+    save(frame(verbs, OLD), tmp_path / "t", **beside)
+    save(frame(verbs, NEW), tmp_path / "t", **beside, **{OPERATION: "upsert"})
+    table = lakeformat.open(tmp_path / "t")
+    assert stored(tmp_path / "t") == model("upsert")
+    assert_delta_shows(table)
+    assert_iceberg_shows(table)
