@@ -14,6 +14,16 @@ import pyarrow.compute as pc
 
 from lakeformat.arrow.float_texts import float_texts
 from lakeformat.arrow.kinds import VIEWS, Kind, kind_of
+from lakeformat.arrow.logical_types import (
+    is_blob,
+    is_variant,
+    is_vector,
+    plain_bytes,
+    type_metadata,
+    vector_from_bytes,
+    vector_to_bytes,
+    vector_type_of,
+)
 from lakeformat.errors import SchemaMismatchError
 
 __all__ = [
@@ -35,14 +45,19 @@ _FLOAT_DIGITS: Final = 18
 
 
 def reader_schema(schema: pa.Schema) -> pa.Schema:
-    """Return the schema of the rows that a read returns: ``schema`` with nullable fields and microsecond timestamps."""
-    return pa.schema([pa.field(field.name, _reader_type(field.type)) for field in schema])
+    """Return the schema of the rows that a read returns: ``schema`` with nullable fields and microsecond timestamps.
+
+    A field of a logical type of Hudi names it in its metadata (``hudi_type``).
+    """
+    return pa.schema(
+        [pa.field(field.name, _reader_type(field.type), metadata=type_metadata(field.type)) for field in schema]
+    )
 
 
 def _reader_type(kind: pa.DataType) -> pa.DataType:
     if kind_of(kind) is Kind.TIMESTAMP:
         return pa.timestamp("us", "UTC" if kind.tz else None)
-    if kind_of(kind) is Kind.STRUCT:
+    if kind_of(kind) is Kind.STRUCT and not (is_blob(kind) or is_variant(kind)):
         return pa.struct([pa.field(f.name, _reader_type(f.type)) for f in kind])
     if kind_of(kind) is Kind.MAP:
         return pa.map_(_reader_type(kind.key_type), _reader_type(kind.item_type))
@@ -114,11 +129,32 @@ def conform_array(values: pa.Array, kind: pa.DataType) -> pa.Array:
         parts = [conform_array(values.keys, kind.key_type), conform_array(values.items, kind.item_type)]
         entries = pa.StructArray.from_arrays(parts, fields=[kind.key_field, kind.item_field])
         return replace_children(values, entries, kind)
+    if is_vector(kind) or is_vector(values.type):
+        return _vectors(values, kind)
+    return _lists_or_plain(values, kind)
+
+
+def _lists_or_plain(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    if pa.types.is_list(kind) and isinstance(values.type, pa.FixedSizeBinaryType):  # Spark's form of a VECTOR.
+        values = vector_from_bytes(values, vector_type_of(kind.value_type, values.type.byte_width))
     if pa.types.is_list(kind) and is_any_list(values.type):
         values = rebase(values)
         elements = conform_array(values.values, kind.value_type)
         return replace_children(values, elements, with_element(values.type, kind.value_field)).cast(kind)
     return _plain(values, kind)
+
+
+def _vectors(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Convert bytes or lists to vectors, or vectors to bytes or lists."""
+    if not is_vector(kind):
+        stored = kind_of(kind) is Kind.BYTES
+        return vector_to_bytes(values).cast(kind) if stored else _lists_or_plain(values, kind)
+    if kind_of(values.type) is Kind.BYTES:
+        return vector_from_bytes(values.cast(plain_bytes(kind)), kind)
+    lists = _lists_or_plain(values, pa.list_(kind.value_field))
+    if lists.flatten().null_count:
+        raise pa.ArrowInvalid("a vector has a null element")
+    return lists.cast(kind)
 
 
 def _plain(values: pa.Array, kind: pa.DataType) -> pa.Array:

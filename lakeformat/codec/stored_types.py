@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from lakeformat.arrow.conform import is_any_list
 from lakeformat.arrow.kinds import Kind, kind_of
+from lakeformat.arrow.logical_types import VARIANT, declared_type, is_blob, is_variant
 from lakeformat.errors import SchemaMismatchError
 from lakeformat.model.record import META_COLUMNS, OPERATION
 
@@ -89,7 +90,18 @@ def _stored_fields(fields: Sequence[pa.Field], place: Place) -> list[pa.Field]:
 
 
 def _stored_field(field: pa.Field, name: str, place: Place) -> pa.Field:
-    return pa.field(name, _stored_type(field.type, place), nullable=field.nullable)
+    return pa.field(name, _logical_type(field, place) or _stored_type(field.type, place), nullable=field.nullable)
+
+
+def _logical_type(field: pa.Field, place: Place) -> pa.DataType | None:
+    """Return the VECTOR, BLOB or VARIANT that a field declares or carries; None for other fields."""
+    try:
+        declared = declared_type(field)
+    except ValueError as error:
+        raise SchemaMismatchError(f"column {str(place)!r} has the hudi_type {error}; correct it") from None
+    if declared is not None and place.depth > 1:
+        raise SchemaMismatchError(f"field {str(place)!r} has a hudi_type, which only columns can have; remove it")
+    return declared or (field.type if is_blob(field.type) else VARIANT if is_variant(field.type) else None)
 
 
 def _stored_type(data_type: pa.DataType, place: Place) -> pa.DataType:
@@ -123,7 +135,7 @@ def _stored_type(data_type: pa.DataType, place: Place) -> pa.DataType:
 
 def _stored_nested(data_type: pa.DataType, place: Place) -> pa.DataType:
     match kind_of(data_type):
-        case Kind.STRUCT if data_type.num_fields and not _is_variant(data_type):
+        case Kind.STRUCT if data_type.num_fields:
             return pa.struct(_stored_fields(list(data_type), place))
         case Kind.LIST if is_any_list(data_type):
             return pa.list_(_stored_field(data_type.value_field, "element", place.element()))
@@ -146,16 +158,9 @@ def refuse_deep(place: Place) -> None:
         raise SchemaMismatchError(f"column {column!r} is nested over {MAX_NESTING} levels deep; flatten it")
 
 
-def _is_variant(data_type: pa.DataType) -> bool:
-    """Tell whether the type is Spark's VARIANT, which is refused: it would be read back as a struct of bytes."""
-    return kind_of(data_type) is Kind.STRUCT and any((child.metadata or {}).get(b"variant") for child in data_type)
-
-
 def unstorable_type_error(data_type: pa.DataType | str, place: Place) -> SchemaMismatchError:
     """Return the error for a type that cannot be stored. For a type that Arrow lacks, ``data_type`` is its name."""
-    is_variant = isinstance(data_type, pa.DataType) and _is_variant(data_type)
-    name = "variant" if is_variant else str(data_type)[:120]
-    message = f"column {str(place)!r} has the type {name}, which a Hudi table cannot hold"
+    message = f"column {str(place)!r} has the type {str(data_type)[:120]}, which a Hudi table cannot hold"
     return SchemaMismatchError(f"{message}; cast or drop the column")
 
 

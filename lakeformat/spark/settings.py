@@ -178,7 +178,8 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     ),
     *_family(
         Answer.SAME,
-        "the format has no such type: rows of it are refused by name, and lengths of char and varchar are not kept",
+        "variants are stored as their two binaries, never shredded; rows of the other types are refused by name, and "
+        "lengths of char and varchar are not kept",
         "variant.* parquet.variant.* parquet.ignoreVariantAnnotation timestampNanosTypes.* timeType.* geospatial.* "
         "udt.* charAsVarchar preserveCharVarcharTypeInfo readSideCharPadding legacy.charVarcharAsString "
         "legacy.noCharPaddingInPredicate",

@@ -10,6 +10,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
 from lakeformat.arrow.conform import reader_schema
+from lakeformat.arrow.logical_types import HUDI_TYPE, is_blob, is_vector, type_metadata
 from lakeformat.codec.stored_types import Place, unstorable_type_error
 from lakeformat.errors import SchemaMismatchError, nearest
 from lakeformat.write.rows.schema import evolve
@@ -23,7 +24,16 @@ _ZONE: Final = {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_s
 
 def spark_schema(schema: pa.Schema) -> StructType:
     """Convert an Arrow schema to Spark's. Timestamps without zone become timestamp_ntz."""
-    return from_arrow_schema(schema, prefer_timestamp_ntz=True)
+    plain = from_arrow_schema(schema, prefer_timestamp_ntz=True)
+    return StructType([_named(ours, field) for ours, field in zip(plain, schema, strict=True)])
+
+
+def _named(ours: StructField, field: pa.Field) -> StructField:
+    """Name a VECTOR or BLOB in the column's metadata, as Hudi does."""
+    named = is_vector(field.type) or is_blob(field.type)
+    return (
+        StructField(ours.name, ours.dataType, ours.nullable, dict(type_metadata(field.type) or {})) if named else ours
+    )
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
@@ -37,7 +47,9 @@ def arrow_schema(schema: StructType) -> pa.Schema:
 
 def _arrow_field(field: StructField) -> pa.Field:
     try:
-        return to_arrow_schema(StructType([field]), **_ZONE).field(0)
+        arrow = to_arrow_schema(StructType([field]), **_ZONE).field(0)
+        named = field.metadata.get(HUDI_TYPE)
+        return arrow.with_metadata({HUDI_TYPE: str(named)}) if named else arrow
     except (TypeError, ValueError) as error:
         raise unstorable_type_error(field.dataType.simpleString(), Place((field.name,))) from error
 

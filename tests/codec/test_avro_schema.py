@@ -351,7 +351,6 @@ def test_arrow_types_map_to_storage_types(given_type: pa.DataType, stored: pa.Da
         pa.decimal128(3, -1),
         pa.decimal128(3, 4),
         pa.struct([]),
-        pa.struct([("value", pa.binary()), pa.field("metadata", pa.binary(), metadata={"variant": "true"})]),
         pa.map_(pa.int32(), pa.int32()),
         pa.dictionary(pa.int8(), pa.uint64()),
         pa.run_end_encoded(pa.int16(), pa.int32()),

@@ -26,6 +26,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lakeformat.arrow.kinds import Kind, kind_of
+from lakeformat.arrow.logical_types import is_vector, vector_from_bytes
 from lakeformat.codec.avro.memory import check_memory
 from lakeformat.codec.avro.schema import PRIMITIVES, AvroType
 
@@ -271,7 +272,8 @@ def _column(avro_type: AvroType, values: list[Any]) -> pa.Array:
             inner = _column(avro_type.children[0], [item for _, item in pairs])
             return _lists(avro_type, values, pa.StructArray.from_arrays([keys, inner], fields=fields))
         case "fixed":
-            return pa.array(values, avro_type.arrow)
+            plain = pa.array(values, pa.binary(avro_type.size))
+            return _as_fixed(plain, avro_type.arrow)
     return pa.array(values, _PLAIN_TYPES[avro_type.kind]).view(avro_type.arrow)
 
 
@@ -415,7 +417,8 @@ class _Lockstep:
     def _fixed(self, avro_type: AvroType, pos: Ints) -> pa.Array:
         raw = self._data.matrix(pos, avro_type.size)
         if kind_of(avro_type.arrow) is not Kind.DECIMAL:
-            return pa.Array.from_buffers(avro_type.arrow, len(pos), [None, pa.py_buffer(raw)])
+            plain = pa.Array.from_buffers(pa.binary(avro_type.size), len(pos), [None, pa.py_buffer(raw)])
+            return _as_fixed(plain, avro_type.arrow)
         if not avro_type.size:
             raise ValueError("a decimal takes no bytes")
         sign = np.where(raw[:, :1] & 0x80, 0xFF, 0).astype(np.uint8)
@@ -554,6 +557,11 @@ class _Rounds:
         if len(parts) == 1:
             return parts[0]
         return pa.concat_arrays(parts).take(pa.array(np.argsort(np.concatenate(self._rows), kind="stable")))
+
+
+def _as_fixed(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return bytes of one length as the type of their column: vectors, or bytes."""
+    return vector_from_bytes(values, kind) if is_vector(kind) else values
 
 
 def _integers(avro_type: AvroType, values: Ints) -> pa.Array:

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeformat.arrow.kinds import Kind, kind_of
+from lakeformat.arrow.logical_types import is_vector, vector_to_bytes
 
 __all__ = [
     "AvroEncoder",
@@ -61,6 +62,9 @@ class AvroEncoder:
             entries = column.values
             values = self.encode(entries.field(1), avro["values"])
             return _blocks(column, join_bytes(prefix_length(entries.field(0)), values))
+        if kind == "enum":
+            self._named[avro["name"]] = avro
+            return encode_integers(pc.index_in(column, pa.array(avro["symbols"], column.type)))
         if kind == "bytes" and kind_of(column.type) is Kind.DECIMAL:
             return prefix_length(decimal_bytes(column))
         if kind in _INTEGERS:
@@ -148,7 +152,7 @@ def decimal_bytes(column: pa.Array) -> pa.Array:
 def _fixed(column: pa.Array, size: int) -> pa.Array:
     """Encode values as ``fixed``. A decimal becomes the last ``size`` bytes of its unscaled value, big-endian."""
     if kind_of(column.type) is not Kind.DECIMAL:
-        return column.cast(pa.binary())
+        return (vector_to_bytes(column) if is_vector(column.type) else column).cast(pa.binary())
     return _copy_nulls(_to_binary_rows(_decimal_rows(column)[:, size - 1 :: -1]), column)
 
 

@@ -13,6 +13,8 @@ timestamp[us or ms, zone] long, logical type timestamp-micros or -millis
 timestamp[us or ms]       long, logical type local-timestamp-micros or -millis
 decimal128                fixed, logical type decimal
 list, struct, map         array, record, map (keys are strings)
+VECTOR                    fixed, logical type vector (Hudi 1.2)
+BLOB, VARIANT             record, logical type blob or variant (Hudi 1.2)
 ========================= ====================================================
 
 `AvroType` is a parsed Avro schema as a tree, with for each type what a decoder needs: how a value is encoded, and the
@@ -31,6 +33,17 @@ from typing import Any, Final
 import pyarrow as pa
 
 from lakeformat.arrow.kinds import Kind, kind_of
+from lakeformat.arrow.logical_types import (
+    BLOB,
+    BLOB_TYPES,
+    VARIANT,
+    VECTOR_ELEMENTS,
+    is_blob,
+    is_variant,
+    is_vector,
+    plain_bytes,
+    vector_type,
+)
 from lakeformat.codec.avro.container import MIN_BYTES
 from lakeformat.codec.json_text import NestedTooDeepError, parse_json
 from lakeformat.codec.stored_types import (
@@ -181,6 +194,10 @@ def _type_to_avro(data_type: pa.DataType, place: Place) -> Any:
     if logical := _TO_LOGICAL.get(data_type):
         return {"type": logical[0], "logicalType": logical[1]}
     fixed = {"type": "fixed", "name": "fixed", "namespace": f"{place.namespace}.{place.path[-1]}"}
+    if is_vector(data_type):
+        return _vector_to_avro(data_type, fixed["namespace"])
+    if is_blob(data_type) or is_variant(data_type):
+        return _marked_to_avro(data_type, place)
     match kind_of(data_type):
         case Kind.BYTES if isinstance(data_type, pa.FixedSizeBinaryType):
             return {**fixed, "size": data_type.byte_width}
@@ -195,6 +212,42 @@ def _type_to_avro(data_type: pa.DataType, place: Place) -> Any:
         case Kind.MAP if data_type.key_type == pa.string():
             return {"type": "map", "values": _nullable_to_avro(data_type.item_field, place.element())}
     raise unstorable_type_error(data_type, place)
+
+
+def _vector_to_avro(data_type: pa.DataType, namespace: str) -> dict[str, Any]:
+    """Return Hudi's form of a VECTOR. Its namespace is the column's, since Avro defines a name once (Hudi: empty)."""
+    element = next(name for name, kind in VECTOR_ELEMENTS.items() if kind == data_type.value_type)
+    return {
+        "type": "fixed",
+        "name": f"vector_{element.lower()}_{data_type.list_size}",
+        "namespace": namespace,
+        "size": plain_bytes(data_type).byte_width,
+        "logicalType": "vector",
+        "dimension": data_type.list_size,
+        "elementType": element,
+        "storageBacking": "FIXED_BYTES",
+    }
+
+
+def _marked_to_avro(data_type: pa.StructType, place: Place) -> dict[str, Any]:
+    """Return the record of a BLOB or VARIANT with its logical type; the type of a BLOB's bytes is an enum."""
+    name = "blob" if is_blob(data_type) else "variant"
+    record = _record(list(data_type), name, f"{place.namespace}.{place.path[-1]}", place)
+    for required in _required_fields(record, name):
+        required["type"] = required["type"][1]
+        del required["default"]
+    if name == "blob":
+        record["fields"][0]["type"] = {"type": "enum", "name": "blob_storage_type", "symbols": [*BLOB_TYPES]}
+    return {**record, "logicalType": name}
+
+
+def _required_fields(record: dict[str, Any], name: str) -> list[dict[str, Any]]:
+    """Return the fields of a BLOB's or VARIANT's record that Hudi calls required, and those of the BLOB's reference."""
+    if name == "variant":
+        return list(record["fields"])
+    kind, _, reference = record["fields"]
+    path, _, _, managed = reference["type"][1]["fields"]
+    return [kind, path, managed]
 
 
 class _Parser:
@@ -213,14 +266,8 @@ class _Parser:
                 return PRIMITIVES[avro]
             case str():
                 return self._reference(avro, place)
-            case {"logicalType": "decimal", "type": "bytes"}:
-                return self._decimal(avro, place)
-            case {"logicalType": "decimal", "type": "fixed"}:
-                return self._remember(avro, place, self._decimal(avro, place))
-            case {"logicalType": str(logical), "type": str(base)}:
-                if (base, logical) not in _LOGICAL:
-                    raise self._unsupported(avro, place)
-                return _LOGICAL[base, logical]
+            case {"logicalType": str(), "type": str()}:
+                return self._logical(avro, place)
             case {"type": "record"}:
                 return self._record(avro, place)
             case {"type": "array"}:
@@ -267,6 +314,39 @@ class _Parser:
                 return pa.decimal128(precision, scale)
         raise self._unsupported(avro, place)
 
+    def _logical(self, avro: dict[str, Any], place: Place) -> pa.DataType:
+        """Return the Arrow type of an Avro type with a logical type."""
+        match avro["type"], avro["logicalType"]:
+            case "bytes", "decimal":
+                return self._decimal(avro, place)
+            case "fixed", "decimal":
+                return self._remember(avro, place, self._decimal(avro, place))
+            case "fixed", "vector":
+                return self._remember(avro, place, self._vector(avro, place))
+            case "record", "blob" | "variant" as name:
+                return self._marked(avro, place, BLOB if name == "blob" else VARIANT)
+            case known if known in _LOGICAL:
+                return _LOGICAL[known]
+        raise self._unsupported(avro, place)
+
+    def _vector(self, avro: dict[str, Any], place: Place) -> pa.DataType:
+        match avro:
+            case {"dimension": int(count), "elementType": str(element), "size": int(size)} if (
+                element in VECTOR_ELEMENTS and 0 < count <= size < 2**31
+            ):
+                kind = vector_type(count, element)
+                if plain_bytes(kind).byte_width == size and place.depth == 1:
+                    return kind
+        raise self._unsupported(avro, place)
+
+    def _marked(self, avro: dict[str, Any], place: Place, kind: pa.StructType) -> pa.DataType:
+        """Return the type with a mark. A record with other fields is refused, such as a shredded VARIANT."""
+        found = self._record(avro, place)
+        fields = {field.name: field.type for field in kind}
+        if {field.name: _nullable(field.type) for field in found} != fields:
+            raise self._unsupported(avro, place)
+        return self._remember(avro, place, pa.struct([kind.field(field.name) for field in found]), cost=len(found))
+
     def _reference(self, name: str, place: Place) -> pa.DataType:
         known = self._named.get(_qualify(name, place.namespace)) or self._named.get(name)
         if known is None:  # The name is unknown, or names the record being parsed (a recursive type).
@@ -305,6 +385,11 @@ class _Parser:
     def _corrupt(self, place: Place, what: str) -> CorruptTableError:
         where = f"column {str(place)!r}" if place.path else "the Avro schema"
         return CorruptTableError(f"{where} in {self._source} {what}; restore the file")
+
+
+def _nullable(kind: pa.DataType) -> pa.DataType:
+    """Return the same type; the fields of a struct are nullable."""
+    return pa.struct([field.with_nullable(True) for field in kind]) if kind_of(kind) is Kind.STRUCT else kind
 
 
 def _qualify(name: str, namespace: str) -> str:

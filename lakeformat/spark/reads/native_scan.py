@@ -21,6 +21,7 @@ from pyspark.sql.types import DataType, DoubleType, FloatType, StructField, Stru
 
 from lakeformat.arrow.conform import conform
 from lakeformat.arrow.kinds import Kind, kind_of
+from lakeformat.arrow.logical_types import is_variant, is_vector
 from lakeformat.codec.avro.schema import from_avro, without_meta
 from lakeformat.file_system_view.live_files import file_objects
 from lakeformat.file_system_view.snapshot import Snapshot
@@ -361,6 +362,8 @@ def _widens(stored: pa.Schema | pa.StructType, wanted: pa.Schema | pa.StructType
 
 
 def _widens_type(stored: pa.DataType, wanted: pa.DataType) -> bool:
+    if is_vector(wanted) or is_variant(wanted):  # Files store bytes, which Spark does not convert.
+        return False
     if stored.equals(wanted) or (stored, wanted) in _WIDENED:
         return True
     if kind_of(stored) is kind_of(wanted) is Kind.DECIMAL:

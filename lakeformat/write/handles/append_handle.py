@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakeformat.arrow.conform import conform
 from lakeformat.arrow.gather import gather_column
 from lakeformat.arrow.kinds import Kind, field_type, kind_of
 from lakeformat.codec.stored_types import with_meta_columns
@@ -287,7 +288,7 @@ def _data_block(rows: pa.Table, bucket: Bucket, settings: HandleSettings, base_r
     table = settings.files.stored_rows(rows, schema, bucket.partition_path, bucket.file_id)
     if not _is_ordered_by_text(settings):
         return _parquet_block(table, settings.files, settings.instant_time, base_rows)
-    plain = table.cast(with_meta_columns(settings.files.file_schema).remove_metadata())
+    plain = conform(table, with_meta_columns(settings.files.file_schema))
     return encode_avro_block(
         plain, instant_time=settings.instant_time, schema=settings.files.avro_schema, base_rows=base_rows
     )
@@ -308,6 +309,7 @@ def _parquet_block(rows: pa.Table, files: FileSettings, instant_time: str, base_
     sample = rows if rows.nbytes >= _LEAST_SAMPLED_BYTES else None
     with parquet_writer(sink, rows.schema, files, sample, checked_rows=_SAMPLE_ROWS) as writer:
         writer.write_table(rows)
+        writer.add_key_value_metadata(files.footer)
     return encode_parquet_block(
         sink.getvalue().to_pybytes(), instant_time=instant_time, schema=files.avro_schema, base_rows=base_rows
     )

@@ -21,8 +21,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from lakeformat.arrow.conform import conform_array
 from lakeformat.arrow.gather import gather, gather_column, replace_values
 from lakeformat.arrow.kinds import Kind, kind_of
+from lakeformat.arrow.logical_types import is_vector
 from lakeformat.arrow.row_bytes import split_positions
 from lakeformat.arrow.same_values import has_same_values
 from lakeformat.errors import SchemaMismatchError
@@ -101,6 +103,8 @@ def replace_rows(
             columns.append(old)
             continue
         new = rows.column(field.name).combine_chunks()
+        if is_vector(new.type):
+            new = conform_array(new, field.type)
         if _stays_the_same(old, at, new):
             columns.append(old)
             continue

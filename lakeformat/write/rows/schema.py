@@ -9,6 +9,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from lakeformat.arrow.kinds import Kind, field_type, kind_of
+from lakeformat.arrow.logical_types import is_vector, logical_name
 from lakeformat.codec.column_ids import widens
 from lakeformat.codec.stored_types import arrow_type_for_storage, storage_schema
 from lakeformat.errors import SchemaMismatchError, meant
@@ -51,7 +52,9 @@ def incoming_schema(schema: pa.Schema) -> pa.Schema:
         if field.name not in META_COLUMNS and not (is_from_pandas and _ROW_NUMBERS.fullmatch(field.name))
     ]
     _refuse_same_names(stored_fields, "")
-    return make_nested_nullable(storage_schema(pa.schema([pa.field(f.name, f.type) for f in stored_fields])))
+    return make_nested_nullable(
+        storage_schema(pa.schema([pa.field(f.name, f.type, metadata=f.metadata) for f in stored_fields]))
+    )
 
 
 def _refuse_same_names(fields: Iterable[pa.Field], path: str) -> None:
@@ -86,6 +89,8 @@ def make_nested_nullable(schema: pa.Schema) -> pa.Schema:
 
 
 def _make_nullable(kind: pa.DataType) -> pa.DataType:
+    if logical_name(kind) is not None:
+        return kind
     if kind_of(kind) is Kind.STRUCT:
         return pa.struct([pa.field(field.name, _make_nullable(field.type)) for field in kind])
     if kind_of(kind) is Kind.MAP:
@@ -257,6 +262,8 @@ def _merge(stored: pa.DataType, incoming: pa.DataType, column: str, rules: _Rule
     """Return a column's type after a write, by the rules of Hudi 1.2.0 (``AvroSchemaEvolutionUtils``)."""
     if stored.equals(incoming) or (_takes_exactly if rules.exact else _takes)(stored, incoming):
         return stored
+    if logical_name(stored) is not None and _fits_logical(stored, incoming):
+        return stored
     wide = _widen(stored, incoming)
     if wide is not None:
         if rules.keeps_types and not wide.equals(stored):
@@ -267,17 +274,28 @@ def _merge(stored: pa.DataType, incoming: pa.DataType, column: str, rules: _Rule
         return wide
     if kind_of(stored) is kind_of(incoming) is Kind.TIMESTAMP and bool(stored.tz) == bool(incoming.tz):
         return stored if stored.unit == "us" else incoming
-    if kind_of(stored) is kind_of(incoming) is Kind.STRUCT:
+    if logical_name(stored) is None and kind_of(stored) is kind_of(incoming) is Kind.STRUCT:
         return pa.struct(_merge_fields(stored, incoming, column, rules))
     if kind_of(stored) is kind_of(incoming) is Kind.MAP and stored.key_type.equals(incoming.key_type):
         return pa.map_(stored.key_type, _merge(stored.item_type, incoming.item_type, f"{column}.value", rules))
-    if kind_of(stored) is kind_of(incoming) is Kind.LIST:
+    if not is_vector(stored) and kind_of(stored) is kind_of(incoming) is Kind.LIST:
         element = _merge(stored.value_type, incoming.value_type, f"{column}.element", rules)
         return pa.list_(pa.field(stored.value_field.name, element))
     raise SchemaMismatchError(
         f"column {column!r} is {incoming} in the input and {stored} in the table, and no write changes the one to the "
         "other; convert it, or, if alter().retype can, change the table first"
     )
+
+
+def _fits_logical(stored: pa.DataType, incoming: pa.DataType) -> bool:
+    """Tell whether the input's lists or structs can be values of a VECTOR, BLOB or VARIANT."""
+    if is_vector(stored):
+        integers = (Kind.INTEGER, Kind.INTEGER)
+        return kind_of(incoming) is Kind.LIST and (
+            incoming.value_type == stored.value_type
+            or (kind_of(stored.value_type), kind_of(incoming.value_type)) == integers
+        )
+    return kind_of(incoming) is Kind.STRUCT and {f.name: f.type for f in incoming} == {f.name: f.type for f in stored}
 
 
 def _takes(stored: pa.DataType, incoming: pa.DataType) -> bool:
