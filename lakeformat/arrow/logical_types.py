@@ -14,6 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakeformat.errors import SchemaMismatchError
+
 __all__ = [
     "BLOB",
     "BLOB_TYPES",
@@ -27,7 +29,9 @@ __all__ = [
     "is_vector",
     "logical_name",
     "plain_bytes",
+    "stored_column",
     "type_metadata",
+    "vector_footer",
     "vector_from_bytes",
     "vector_to_bytes",
     "vector_type",
@@ -146,6 +150,27 @@ def find_fault(values: pa.Array, kind: pa.DataType) -> str | None:
         if reference.field("external_path").null_count or reference.field("managed").null_count:
             return "a reference lacks external_path or managed"
     return None
+
+
+def stored_column(column: Any, kind: pa.DataType) -> Any:
+    """Return vectors as bytes if ``kind`` is bytes, and other columns as they are.
+
+    Raises:
+        SchemaMismatchError: A BLOB or VARIANT has a value that no file may hold.
+    """
+    chunks = getattr(column, "chunks", (column,))
+    if is_vector(column.type) and not is_vector(kind):
+        return pa.chunked_array(map(vector_to_bytes, chunks), kind)
+    for chunk in chunks if is_blob(kind) or is_variant(kind) else ():
+        if (fault := find_fault(chunk, kind)) is not None:
+            raise SchemaMismatchError(f"a {logical_name(kind)} cannot be stored: {fault}; correct the value")
+    return column
+
+
+def vector_footer(schema: pa.Schema) -> Mapping[str, str]:
+    """Return the footer entry that lists the VECTOR columns: ``v:VECTOR(3),w:VECTOR(2, DOUBLE)``; none without them."""
+    vectors = [f"{field.name}:{logical_name(field.type)}" for field in schema if is_vector(field.type)]
+    return {"hoodie.vector.columns": ",".join(vectors)} if vectors else {}
 
 
 def plain_bytes(kind: pa.DataType) -> pa.DataType:

@@ -21,18 +21,10 @@ import pyarrow.parquet as pq
 
 from lakeformat.arrow.conform import conform
 from lakeformat.arrow.kinds import Kind, kind_of
-from lakeformat.arrow.logical_types import (
-    find_fault,
-    is_blob,
-    is_variant,
-    is_vector,
-    logical_name,
-    plain_bytes,
-    vector_to_bytes,
-)
+from lakeformat.arrow.logical_types import plain_bytes, stored_column, vector_footer
 from lakeformat.arrow.row_bytes import decoded_bytes, split_rows
 from lakeformat.codec.bloom import BloomFilter
-from lakeformat.errors import CorruptTableError, SchemaMismatchError
+from lakeformat.errors import CorruptTableError
 from lakeformat.files.column_stats import FileStats, NanCounts, collect_file_stats
 from lakeformat.files.footers import BLOOM, BLOOM_TYPE, MAX_KEY, MIN_KEY, KeyFooter, KeyRange, row_batches
 from lakeformat.files.stored_shape import FileShape
@@ -214,9 +206,7 @@ class FileSettings:
     @property
     def footer(self) -> Mapping[str, str]:
         """Return the entries of every footer: the columns as Avro, and the vectors among them."""
-        vectors = [f"{field.name}:{logical_name(field.type)}" for field in self.schema if is_vector(field.type)]
-        named = {"hoodie.vector.columns": ",".join(vectors)} if vectors else {}
-        return {"parquet.avro.schema": self.avro_schema, **named}
+        return {"parquet.avro.schema": self.avro_schema, **vector_footer(self.schema)}
 
     def stored_rows(self, rows: pa.Table, schema: pa.Schema, partition_path: str, file_name: str) -> pa.Table:
         """Return rows in the columns of a file: with its meta columns, which are null if the table stores none.
@@ -244,8 +234,9 @@ def stored_schema(schema: pa.Schema, encoded: Collection[str] = ()) -> pa.Schema
         encoded: names of the text columns that are written as dictionaries.
     """
     meta = [pa.field(name, ENCODED_TEXT if name in _REPEATED else pa.string()) for name in META_COLUMNS]
-    stored = (field.with_type(ENCODED_TEXT if field.name in encoded else plain_bytes(field.type)) for field in schema)
-    return pa.schema([*meta, *stored])
+    return pa.schema(
+        [*meta, *(f.with_type(ENCODED_TEXT if f.name in encoded else plain_bytes(f.type)) for f in schema)]
+    )
 
 
 def constant_column(value: str, rows: int) -> pa.DictionaryArray:
@@ -535,13 +526,7 @@ def estimate_filter_bytes(rows: int, fpp: float) -> int:
 
 def as_type(column: Any, kind: pa.DataType) -> Any:
     """Return a column as it is, a text as a dictionary if it is stored as one, and vectors as their bytes."""
-    if is_vector(column.type) and not is_vector(kind):
-        chunks = map(vector_to_bytes, getattr(column, "chunks", (column,)))
-        return pa.chunked_array(chunks, kind)
-    if is_blob(kind) or is_variant(kind):
-        for chunk in getattr(column, "chunks", (column,)):
-            if (fault := find_fault(chunk, kind)) is not None:
-                raise SchemaMismatchError(f"a value of a {logical_name(kind)} cannot be stored: {fault}; correct it")
+    column = stored_column(column, kind)
     return column if column.type.equals(kind) else column.dictionary_encode()
 
 
