@@ -6,14 +6,14 @@ that decides something for all kinds matches them and ends with ``assert_never``
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from enum import Enum
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
-__all__ = ["OFFSETS", "VIEWS", "Kind", "field_type", "kind_of"]
+__all__ = ["OFFSETS", "VIEWS", "Kind", "field_type", "kind_of", "leaf_columns"]
 
 #: Maps each view type to the plain type with the same values. Arrow cannot decode dictionaries of view types.
 VIEWS: Final = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
@@ -80,3 +80,19 @@ def field_type(schema: pa.Schema, name: str) -> pa.DataType | None:
             return None
         kind = kind.field(part).type
     return kind
+
+
+def leaf_columns(field: pa.Field, path: str) -> Iterator[str]:
+    """Yield the paths of the leaf columns that Parquet makes of a field at the given path."""
+    kind = field.type
+    if kind_of(kind) is Kind.STRUCT:
+        children = [(f"{path}.{child.name}", child) for child in kind]
+    elif kind_of(kind) is Kind.MAP:
+        children = [(f"{path}.key_value.key", kind.key_field), (f"{path}.key_value.value", kind.item_field)]
+    elif kind_of(kind) is Kind.LIST:
+        children = [(f"{path}.list.element", kind.value_field)]
+    else:
+        yield path
+        return
+    for below, child in children:
+        yield from leaf_columns(child, below)

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakeformat.arrow.conform import conform
-from lakeformat.arrow.kinds import Kind, kind_of
+from lakeformat.arrow.kinds import Kind, kind_of, leaf_columns
 from lakeformat.arrow.logical_types import plain_bytes, stored_column, vector_footer
 from lakeformat.arrow.row_bytes import decoded_bytes, split_rows
 from lakeformat.codec.bloom import BloomFilter
@@ -48,7 +48,6 @@ __all__ = [
     "dictionary_columns",
     "estimate_filter_bytes",
     "inherit_filter_and_range",
-    "leaf_columns",
     "make_growable_filter",
     "parquet_writer",
     "read_copied_batches",
@@ -124,22 +123,6 @@ def _repeat_in_any(column: pa.ChunkedArray, stretches: Sequence[tuple[int, int]]
 
 def _has_repeats(values: pa.ChunkedArray) -> bool:
     return bool(pc.count_distinct(values, mode="all").as_py() <= len(values) * _DICTIONARY_SHARE)
-
-
-def leaf_columns(field: pa.Field, path: str) -> Iterator[str]:
-    """Yield the paths of the leaf columns that Parquet makes of a field at the given path."""
-    kind = field.type
-    if kind_of(kind) is Kind.STRUCT:
-        children = [(f"{path}.{child.name}", child) for child in kind]
-    elif kind_of(kind) is Kind.MAP:
-        children = [(f"{path}.key_value.key", kind.key_field), (f"{path}.key_value.value", kind.item_field)]
-    elif kind_of(kind) is Kind.LIST:
-        children = [(f"{path}.list.element", kind.value_field)]
-    else:
-        yield path
-        return
-    for below, child in children:
-        yield from leaf_columns(child, below)
 
 
 #: Maximum number of rows of a row group; also the default batch size, in rows, for reading and merging files.
