@@ -111,15 +111,17 @@ def record_keys(rows: pa.Table | pa.RecordBatch, settings: KeySettings) -> pa.St
         _refuse_missing(texts[0], fields[0])
         prefixed = settings.kind is KeyGeneratorKind.COMPLEX and settings.single_key_prefixed
         return _join_texts([f"{fields[0]}:"], texts) if prefixed else texts[0]
-    missing = _all_missing(texts)
-    if pc.any(missing).as_py():
-        row = pc.index(missing, True).as_py()
-        raise InvalidInputError(
-            f"all record key fields ({', '.join(fields)}) are null or empty at row {row}; give each row a key"
-        )
+    has_empty = [pc.min(pc.binary_length(text)).as_py() == 0 for text in texts]
+    if all(text.null_count or empty for text, empty in zip(texts, has_empty, strict=True)):
+        missing = _all_missing(texts)
+        if pc.any(missing).as_py():
+            row = pc.index(missing, True).as_py()
+            raise InvalidInputError(
+                f"all record key fields ({', '.join(fields)}) are null or empty at row {row}; give each row a key"
+            )
     parts = [
-        pc.if_else(pc.equal(text, ""), EMPTY_PLACEHOLDER, text) if pc.any(pc.equal(text, "")).as_py() else text
-        for text in (pc.fill_null(text, NULL_PLACEHOLDER) for text in texts)
+        pc.if_else(pc.equal(text, ""), EMPTY_PLACEHOLDER, text) if empty else text
+        for text, empty in zip((pc.fill_null(text, NULL_PLACEHOLDER) for text in texts), has_empty, strict=True)
     ]
     prefixes = [f"{',' if index else ''}{name}:" for index, name in enumerate(fields)]
     return _join_texts(prefixes, parts)

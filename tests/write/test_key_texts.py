@@ -105,3 +105,12 @@ def test_two_keys_with_one_text_are_never_both_clear(keys: list[tuple[str | None
         if at not in unclear:
             clear.setdefault(text, set()).add(key)
     assert all(len(values) == 1 for values in clear.values())
+
+
+def test_fields_that_are_not_text_never_make_a_key_unclear() -> None:
+    names = ("a", "a,b", "b")
+    rows = pa.table([pa.array([1, None, 3]), pa.array([1.5, 2.5, None]), pa.array([None, True, False])], list(names))
+    settings = KeySettings(KeyGeneratorKind.COMPLEX, names)
+    texts = record_keys(rows, settings)
+    assert texts.to_pylist()[0] == "a:1,a,b:1.5,b:__null__"
+    assert find_unclear_keys(rows, texts, settings) == []

@@ -2,8 +2,8 @@
 
 The text of a key is ``f1:v1,f2:v2``, without escapes; null is written ``__null__`` and an empty text ``__empty__``.
 So the values ``x,b:y`` and ``z`` have the same text as ``x`` and ``y,b:z``, and Hudi takes their rows for one. Two keys
-can have the same text only if a separator comes in it twice, or if a value is one of the two words. Only values of such
-keys are looked at; the others cost a search in the texts.
+can have the same text only if a separator comes in it twice, for which a text of a field has a comma, or if a text is
+one of the two words. If no field holds such a text, the keys are not searched: other values have no commas.
 """
 
 from __future__ import annotations
@@ -67,16 +67,18 @@ def find_unclear_keys(rows: pa.Table, keys: pa.ChunkedArray, settings: KeySettin
     fields = settings.record_fields
     if len(fields) == 1 or settings.takes_unclear:
         return []
+    texts = [_text_column(rows, name) for name in fields]
+    given = [text for text in texts if text is not None]
     found: list[UnclearKeys] = []
-    for before, name in pairwise(fields):
+    has_commas = any(_is_true_of_any(pc.match_substring(text, ",")) for text in given)
+    for before, name in pairwise(fields) if has_commas else ():
         separator = f",{name}:"
         is_twice = pc.greater(pc.count_substring(keys, separator), 1)
         if pc.any(is_twice).as_py():
             found += _of_separator(rows, is_twice, separator, fields, before)
     for word in _WORDS:
-        holds = pc.match_substring(keys, f":{word}")
-        if pc.any(holds).as_py():
-            found += _of_word(rows, holds, word, fields)
+        if any(_is_true_of_any(pc.equal(text, word)) for text in given):
+            found += _of_word(rows, pc.match_substring(keys, f":{word}"), word, fields)
     return found
 
 
@@ -102,10 +104,21 @@ def _of_word(rows: pa.Table, holds: pa.ChunkedArray, word: str, fields: Sequence
 
 def _texts(rows: pa.Table, field: str, at: Ints) -> pa.ChunkedArray:
     """Return the field's values in these rows as text; null if they are not text."""
-    column = field_column(rows, field, "record key").take(pa.array(at))
+    column = _text_column(rows, field)
+    return pa.chunked_array([pa.nulls(len(at), pa.string())]) if column is None else column.take(pa.array(at))
+
+
+def _text_column(rows: pa.Table, field: str) -> pa.ChunkedArray | None:
+    """Return the field's values as text; None if they are not text."""
+    column = field_column(rows, field, "record key")
     kind = column.type.value_type if kind_of(column.type) is Kind.DICTIONARY else column.type
-    is_text = kind_of(kind) is Kind.TEXT
-    return column.cast(pa.string()) if is_text else pa.chunked_array([pa.nulls(len(at), pa.string())])
+    if kind_of(kind) is not Kind.TEXT:
+        return None
+    return column if column.type in {pa.string(), pa.large_string()} else column.cast(pa.string())
+
+
+def _is_true_of_any(mask: pa.ChunkedArray) -> bool:
+    return bool(pc.any(mask).as_py())
 
 
 def refuse_unclear_keys(rows: pa.Table, keys: pa.ChunkedArray, settings: KeySettings) -> None:
