@@ -24,6 +24,7 @@ from tests.helpers.delta_reader import as_texts
 from tests.helpers.every_type import ROWS, TYPES
 from tests.helpers.fixture_tables import unpack
 from tests.helpers.iceberg_reader import assert_iceberg_shows, assert_snapshots_show, iceberg_rows, open_iceberg
+from tests.helpers.s3_server import new_folder, s3_server
 from tests.helpers.tables import a_batch, a_schema
 
 SCHEMA: Final = a_schema(id="int64", v="string")
@@ -261,3 +262,22 @@ def test_the_command_and_the_procedure_sync(tmp_path: Path, capsys: pytest.Captu
     assert rows["result"].to_pylist()[0].endswith("1 files added, 1 removed")
     assert_iceberg_shows(table)
     assert StaticTable.from_metadata(table.location).scan().to_arrow().num_rows == 0
+
+
+def test_metadata_on_an_object_store_is_read_there() -> None:
+    with s3_server() as s3:
+        url, schema = new_folder(s3).url, a_schema(id="int64", part="string")
+        options = {"record_key": "id", "partition_by": "part", "storage_options": dict(s3), **FOLLOWED}
+        table = lakeformat.create(url, schema, **options)
+        table.insert(a_batch(schema, id=[1, 2, 3], part=["x", "a/b %", None]))
+        table.delete(where="id = 1")
+        access = {
+            "s3.endpoint": s3["client_kwargs"]["endpoint_url"],
+            "s3.region": "us-east-1",
+            "s3.access-key-id": s3["key"],
+            "s3.secret-access-key": s3["secret"],
+        }
+        iceberg = StaticTable.from_metadata(url, access)
+        assert as_texts(iceberg.scan().to_arrow()) == as_texts(table.to_arrow())
+        assert len(iceberg.snapshots()) == 2
+        assert not table.check()
