@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -14,7 +14,7 @@ from lakeformat.codec.json_text import parse_json
 from lakeformat.errors import CorruptTableError
 from lakeformat.metadata_table.bounds import wrapped_bounds
 from lakeformat.metadata_table.metadata_table import MetadataTable
-from lakeformat.metadata_table.names import MetadataPartition, RecordKind
+from lakeformat.metadata_table.names import MetadataPartition, RecordKind, partition_of_name
 from lakeformat.model.record import COMMIT_TIME, META_COLUMNS, PARTITION_PATH, RECORD_KEY
 from lakeformat.model.table_version import TableVersion
 from lakeformat.storage.port import HOODIE, Storage
@@ -25,6 +25,7 @@ __all__ = [
     "StatisticsForm",
     "add_definitions",
     "choose_columns",
+    "find_secondary_indexes",
     "is_partitioned_index",
     "keep_definitions",
     "read_secondary_indexes",
@@ -72,8 +73,14 @@ class SecondaryIndex:
 
 def read_secondary_indexes(table: MetadataTable) -> tuple[SecondaryIndex, ...]:
     """Return the secondary indexes of the forms that are known here."""
-    named = [each for each in table.partitions if each.kind is RecordKind.SECONDARY_INDEX]
-    definitions = _read_definitions(table.storage) if named else {}
+    return find_secondary_indexes(table.storage, table.names)
+
+
+def find_secondary_indexes(storage: Storage, names: Iterable[str]) -> tuple[SecondaryIndex, ...]:
+    """Return those among named partitions, even if the metadata table cannot be read, as `read_secondary_indexes`."""
+    parsed = (partition_of_name(name) for name in names)
+    named = [each for each in parsed if each is not None and each.kind is RecordKind.SECONDARY_INDEX]
+    definitions = _read_definitions(storage) if named else {}
     found = [(partition, definitions.get(partition.value, {})) for partition in named]
     return tuple(
         SecondaryIndex(partition, str(columns[0]))

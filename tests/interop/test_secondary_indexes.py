@@ -10,7 +10,7 @@ import pytest
 
 import lakeformat
 from tests.helpers.fixture_tables import unpack
-from tests.helpers.hudi_spark import Hudi
+from tests.helpers.hudi_spark import Hudi, table_properties
 from tests.metadata_table.test_foreign_indexes import TABLES
 from tests.metadata_table.test_secondary_index import CITIES, assert_kept
 
@@ -70,3 +70,24 @@ def test_writes_of_both_in_turn(name: str, hudi: Hudi, tmp_path: Path) -> None:
     table.rollback()
     table.insert_overwrite([row(40, "rome", 1, "b")])
     check()
+
+
+@pytest.mark.parametrize("hudi", ["1.2.0"], indirect=True)
+@pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+def test_hudi_uses_and_keeps_an_index_that_lakeformat_has_made(kind: str, hudi: Hudi, tmp_path: Path) -> None:
+    path = tmp_path / "made"
+    schema = pa.schema({"id": "int32", "name": "string", "city": "string", "price": "f8", "ts": "i8", "part": "string"})
+    options = {"hoodie.write.table.version": 9, "hoodie.datasource.write.hive_style_partitioning": True}
+    table = lakeformat.create(
+        path, schema, record_key="id", partition_by="part", ordering="ts", table_type=kind, **options
+    )
+    table.upsert(pa.Table.from_pylist([row(n, CITIES[n % len(CITIES)], 1, "ab"[n % 2]) for n in range(20)], schema))
+    table.create_index("idx_city", ["city"])
+    for _ in range(2):
+        assert_kept(path)
+        assert_queries(hudi, path, lakeformat.open(path).to_arrow(list(COLUMNS)).to_pylist())
+        rows = [row(2, "rome", 5), row(3, "oslo", 5, "b"), row(40, "x$y", 5)]
+        hudi.write(path, pa.Table.from_pylist(rows, schema), "upsert", **KEEPING)
+    assert "secondary_index_idx_city" in table_properties(path)["hoodie.table.metadata.partitions"]
+    hudi.run(f"CREATE TABLE made USING hudi LOCATION '{path}'", "DROP INDEX secondary_index_idx_city ON made")
+    assert [index.name for index in lakeformat.open(path).indexes()] == ["files", "record_index"]

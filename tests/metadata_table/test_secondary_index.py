@@ -24,6 +24,7 @@ from lakeformat.metadata_table.secondary_keys import (
     value_prefixes,
 )
 from lakeformat.model.table_config import TableType
+from tests.helpers.faulty import UnlockedStorage
 from tests.helpers.fixture_tables import unpack
 from tests.metadata_table.test_fixtures import open_table
 
@@ -173,3 +174,43 @@ def test_what_cannot_be_made_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedTableError, match=r"a key has rows in several file groups.*dedupe\(\)"):
         table.create_index("by_name", ["name"])
     assert [index.name for index in table.indexes()] == ["files", "record_index"]
+
+
+def test_repair_makes_it_again(tmp_path: Path) -> None:
+    path = unpack(TABLES[1], tmp_path)
+    for file in (path / FOLDER / "files").glob(".files-0000-0_2*"):
+        file.unlink()
+    table = lakeformat.open(path)
+    assert table.repair().findings
+    assert [index.name for index in table.indexes()] == ["files", "record_index", "secondary_index_idx_city"]
+    assert_kept(path)
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_writers_without_a_lock_keep_it(name: str, tmp_path: Path) -> None:
+    path = unpack(name, tmp_path)
+    table = lakeformat.Table(UnlockedStorage(str(path)))
+    for rows in ([*rows_of(range(4, 20), random.Random(2), 10**6)], [*rows_of(range(9), random.Random(3), 10**6)][4:]):
+        table.upsert(rows)
+        assert_kept(path)
+    table.rollback()
+    assert_kept(path)
+
+
+def test_buckets_to_which_others_may_append_keep_it(tmp_path: Path) -> None:
+    schema = lakeformat.open(unpack(TABLES[0], tmp_path)).schema
+    path, draw = tmp_path / "new", random.Random(7)
+    options = {
+        "hoodie.index.type": "BUCKET",
+        "hoodie.bucket.index.num.buckets": 2,
+        "hoodie.write.table.version": 9,
+        "hoodie.write.concurrency.mode": "NON_BLOCKING_CONCURRENCY_CONTROL",
+    }
+    how = {"record_key": "id", "partition_by": "part", "ordering": "ts", "table_type": "MERGE_ON_READ"}
+    table = lakeformat.create(path, schema, **how, **options)
+    table.upsert(rows_of(range(20), draw, 10))
+    table.create_index("idx_city", ["city"])
+    late = lakeformat.open(path, **options)
+    table.upsert(rows_of(range(10), draw, 20))
+    late.upsert(rows_of(range(5, 15), draw, 15))
+    assert_kept(path)

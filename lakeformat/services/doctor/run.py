@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -26,6 +27,7 @@ from lakeformat.file_system_view.live_files import ListedSlices
 from lakeformat.file_system_view.slices import build_slices
 from lakeformat.file_system_view.snapshot import FileNames, Snapshot, make_latest_base, table_schema
 from lakeformat.locks import lock_table
+from lakeformat.metadata_table.index_definitions import SecondaryIndex, find_secondary_indexes
 from lakeformat.model.files import FileSlice, join_path, match_data_file
 from lakeformat.model.instant import Action, Instant, State
 from lakeformat.model.table_config import PROPERTIES_PATH, TableConfig, TableType
@@ -255,13 +257,19 @@ class DoctorSession:
 
     def _replace_metadata_table(self, lease: Lease) -> None:
         """Drop the metadata table, and make it again if that is possible now."""
-        names = frozenset(self.store.config().metadata_partitions) & {each.value for each in MADE_PARTITIONS}
+        named = self.store.config().metadata_partitions
+        names = frozenset(named) & {each.value for each in MADE_PARTITIONS}
         clock, options = self.context.clock, self.options
+        secondary: tuple[SecondaryIndex, ...] = ()
+        with suppress(CorruptTableError):
+            secondary = find_secondary_indexes(self.storage, named)
         drop_metadata_table(self.store, clock)
         if not names:
             return
         try:
             make_partitions(self.store, clock, options.metadata, names, options.lock, lease)
+            for index in secondary:
+                make_partitions(self.store, clock, options.metadata, (), options.lock, lease, index)
         except LakeformatError as error:
             _LOG.warning("the metadata table of %s was dropped, and not made again: %s", self.storage.location, error)
 
