@@ -24,6 +24,7 @@ from lakeformat.concurrency import run_all
 from lakeformat.file_system_view.live_files import ListedSlices
 from lakeformat.file_system_view.snapshot import Snapshot, list_snapshot
 from lakeformat.files.slice_reader import read_slice
+from lakeformat.index.stored_keys import read_live_keys
 from lakeformat.metadata_table.deltacommit import MetadataChanges, fits_log_files
 from lakeformat.metadata_table.index_definitions import SecondaryIndex, read_secondary_indexes
 from lakeformat.metadata_table.metadata_table import MetadataTable
@@ -200,7 +201,7 @@ def find_value_changes(
     went = [entries.minus(new.get(group, nothing)) for group, entries in old.items()]
     stored = _join(pc.unique(entries.keys) for entries in new.values())
     appeared = _minus(_join(each.keys for each in came), _join(each.keys for each in went))
-    if len(pc.unique(stored)) < len(stored) or _are_elsewhere(table, snapshot, appeared, touched):
+    if len(pc.unique(stored)) < len(stored) or _are_elsewhere(store.storage, table, snapshot, appeared, touched):
         return None
     added = {index: pc.unique(_join(each.of[index] for each in came)) for index in nothing.of}
     removed = {index: _minus(_join(each.of[index] for each in went), added[index]) for index in nothing.of}
@@ -225,16 +226,22 @@ def _read_groups(
     return {piece.group: entries for piece, entries in zip(pieces, found, strict=True)}
 
 
-def _are_elsewhere(table: MetadataTable, snapshot: Snapshot, keys: pa.Array, touched: Collection[FileGroupId]) -> bool:
-    """Tell whether the record index places a key in another live file group than the touched ones."""
+def _are_elsewhere(
+    storage: Storage, table: MetadataTable, snapshot: Snapshot, keys: pa.Array, touched: Collection[FileGroupId]
+) -> bool:
+    """Tell whether a key is in another live file group than the touched ones.
+
+    The record index names the file groups that may have it; a key that a log file has deleted may still have a place.
+    """
     if not len(keys) or not snapshot.live.count:
         return False
     places = table.record_index(keys).select(["partition_path", "file_id"]).group_by(["partition_path", "file_id"])
     groups = {FileGroupId(row["partition_path"], row["file_id"]) for row in places.aggregate([]).to_pylist()}
     others = groups - frozenset(touched)
-    return any(
-        piece.group in others for path in {g.partition_path for g in others} for piece in _slices(snapshot, path)
-    )
+    paths = {group.partition_path for group in others}
+    pieces = [piece for path in paths for piece in _slices(snapshot, path) if piece.group in others]
+    found = run_all(partial(read_live_keys, storage, snapshot), pieces, threads=_THREADS)
+    return any(pc.any(pc.is_in(live, value_set=keys)).as_py() for live in found)
 
 
 def _slices(snapshot: Snapshot, path: str) -> Sequence[FileSlice]:

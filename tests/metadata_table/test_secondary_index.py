@@ -214,3 +214,11 @@ def test_buckets_to_which_others_may_append_keep_it(tmp_path: Path) -> None:
     table.upsert(rows_of(range(10), draw, 20))
     late.upsert(rows_of(range(5, 15), draw, 15))
     assert_kept(path)
+
+
+def test_a_deleted_key_that_comes_back_in_another_file_is_kept(tmp_path: Path) -> None:
+    path = unpack(TABLES[1], tmp_path)
+    table = lakeformat.open(path, **{"hoodie.parquet.small.file.limit": 0})
+    table.delete([{"id": 3, "part": "b", "ts": 800_000}])
+    table.insert([{"id": 3, "name": "x", "city": "x", "price": 1.0, "ts": 900_000, "part": "b"}])
+    assert_kept(path)

@@ -32,4 +32,4 @@ def test_a_load_opens_only_the_files_of_a_value(kind: str, spark: SparkSession, 
         frame = spark.read.format("lakehouse").load(str(path)).where(OSLO)
         assert sorted(row.id for row in frame.collect()) == [2, 22]
     finally:
-        unregister(spark)
+        unregister()
