@@ -214,7 +214,6 @@ REFUSED: Final[Mapping[str, tuple[str, str, str]]] = {
     "hoodie.bootstrap.base.path": ("rows are not taken from another folder", "read its rows and write them", ""),
     "hoodie.prewrite.validators": (_JAVA, "give Python functions in lakeformat.transaction.validators", ""),
     # Options that change columns or their values.
-    "hoodie.write.schema": ("the rows' own schema is written", "cast the rows", ""),
     # Options that change keys, folders or files on which later writes rely.
     "hoodie.keygen.datetime.parser.class": (_JAVA, "", ""),
     "hoodie.index.class": (_JAVA, "set hoodie.index.type", ""),

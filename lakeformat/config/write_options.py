@@ -376,6 +376,10 @@ class WriteOptions:
     fill_missing: bool = _option(
         "hoodie.write.set.null.for.missing.columns", "Fill columns that the input lacks with null.", parse_flag, False
     )
+    schema_text: str | None = _option(
+        "hoodie.write.schema",
+        "Avro schema that the rows must have: rows with other columns or types are refused, and none is cast.",
+    )
     drops_columns: bool = _option(
         WRITE + "schema.allow.auto.evolution.column.drop",
         "Drop columns that the input lacks from the table. A column that comes back later has its old values in files "

@@ -82,7 +82,7 @@ from lakeformat.write.plan.table_settings import (
 from lakeformat.write.rows.bad_rows import BadRows
 from lakeformat.write.rows.bulk_insert_order import plan_layout
 from lakeformat.write.rows.prepare import PrepareSettings, delete_marker, prepare
-from lakeformat.write.rows.schema import check_ordering, rounded_columns
+from lakeformat.write.rows.schema import check_named_schema, check_ordering, rounded_columns
 from lakeformat.write.rows.stage import StageReader, StageWriter
 
 _LOG: Final = logging.getLogger("lakeformat.write")
@@ -462,6 +462,7 @@ def plan_job(
     removes = operation.has_no_rows
     has_partitions = {f.name.partition(".")[0] for f in keys.partition_fields}.issubset(rows.names)
     schema = input_schema(snapshot, operation, rows, keys)
+    check_named_schema(schema, "" if removes else write_options.schema_text)
     rule = MergeRule() if removes else merge_rule(config, options, keys, schema, meets_stored=operation.needs_tagging)
     for field in rule.ordering:
         check_ordering(schema, field)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -162,8 +163,16 @@ def test_missing_columns_become_null_and_narrow_values_are_widened(tmp_path: Pat
     assert (row["id"], row["n"], row["x"], row["v"]) == (1, None, 2.0, "a")
 
 
-def test_columns_are_never_dropped_by_a_write() -> None:
-    key = "hoodie.datasource.write.schema.allow.auto.evolution.column.drop"
-    lakeformat.Table(lakeformat.storage.MemoryStorage(), lakeformat.config.resolve.resolve({key: "false"}))
-    with pytest.raises(InvalidOptionError, match=key):
-        lakeformat.config.resolve.resolve({key: "true"})
+def test_rows_must_have_the_schema_that_an_option_names(tmp_path: Path) -> None:
+    fields = [{"name": name, "type": ["null", kind]} for name, kind in (("id", "int"), ("v", "string"))]
+    named = {"hoodie.write.schema": json.dumps({"type": "record", "name": "r", "fields": fields})}
+    rows = pa.table({"id": pa.array([1], pa.int32()), "v": ["a"]})
+    table = lakeformat.create(tmp_path / "t", rows.schema, record_key="id", **named)
+    table.upsert(rows)
+    for other in (rows.append_column("x", pa.array([1])), rows.select(["id"]), rows.set_column(1, "v", pa.array([1]))):
+        with pytest.raises(SchemaMismatchError, match=r"hoodie.write.schema has other columns or types than the rows"):
+            table.upsert(other)
+    table.delete(rows.select(["id"]))
+    assert table.to_arrow().num_rows == 0
+    with pytest.raises(InvalidOptionError, match="give an Avro record as JSON"):
+        lakeformat.open(tmp_path / "t", **{"hoodie.write.schema": "{"}).upsert(rows)

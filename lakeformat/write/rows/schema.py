@@ -10,15 +10,17 @@ import pyarrow as pa
 
 from lakeformat.arrow.kinds import Kind, field_type, kind_of
 from lakeformat.arrow.logical_types import is_vector, logical_name
+from lakeformat.codec.avro.schema import from_avro
 from lakeformat.codec.column_ids import widens
 from lakeformat.codec.stored_types import arrow_type_for_storage, storage_schema
-from lakeformat.errors import SchemaMismatchError, meant
+from lakeformat.errors import CorruptTableError, InvalidOptionError, SchemaMismatchError, meant
 from lakeformat.files.log_writer import fits_delete_blocks
 from lakeformat.model.record import IS_DELETED, META_COLUMNS
 
 __all__ = [
     "check_key_types",
     "check_log_ordering",
+    "check_named_schema",
     "check_ordering",
     "check_stays_number",
     "evolve",
@@ -98,6 +100,31 @@ def _make_nullable(kind: pa.DataType) -> pa.DataType:
     if kind_of(kind) is Kind.LIST:
         return pa.list_(pa.field(kind.value_field.name, _make_nullable(kind.value_type)))
     return kind
+
+
+def check_named_schema(rows: pa.Schema, text: str | None) -> None:
+    """Refuse rows whose columns or types are not those of an Avro schema.
+
+    Args:
+        rows: the input's columns, as `incoming_schema` returns them.
+        text: the Avro schema as JSON; empty to compare nothing.
+
+    Raises:
+        SchemaMismatchError: the message names the columns that differ.
+        InvalidOptionError: ``text`` is not the Avro schema of a row.
+    """
+    if not text:
+        return
+    try:
+        named = incoming_schema(from_avro(text, name="hoodie.write.schema"))
+    except CorruptTableError as error:
+        raise InvalidOptionError(f"{error}; give an Avro record as JSON") from None
+    given, wanted = ({(field.name, field.type) for field in schema} for schema in (rows, named))
+    if given != wanted:
+        names = ", ".join(sorted({name for name, _ in given ^ wanted}))
+        raise SchemaMismatchError(
+            f"hoodie.write.schema has other columns or types than the rows: {names}; cast the rows, or leave it out"
+        )
 
 
 def check_ordering(schema: pa.Schema, name: str) -> None:
