@@ -17,6 +17,7 @@ from lakeformat.file_system_view.folder_values import dropped_column_values
 from lakeformat.file_system_view.live_files import Portion, file_objects
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.files.footers import open_base, open_parquet
+from lakeformat.files.skeletons import is_skeleton
 from lakeformat.model.files import BaseFile
 from lakeformat.model.instant import Action, State
 from lakeformat.storage.port import Storage
@@ -39,12 +40,17 @@ def check_shown(snapshot: Snapshot, location: str) -> None:
 
     Raises:
         UncompactedError: it has log files.
-        UnsupportedTableError: it has files from before an alteration of columns.
+        UnsupportedTableError: it has skeletons, or files from before an alteration of columns.
     """
     if snapshot.live.has_logs:
         slices = sum(bool(each.logs) for each in snapshot.each_slice())
         raise UncompactedError(
             f"{location}: {slices} file slices have log files, whose changes other formats cannot show; compact() first"
+        )
+    skeletons = sum(is_skeleton(file.path) for file in snapshot.each_file()) if snapshot.config.is_bootstrapped else 0
+    if skeletons:
+        raise UnsupportedTableError(
+            f"{location}: {skeletons} files have their columns in files outside of the table, from a bootstrap; {_CURE}"
         )
     if not snapshot.schemas:
         return

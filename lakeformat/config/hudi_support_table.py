@@ -211,7 +211,7 @@ REFUSED: Final[Mapping[str, tuple[str, str, str]]] = {
         "partial updates have another option", "set lakeformat.write.partial.update", ""),
     "hoodie.errortable.write.class": (_JAVA, "bad rows go to a Hudi table (lakeformat.write.bad_rows)", ""),
     "hoodie.errortable.write.failure.strategy": ("a write fails if its bad rows cannot be put aside", "", ""),
-    "hoodie.bootstrap.base.path": ("rows are not taken from another folder", "read its rows and write them", ""),
+    "hoodie.bootstrap.base.path": ("a write does not bootstrap", "adopt the folder, or write its rows", ""),
     "hoodie.prewrite.validators": (_JAVA, "give Python functions in lakeformat.transaction.validators", ""),
     # Options that change columns or their values.
     # Options that change keys, folders or files on which later writes rely.

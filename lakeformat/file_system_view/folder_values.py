@@ -27,13 +27,14 @@ from lakeformat.codec.json_text import parse_json
 from lakeformat.errors import InvalidOptionError, UnsupportedTableError
 from lakeformat.keys.partition_paths import DEFAULT_PARTITION, partition_values
 from lakeformat.model.commit import CommitMetadata
-from lakeformat.model.files import LogFileName
+from lakeformat.model.files import BOOTSTRAP_TIME, LogFileName
 from lakeformat.model.keys import KeyGeneratorKind, KeySettings, PartitionField, PartitionKind
 from lakeformat.model.table_config import TableConfig
 from lakeformat.predicate import ColumnBounds, column_path
 
 __all__ = [
     "OFF_FOLDER",
+    "constants_time",
     "dropped_column_values",
     "find_folder_proven_files",
     "find_folder_proven_logs",
@@ -128,9 +129,14 @@ def dropped_column_values(path: str, config: TableConfig, schema: pa.Schema) -> 
     return found
 
 
+def constants_time(config: TableConfig) -> str:
+    """Return the instant of the files whose partition columns have the values of folders; "" for all files."""
+    return "" if config.drops_partition_columns else BOOTSTRAP_TIME
+
+
 def stored_columns(schema: pa.Schema, config: TableConfig) -> pa.Schema:
-    """Return the columns of a table that its files hold, or would hold if lakeformat wrote them."""
-    return pa.schema([field for field in schema if field.name not in config.dropped_columns])
+    """Return the columns of a table that all its files hold, so that their statistics can be used."""
+    return pa.schema([field for field in schema if field.name not in config.folder_columns])
 
 
 def virtual_key_settings(config: TableConfig) -> KeySettings:

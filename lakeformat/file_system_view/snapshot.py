@@ -23,7 +23,12 @@ from lakeformat.file_system_view.file_groups import (
     make_listing,
     visible_files,
 )
-from lakeformat.file_system_view.folder_values import dropped_column_values, stored_columns, virtual_key_settings
+from lakeformat.file_system_view.folder_values import (
+    constants_time,
+    dropped_column_values,
+    stored_columns,
+    virtual_key_settings,
+)
 from lakeformat.file_system_view.live_files import (
     FilesByPartition,
     ListedFiles,
@@ -212,7 +217,7 @@ class Snapshot:
 
     @cached_property
     def _is_shaped(self) -> bool:
-        return bool(self.schemas or self.config.drops_partition_columns)
+        return bool(self.schemas or self.config.folder_columns)
 
     @cached_property
     def _shapes(self) -> _Shapes:
@@ -256,11 +261,13 @@ class _Shapes(dict[str, StoredShape]):
     def __init__(self, snapshot: Snapshot) -> None:
         super().__init__()
         self._config, self._version_session = snapshot.config, snapshot.versions
-        self._schema = snapshot.schema if snapshot.config.drops_partition_columns else None
+        self._schema = snapshot.schema if snapshot.config.folder_columns else None
 
     def __missing__(self, partition_path: str) -> StoredShape:
         constants = {} if self._schema is None else dropped_column_values(partition_path, self._config, self._schema)
-        self[partition_path] = found = StoredShape(constants, versions=self._version_session)
+        self[partition_path] = found = StoredShape(
+            constants, versions=self._version_session, only=constants_time(self._config)
+        )
         return found
 
 

@@ -19,6 +19,7 @@ from lakeformat.codec.bloom import BloomFilter
 from lakeformat.errors import CorruptTableError, StorageError
 from lakeformat.files.batch_rows import MOST_BYTES, OpenParquet, choose_batch_rows, leaf_positions
 from lakeformat.files.missing_files import missing_file_error
+from lakeformat.files.skeletons import open_rows
 from lakeformat.model.files import BaseFile
 from lakeformat.model.record import RECORD_KEY
 from lakeformat.storage.port import Storage
@@ -177,7 +178,7 @@ def row_batches(
 def open_base(storage: Storage, file: BaseFile) -> Iterator[Any]:
     """Open a base file that must exist. Raise `CorruptTableError` if it is missing."""
     try:
-        source = storage.open_input(file.path)
+        source = open_rows(storage, file.path)
     except FileNotFoundError:
         raise missing_file_error(storage, file.path) from None
     with source as opened:

@@ -21,6 +21,7 @@ from lakeformat.files.footer_bounds import row_group_bounds
 from lakeformat.files.footers import choose_dictionary_reads, open_parquet, row_batches
 from lakeformat.files.log_reader import decode_blocks, has_row_numbers, plan_blocks
 from lakeformat.files.missing_files import missing_file_error
+from lakeformat.files.skeletons import open_rows
 from lakeformat.files.slice_skipping import (
     Skipping,
     SliceFooters,
@@ -143,7 +144,7 @@ class OpenSlice:
         self.parquet: OpenParquet | None = None
         if piece.base is not None:
             try:
-                source = stack.enter_context(storage.open_input(piece.base.path))
+                source = stack.enter_context(open_rows(storage, piece.base.path))
             except FileNotFoundError:
                 raise missing_file_error(storage, piece.base.path) from None
             self.parquet = stack.enter_context(open_parquet(source, f"{storage.location}/{piece.base.path}"))

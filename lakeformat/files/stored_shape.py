@@ -60,6 +60,7 @@ class StoredShape:
 
     Attributes:
         constants: columns whose value comes from the folder, even if a file holds them.
+        only: the instant of the files that need the constants; "" for all files.
         key: how a record key is made in a table with virtual keys; else None.
         versions: differences of the files with older schemas, oldest schema first.
         folder: for rules that are not yet those of one folder, a function that makes ``constants`` of its path.
@@ -69,6 +70,7 @@ class StoredShape:
     key: KeySettings | None = None
     versions: tuple[SchemaVersion, ...] = ()
     folder: Callable[[str], Mapping[str, pa.Scalar]] | None = None
+    only: str = ""
 
     def in_folder(self, path: str) -> StoredShape:
         """Return the rules for the files of one folder."""
@@ -85,15 +87,18 @@ class StoredShape:
                 found = version
         return found
 
+    def _constants(self, instant_time: str) -> Mapping[str, pa.Scalar]:
+        return self.constants if self.only in {"", instant_time} else {}
+
     def needs_conversion(self, instant_time: str) -> bool:
         """Tell whether base files that an instant wrote differ from the table's columns."""
         version = self._version(instant_time)
-        return bool(self.constants or version.converted or self.key)
+        return bool(self._constants(instant_time) or version.converted or self.key)
 
     def columns_without_statistics(self, instant_time: str) -> frozenset[str]:
         """Return the columns whose statistics in the footers of files of an instant cannot be used."""
         version = self._version(instant_time)
-        return version.converted.union(self.constants)
+        return version.converted.union(self._constants(instant_time))
 
     def stored_names(self, columns: Iterable[str], instant_time: str) -> tuple[str, ...]:
         """Return the names of the file columns that `restore` needs for these table columns.
@@ -103,6 +108,7 @@ class StoredShape:
         """
         version = self._version(instant_time)
         names: list[str] = []
+        constants = self._constants(instant_time)
         for column in self._needed(columns):
             if column in version.refused:
                 raise UnsupportedTableError(
@@ -110,7 +116,7 @@ class StoredShape:
                     "which lakeformat cannot convert; name the other columns, or read the table with Apache Hudi"
                 )
             stored = version.stored.get(column, column)
-            if stored is not None and column not in self.constants:
+            if stored is not None and column not in constants:
                 names.append(stored)
         return tuple(dict.fromkeys(names))
 
@@ -137,10 +143,11 @@ class StoredShape:
         """
         version, present = self._version(instant_time), frozenset(rows.schema.names)
         found: dict[str, Any] = {}
+        constants = self._constants(instant_time)
         for column in self._needed(columns):
             stored = version.stored.get(column, column)
-            if column in self.constants:
-                found[column] = pa.repeat(self.constants[column], rows.num_rows)
+            if column in constants:
+                found[column] = pa.repeat(constants[column], rows.num_rows)
             elif stored in present:
                 names = version.nested.get(column)
                 found[column] = rows.column(stored) if names is None else rename_fields(rows.column(stored), names)

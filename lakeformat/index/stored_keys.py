@@ -34,6 +34,7 @@ from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.files.footers import open_parquet, row_batches
 from lakeformat.files.log_reader import read_shaped_parts
 from lakeformat.files.open_slice import SliceMergeRules
+from lakeformat.files.skeletons import open_rows
 from lakeformat.files.slice_reader import read_slice
 from lakeformat.files.stored_shape import AS_STORED, StoredShape
 from lakeformat.index.port import Ints, Tagged
@@ -170,7 +171,7 @@ def read_keys(
         CorruptTableError: the file cannot be read, or has no key column.
     """
     location = f"{storage.location}/{file.path}"
-    with storage.open_input(file.path) as source, open_parquet(source, location, metadata=metadata) as parquet:
+    with open_rows(storage, file.path) as source, open_parquet(source, location, metadata=metadata) as parquet:
         names = _key_columns(shape, file, parquet.schema_arrow.names)
         if not names:
             raise CorruptTableError(f"{location} has no column {RECORD_KEY}; restore it from a copy")
@@ -205,7 +206,7 @@ def read_keys_of_commit(storage: Storage, file: BaseFile, instant_time: str) -> 
     """Read the record keys of the rows that a commit itself has written to a base file. Raise as `read_keys`."""
     location = f"{storage.location}/{file.path}"
     with (
-        storage.open_input(file.path) as source,
+        open_rows(storage, file.path) as source,
         open_parquet(source, location, read_dictionary=[COMMIT_TIME]) as parquet,
     ):
         missing = {RECORD_KEY, COMMIT_TIME} - set(parquet.schema_arrow.names)

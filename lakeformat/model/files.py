@@ -9,6 +9,7 @@ from typing import Final
 from lakeformat.errors import CorruptTableError
 
 __all__ = [
+    "BOOTSTRAP_TIME",
     "PARTITION_MARKER",
     "BaseFile",
     "BaseFileName",
@@ -23,6 +24,8 @@ __all__ = [
 
 #: Name of the file that marks a folder as a partition: Hudi ignores folders without it.
 PARTITION_MARKER: Final = ".hoodie_partition_metadata"
+#: The instant of a bootstrap that only makes meta columns (Hudi: ``METADATA_BOOTSTRAP_INSTANT_TS``).
+BOOTSTRAP_TIME: Final = "00000000000001"
 _NAME: Final = re.compile(r"([^_/]+)_(\d+-\d+-\d+)_(\d{14}|\d{17})\.parquet")
 _LOG_NAME: Final = re.compile(r"\.([^._/]+)_(\d{14}|\d{17})\.log\.(\d+)(?:_(\d+-\d+-\d+)(\.cdc)?)?")
 

@@ -20,12 +20,14 @@ class SliceInfo:
     Attributes:
         path: Absolute path of the base file on the machine that made the plan; "" if the slice has no base file.
         delta_paths: Absolute paths of the log files.
+        source: URI of the file with the other columns, if the base file holds the meta columns only; else "".
     """
 
     partition_path: str
     file_id: str
     path: str
     delta_paths: tuple[str, ...] = ()
+    source: str = ""
 
     @property
     def group(self) -> FileGroupId:
@@ -91,6 +93,7 @@ class CompactionOperation:
         base_name: Bare name of the slice's base file; "" if it has none.
         log_names: Bare names of the log files to merge, in the order of merging.
         metrics: Expected cost of the merge (sizes and counts), under Hudi's names.
+        source: URI of the file with the other columns, if the base file holds the meta columns only; else "".
     """
 
     partition_path: str
@@ -99,6 +102,7 @@ class CompactionOperation:
     base_name: str = ""
     log_names: tuple[str, ...] = ()
     metrics: Mapping[str, float] = field(default_factory=dict)
+    source: str = ""
 
     @property
     def group(self) -> FileGroupId:

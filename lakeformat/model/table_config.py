@@ -16,6 +16,7 @@ from lakeformat.model.table_version import SEVERAL_ORDERING_FIELDS, TABLE_VERSIO
 from lakeformat.public import public
 
 __all__ = [
+    "BOOTSTRAP_BASE",
     "CREATE_SCHEMA",
     "DATABASE",
     "DROPS_PARTITION_COLUMNS",
@@ -79,6 +80,8 @@ CREATE_SCHEMA: Final = "hoodie.table.create.schema"
 ARCHIVE_FOLDER: Final = "hoodie.archivelog.folder"
 TIMELINE_PATH: Final = "hoodie.timeline.path"
 HISTORY_PATH: Final = "hoodie.timeline.history.path"
+#: The folder whose files a bootstrap has taken into the table.
+BOOTSTRAP_BASE: Final = "hoodie.bootstrap.base.path"
 DROPS_PARTITION_COLUMNS: Final = "hoodie.datasource.write.drop.partition.columns"
 POPULATES_META_FIELDS: Final = "hoodie.populate.meta.fields"
 METADATA_PARTITIONS: Final = "hoodie.table.metadata.partitions"
@@ -317,6 +320,16 @@ class TableConfig:
         return self._flag(DROPS_PARTITION_COLUMNS, False)
 
     @property
+    def is_bootstrapped(self) -> bool:
+        """Tell whether the table was made of files that were there before, and may still need them."""
+        return bool(self.get(BOOTSTRAP_BASE))
+
+    @property
+    def folder_columns(self) -> tuple[str, ...]:
+        """Return the columns that some files may lack, because folder names give their values."""
+        return self.partition_fields if self.drops_partition_columns or self.is_bootstrapped else ()
+
+    @property
     def dropped_columns(self) -> tuple[str, ...]:
         """Return the columns that data files of lakeformat do not hold, because folder names give their values."""
         return self.partition_fields if self.drops_partition_columns else ()
@@ -429,10 +442,6 @@ class TableConfig:
             if (self.get(key) or default).upper() not in supported:
                 cure = _BY_ITS_FORMAT if key == TABLE_FORMAT else _BY_HUDI
                 raise UnsupportedTableError(f"{where}: {key}={self.get(key)} is not supported; {cure}")
-        if self.get("hoodie.bootstrap.base.path"):
-            raise UnsupportedTableError(
-                f"{where}: bootstrapped tables (hoodie.bootstrap.base.path) are not supported; {_BY_HUDI}"
-            )
 
     def _check_kind(self, where: str) -> None:
         if self.version not in TABLE_VERSIONS:

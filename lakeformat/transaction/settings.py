@@ -32,7 +32,7 @@ class FileIndexSettings:
         partition_fields: columns whose column statistics are always stored.
         commits: number of commits after which a new snapshot of the index is written.
         shard_files: maximum number of files in one shard of the index.
-        dropped: columns that files do not hold, so that they have no statistics.
+        dropped: columns that not all files hold, so that they have no statistics.
     """
 
     columns: tuple[str, ...] | None
@@ -115,7 +115,7 @@ def make_transaction_settings(
             partition_fields=config.partition_fields,
             commits=min(options[INDEX_COMMITS], options[MIN_COMMITS]),
             shard_files=options[INDEX_SHARD_FILES],
-            dropped=config.dropped_columns,
+            dropped=config.folder_columns,
         ),
         metadata=options.metadata,
         first_buckets=write_options.buckets if write_options.is_consistent else None,

@@ -125,11 +125,6 @@ PROPERTIES: dict[str, tuple[Damage, type[LakeformatError], str]] = {
         "hoodie.timeline.layout.version=1",
     ),
     "ORC": (lambda data: data.replace(b"=PARQUET", b"=ORC"), UnsupportedTableError, "base.file.format=ORC"),
-    "bootstrapped": (
-        lambda data: data + b"hoodie.bootstrap.base.path=/x\n",
-        UnsupportedTableError,
-        "hoodie.bootstrap.base.path",
-    ),
 }
 
 

@@ -52,7 +52,6 @@ REFUSED = [
     ({"hoodie.table.base.file.format": "ORC"}, "hoodie.table.base.file.format=ORC"),
     ({"hoodie.table.multiple.base.file.formats.enable": "true"}, "multiple.base.file.formats.enable=true"),
     ({"hoodie.table.storage.layout": "lsm_tree"}, "hoodie.table.storage.layout=lsm_tree"),
-    ({"hoodie.bootstrap.base.path": "s3://b/x"}, "hoodie.bootstrap.base.path"),
 ]
 
 

@@ -162,10 +162,9 @@ def test_orc_is_refused_by_name(tmp_path: Path) -> None:
     [
         "hoodie.table.base.file.format=HFILE",
         "hoodie.table.multiple.base.file.formats.enable=true",
-        "hoodie.bootstrap.base.path=/elsewhere",
     ],
 )
-def test_other_formats_and_bootstrap_are_refused_by_name(line: str, tmp_path: Path) -> None:
+def test_other_formats_are_refused_by_name(line: str, tmp_path: Path) -> None:
     folder = unpack("own_kinds/v9_dropped_mor_nested", tmp_path)
     properties = folder / ".hoodie" / "hoodie.properties"
     kept = [each for each in properties.read_text().splitlines() if each.partition("=")[0] != line.partition("=")[0]]

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 import lakeformat.spark
+from tests.helpers.bootstrapped import make_bootstrapped
 from tests.helpers.fixture_tables import read_expectations, unpack
 
 pytestmark = pytest.mark.spark
@@ -66,3 +69,25 @@ def test_save_leaves_partition_columns_out_and_load_has_them(spark: SparkSession
         assert frame.where("_hoodie_operation is not null").count() == 0
     files = [file for file in Path(path).rglob("*.parquet") if ".hoodie" not in file.parts]
     assert {tuple(pq.read_schema(file).names[5:]) for file in files} == {("_hoodie_operation", "id", "name")}
+
+
+@pytest.mark.parametrize(
+    "name", ["v9_cow_bootstrap_metadata", pytest.param("v6_mor_bootstrap_metadata", marks=pytest.mark.slow)]
+)
+def test_load_joins_skeletons_with_their_sources(spark: SparkSession, name: str, tmp_path: Path) -> None:
+    path, source = make_bootstrapped(name, tmp_path)
+    facts = read_expectations(f"hudi_rest/{name}")
+    columns = ["_hoodie_record_key", "id", "name", "part", "ts"]
+    for instant in ("00000000000001", None):
+        rows = facts["snapshot"] if instant is None else facts["as_of"][instant]
+        wanted = sorted(tuple(row[column] for column in columns) for row in rows)
+        options = {} if instant is None else {"as.of.instant": instant}
+        frame = spark.read.format("lakehouse").options(**options).load(str(path))
+        assert sorted(map(tuple, frame.select(*columns).collect())) == wanted
+        assert frame.count() == len(wanted)
+        assert sorted(row["id"] for row in frame.where("part = 'b'").select("id").collect()) == [
+            row[1] for row in wanted if row[3] == "b"
+        ]
+    shutil.rmtree(source)
+    with pytest.raises(PySparkException, match="is missing; put it there, or set hoodie"):
+        spark.read.format("lakehouse").option("as.of.instant", "00000000000001").load(str(path)).collect()

@@ -108,7 +108,7 @@ def _record(operation: CompactionOperation) -> dict[str, Any]:
         "fileId": operation.file_id,
         "partitionPath": operation.partition_path,
         "metrics": dict(operation.metrics),
-        "bootstrapFilePath": None,
+        "bootstrapFilePath": operation.source or None,
     }
 
 
@@ -134,6 +134,7 @@ def _operation(record: Mapping[str, Any], name: str) -> CompactionOperation:
         _base_name(record["dataFilePath"] or ""),
         tuple(map(_base_name, record["deltaFilePaths"] or ())),
         record["metrics"] or {},
+        record["bootstrapFilePath"] or "",
     )
 
 
@@ -226,7 +227,7 @@ def _group_record(group: ClusteringGroup) -> dict[str, Any]:
             "deltaFilePaths": list(file_slice.delta_paths),
             "fileId": file_slice.file_id,
             "partitionPath": file_slice.partition_path,
-            "bootstrapFilePath": "",
+            "bootstrapFilePath": file_slice.source,
             "version": 1,
         }
         for file_slice in group.slices
@@ -273,7 +274,11 @@ def _group(record: Mapping[str, Any], name: str) -> ClusteringGroup:
             raise CorruptTableError(f"the clustering plan {name} has a file slice without file id; cancel it")
         slices.append(
             SliceInfo(
-                one["partitionPath"] or "", one["fileId"], one["dataFilePath"] or "", tuple(one["deltaFilePaths"] or ())
+                one["partitionPath"] or "",
+                one["fileId"],
+                one["dataFilePath"] or "",
+                tuple(one["deltaFilePaths"] or ()),
+                one["bootstrapFilePath"] or "",
             )
         )
     outputs = record["numOutputFileGroups"]

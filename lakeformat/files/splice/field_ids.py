@@ -25,6 +25,7 @@ __all__ = [
     "GROUP_ROWS",
     "INDEX_FIELDS",
     "INDEX_PAGE",
+    "KEY_VALUES",
     "LOCATIONS",
     "LOCATION_FIELDS",
     "META",
@@ -46,7 +47,7 @@ __all__ = [
 ]
 
 # ``FileMetaData``. The fields 8 and 9 belong to encrypted files.
-SCHEMA, NUM_ROWS, ROW_GROUPS, CREATED_BY, COLUMN_ORDERS = 2, 3, 4, 6, 7
+SCHEMA, NUM_ROWS, ROW_GROUPS, KEY_VALUES, CREATED_BY, COLUMN_ORDERS = 2, 3, 4, 5, 6, 7
 FILE_FIELDS: Final = frozenset(range(1, 8))
 # ``SchemaElement``.
 REPETITION, NAME, CHILDREN = 3, 4, 5

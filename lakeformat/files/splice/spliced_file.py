@@ -30,7 +30,7 @@ from lakeformat.files.splice.thrift_tree import (
     read_field,
 )
 
-__all__ = ["SplicedFile"]
+__all__ = ["SplicedFile", "move_chunk"]
 
 #: Maximum number of bytes that are copied at a time.
 _COPY_BYTES: Final = 8 << 20
@@ -105,7 +105,7 @@ class SplicedFile:
         chunks = [replaced.get(chunk.path, chunk) for chunk in group.chunks]
         starts = self._copy_pages(chunks)
         blooms = [self._append(chunk.bloom) if chunk.bloom is not None else None for chunk in chunks]
-        trees = [_move_chunk(*each) for each in zip(chunks, starts, blooms, strict=True)]
+        trees = [move_chunk(*each) for each in zip(chunks, starts, blooms, strict=True)]
         without_source = [replace(chunk, source=None) for chunk in chunks]  # It may be a file in memory.
         self._copied += zip(trees, without_source, strict=True)
         stored = sum(chunk.size for chunk in chunks)
@@ -200,7 +200,7 @@ class SplicedFile:
         return {**tree, ids.NUM_ROWS: Field(I64, rows), ids.ROW_GROUPS: Field(LIST, (STRUCT, groups))}
 
 
-def _move_chunk(chunk: StoredChunk, start: int, bloom: int | None) -> Struct:
+def move_chunk(chunk: StoredChunk, start: int, bloom: int | None) -> Struct:
     """Return the ``ColumnChunk`` of a copied chunk, without references to page indexes."""
     meta = {number: field for number, field in chunk.meta.items() if number not in _PLACES}
     moved = start - chunk.start

@@ -42,6 +42,7 @@ from lakeformat.file_system_view.context import TableContext
 from lakeformat.files.footers import open_parquet
 from lakeformat.files.log_reader import decode_blocks, read_blocks, read_change_data
 from lakeformat.files.missing_files import missing_file_error
+from lakeformat.files.skeletons import open_rows
 from lakeformat.files.slice_reader import read_around_append
 from lakeformat.merge.order import pair_keys
 from lakeformat.merge.versions import LogDeletes
@@ -461,7 +462,7 @@ class _SliceRows:
         """Return the number of rows of a base file, from its footer."""
         where = f"{self._storage.location}/{part.path}"
         try:
-            with self._storage.open_input(part.path) as source, open_parquet(source, where) as parquet:
+            with open_rows(self._storage, part.path) as source, open_parquet(source, where) as parquet:
                 return int(parquet.metadata.num_rows)
         except FileNotFoundError:
             raise missing_file_error(self._storage, part.path) from None

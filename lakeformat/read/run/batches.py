@@ -18,6 +18,7 @@ from lakeformat.files.footer_bounds import row_group_bounds
 from lakeformat.files.footers import choose_dictionary_reads, open_parquet, row_batches
 from lakeformat.files.missing_files import missing_file_error
 from lakeformat.files.replaced_rows import read_replacing_rows
+from lakeformat.files.skeletons import open_rows
 from lakeformat.files.slice_reader import read_slice
 from lakeformat.files.slice_skipping import Skipping
 from lakeformat.predicate import Always, mask, may_match, path_parts
@@ -133,7 +134,7 @@ def _rows_of_file(
     """
     where = f"{storage.location}/{part.path}"
     try:
-        with storage.open_input(part.path) as source, open_parquet(source, where, metadata=known) as parquet:
+        with open_rows(storage, part.path) as source, open_parquet(source, where, metadata=known) as parquet:
             present, footer, shape = set(parquet.schema_arrow.names), parquet.metadata, part.shape
             wanted_names = names if shape is None else shape.stored_names(names, part.instant_time)
             columns = [name for name in wanted_names if name in present]

@@ -18,6 +18,7 @@ from lakeformat.display import Progress, is_visible, progress
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.files.footers import group_bytes, open_parquet
 from lakeformat.files.missing_files import missing_file_error
+from lakeformat.files.skeletons import open_rows
 from lakeformat.read.plan import FilePart, Part, SlicePart, Split, pack_splits
 from lakeformat.read.query import ReadQuery
 from lakeformat.read.run.batches import read_split
@@ -251,7 +252,7 @@ def _cut_pieces(storage: Storage, split: Split, alone: Part | None) -> Iterator[
             continue
         where = f"{storage.location}/{part.path}"
         try:
-            with storage.open_input(part.path) as source, open_parquet(source, where) as parquet:
+            with open_rows(storage, part.path) as source, open_parquet(source, where) as parquet:
                 footer = footers[part.path] = parquet.metadata
         except FileNotFoundError:
             raise missing_file_error(storage, part.path) from None

@@ -59,6 +59,7 @@ from lakeformat.services.cluster.settings import (
     plan_params,
     target_of_plan,
 )
+from lakeformat.services.plan_sources import name_clustered_sources
 from lakeformat.services.scheduled_service import (
     ScheduledService,
     find_newest_schema_text,
@@ -337,10 +338,13 @@ class ClusterSession:
             plan = self.plan(snapshot, request)
             if plan is None or (is_resizing(plan) and self._is_written(snapshot)):
                 return None
-            commit = self.service.begin(snapshot.timeline, encode_clustering(plan))
+            commit = self.service.begin(snapshot.timeline, self._encode(plan))
             self.service.release(commit)
         _LOG.info("clustering %s scheduled: %d file groups", commit.time, len(plan.file_groups))
         return commit.time
+
+    def _encode(self, plan: ClusteringPlan) -> bytes:
+        return encode_clustering(name_clustered_sources(self.context.storage, plan))
 
     def _is_written(self, snapshot: Snapshot) -> bool:
         """Tell whether a write is running: it may not know of a plan, which Hudi would then run without its rows.
@@ -385,7 +389,8 @@ class ClusterSession:
             if plan is None:
                 return snapshot, None
             commit = self.service.start(
-                self.service.begin(snapshot.timeline, encode_clustering(plan)), keeps_plan=False
+                self.service.begin(snapshot.timeline, self._encode(plan)),
+                keeps_plan=False,
             )
             life.enter_context(keep_alive(self.context.storage, commit.time))
             counted.update(groups=len(plan.groups), files=len(plan.file_groups))

@@ -28,6 +28,7 @@ from lakeformat.model.operation import Operation
 from lakeformat.model.service_plans import CompactionOperation, CompactionPlan
 from lakeformat.services.compact.plan import CompactLimits, plan_compaction
 from lakeformat.services.compact.rewrite import Compactor, CompactSettings, SliceToCompact, compact_in_process
+from lakeformat.services.plan_sources import name_compacted_sources
 from lakeformat.services.scheduled_service import (
     ScheduledService,
     find_newest_schema_text,
@@ -211,6 +212,7 @@ class CompactSession:
             return None
         self._check_no_writer(snapshot.timeline, None)
         layout = self.context.store.layout
+        plan = name_compacted_sources(self.context.storage, plan)
         data = encode_compaction_plan(plan, missing_partitions=layout.has_completion_times)
         commit = self.service.begin(snapshot.timeline, data)
         _LOG.info("compaction %s scheduled: %d file slices", commit.time, len(plan.operations))

@@ -17,7 +17,7 @@ from lakeformat.codec.avro.schema import to_avro, with_meta
 from lakeformat.codec.stored_types import with_operation, without_operation
 from lakeformat.config.resolve import Options
 from lakeformat.errors import CorruptTableError, InvalidOptionError, SchemaMismatchError, nearest
-from lakeformat.file_system_view.folder_values import dropped_column_values, stored_columns, virtual_key_settings
+from lakeformat.file_system_view.folder_values import constants_time, dropped_column_values, virtual_key_settings
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.files.base_file import FileSettings
 from lakeformat.files.stored_shape import SchemaVersion, StoredShape
@@ -234,9 +234,10 @@ class WriteJob:
 
     def shape_with(self, schema: pa.Schema) -> StoredShape:
         """Return `shape` with the values of the columns that files do not hold, of a table with this schema."""
-        if not self.config.drops_partition_columns:
+        if not self.config.folder_columns:
             return self.shape
-        return replace(self.shape, folder=partial(dropped_column_values, config=self.config, schema=schema))
+        values = partial(dropped_column_values, config=self.config, schema=schema)
+        return replace(self.shape, folder=values, only=constants_time(self.config))
 
     @property
     def rule(self) -> MergeRule:
@@ -314,7 +315,7 @@ class WriteJob:
     def files(self, schema: pa.Schema) -> FileSettings:
         """Return the settings for writing base files with this schema."""
         settings, write_options = self.transaction_settings, self.options.write
-        stored = stored_columns(schema, self.config)
+        stored = pa.schema([field for field in schema if field.name not in self.config.dropped_columns])
         return FileSettings(
             schema,
             to_avro(with_meta(stored), table_name=self.config.name),
