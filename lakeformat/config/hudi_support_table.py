@@ -215,7 +215,7 @@ REFUSED: Final[Mapping[str, tuple[str, str, str]]] = {
     "hoodie.prewrite.validators": (_JAVA, "give Python functions in lakeformat.transaction.validators", ""),
     # Options that change columns or their values.
     # Options that change keys, folders or files on which later writes rely.
-    "hoodie.keygen.datetime.parser.class": (_JAVA, "", ""),
+    "hoodie.keygen.datetime.parser.class": (_JAVA, "give the formats in hoodie.keygen.timebased.input.dateformat", ""),
     "hoodie.index.class": (_JAVA, "set hoodie.index.type", ""),
     "hoodie.*base.file.format": ("base files are Parquet", "", ""),
     "hoodie.table.format": ("tables have Hudi's own timeline", "", ""),
@@ -225,10 +225,10 @@ REFUSED: Final[Mapping[str, tuple[str, str, str]]] = {
     "hoodie.parquet.*.support.class": (_JAVA, "", ""),
     "hoodie.parquet.write.config.injector.class": (_JAVA, "", ""),
     "hoodie.io.factory.class": (_JAVA, "", "org.apache.hudi.io.hadoop.HoodieHadoopIOFactory"),
-    "hoodie.storage.class": (_JAVA, "", ""),
+    "hoodie.storage.class": (_JAVA, "give a URL, and its storage_options", ""),
     # Options of concurrent writers, locks and table services.
     # Options that change the rows that a read returns.
-    "hoodie.datasource.read.incr.table.version": (_UNIT, "", ""),
+    "hoodie.datasource.read.incr.table.version": (_UNIT, "give the range in it, from history() of the table", ""),
     "hoodie.datasource.read.paths": (
         "a read takes one table, as in Hudi 1.2", "set where for some of its partitions, or join several reads", ""),
     "hoodie.datasource.read.create.filesystem.relation": (
