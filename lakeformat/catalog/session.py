@@ -117,7 +117,7 @@ class _TableState:
     @classmethod
     def load(cls, context: TableContext) -> _TableState:
         config = context.store.config()
-        config.check_readable(context.storage.location)
+        config.check_changeable(context.storage.location)
         return cls(context, config, context.store.load())
 
     @cached_property

@@ -21,7 +21,7 @@ from lakeformat.config.option import (
     values_of,
 )
 from lakeformat.errors import InvalidOptionError
-from lakeformat.model.table_version import TABLE_VERSIONS
+from lakeformat.model.table_version import WRITTEN_VERSIONS
 
 __all__ = ["MODE", "PAYLOAD", "TABLE_OPTIONS", "UNCLEAR_KEYS", "KeyOptions", "MergeOptions"]
 
@@ -142,7 +142,7 @@ TABLE_OPTIONS: Final[tuple[Option, ...]] = (
     _table(
         "hoodie.write.table.version",
         "Table version of a new table: 6 (Hudi 0.14 to 1.2 read it), 8 (1.0 and later) or 9 (1.1 and later).",
-        make_choice_parser(*map(str, TABLE_VERSIONS)),
+        make_choice_parser(*map(str, WRITTEN_VERSIONS)),
         "6",
         ("hoodie.table.version",),
     ),

@@ -76,10 +76,10 @@ def make_listing(entries: Iterable[tuple[str, str, int]]) -> Listing:
     logs: list[LogFile] = []
     change_data: list[LogFile] = []
     for partition, name, size_bytes in entries:
-        if name.startswith(".") and (log := LogFileName.match(name)) is not None:
-            (change_data if log.is_cdc else logs).append(LogFile(partition, log, size_bytes))
-        elif (base := BaseFileName.match(name)) is not None:
+        if not name.startswith(".") and (base := BaseFileName.match(name)) is not None:
             bases.append(BaseFile(partition, base, size_bytes))
+        elif (log := LogFileName.match(name)) is not None:
+            (change_data if log.is_cdc else logs).append(LogFile(partition, log, size_bytes))
     return Listing(tuple(bases), tuple(logs), tuple(change_data))
 
 

@@ -61,7 +61,7 @@ def find_absent_logs(commits: Iterable[tuple[str, CommitMetadata]], listed: Iter
     found = []
     for _, metadata in commits:
         for stat in metadata.all_stats():
-            if ".log." in stat.path and stat.path not in there:
+            if (".log." in stat.path or ".deletes." in stat.path) and stat.path not in there:
                 name = LogFileName.match(stat.path.rpartition("/")[2])
                 if name is not None and not name.is_cdc:
                     found.append(LogFile(stat.partition_path, name, stat.size_bytes))

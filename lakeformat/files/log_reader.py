@@ -19,6 +19,7 @@ from lakeformat.errors import CorruptTableError
 from lakeformat.files.block_content import decode_avro_rows, decode_deletes, decode_parquet_rows
 from lakeformat.files.block_order import blocks_to_merge
 from lakeformat.files.missing_files import missing_file_error
+from lakeformat.files.native_logs import decode_native_deletes, read_native_block, read_native_changes
 from lakeformat.files.stored_shape import AS_STORED, StoredShape
 from lakeformat.merge.versions import LogDeletes, LogPart
 from lakeformat.model.files import LogFile, LogFileName
@@ -39,8 +40,15 @@ __all__ = [
 _DECODERS: Final[Mapping[BlockKind, Callable[[LogBlock, Any, Collection[str] | None], LogPart]]] = {
     BlockKind.AVRO_DATA: decode_avro_rows,
     BlockKind.PARQUET_DATA: decode_parquet_rows,
-    BlockKind.DELETE: lambda block, content, _: decode_deletes(block, content),
+    BlockKind.DELETE: lambda block, content, _: _decode_deletes(block, content),
 }
+
+
+def _decode_deletes(block: LogBlock, content: Any) -> LogDeletes:
+    """Decode a delete block, or a native file of deletes."""
+    name = LogFileName.match(block.path.rpartition("/")[2])
+    is_native = name is not None and bool(name.native)
+    return decode_native_deletes(block, content) if is_native else decode_deletes(block, content)
 
 
 def read_parts(
@@ -105,6 +113,8 @@ def read_blocks(storage: Storage, log: LogFile) -> tuple[LogBlock, ...]:
                 f"{log.path} has {source.size():,} bytes of the {log.size_bytes:,} written; restore it from a copy; "
                 "lakeformat check says what else helps"
             )
+        if log.name.native:
+            return (read_native_block(source, log),)
         return tuple(parse_blocks(source, log.path, log.size_bytes))
 
 
@@ -118,6 +128,9 @@ def read_change_data(storage: Storage, log: LogFile) -> Iterator[pa.Table]:
         UnsupportedTableError: a block has an unknown version or kind.
     """
     with _open(storage, log.path) as source:
+        if log.name.native:
+            yield from read_native_changes(source, log)
+            return
         for block in parse_blocks(source, log.path, source.size()):
             if block.kind is BlockKind.CDC_DATA:
                 yield decode_avro_rows(block, _read_content(source, block)).rows

@@ -22,6 +22,7 @@ from lakeformat.arrow.conform import conform
 from lakeformat.arrow.gather import combine_column, gather, gather_column
 from lakeformat.arrow.kinds import Kind, kind_of
 from lakeformat.codec.java import java_text
+from lakeformat.errors import UnsupportedTableError
 from lakeformat.merge.fields import known_values
 from lakeformat.merge.order import field_values, flag_deleted_rows, ordering_columns, sequence_texts
 from lakeformat.merge.rules import ReadRule
@@ -66,12 +67,29 @@ class LogDeletes:
         ordering: a column for each ordering field, as long as ``keys``. A key whose ordering value is null is deleted
             unconditionally. If empty, all keys are deleted unconditionally.
         positions: for each key the number of the base-file row that has it; None if the block has no positions.
+        names: the ordering fields of ``ordering``; empty if they are not stored. Then they are the table's, in order.
     """
 
     instant_time: str
     keys: pa.Array
     ordering: tuple[pa.Array, ...] = ()
     positions: npt.NDArray[np.int64] | None = None
+    names: tuple[str, ...] = ()
+
+    def in_order_of(self, fields: Sequence[str]) -> tuple[pa.Array, ...]:
+        """Return a column for each of the table's ordering fields; none if the table has none.
+
+        Raises:
+            UnsupportedTableError: the stored fields are others than the table's.
+        """
+        if not self.names or not fields:
+            return self.ordering
+        if sorted(self.names) != sorted(fields):
+            raise UnsupportedTableError(
+                f"the deletes of instant {self.instant_time} are ordered by {', '.join(self.names)}, the table by "
+                f"{', '.join(fields)}; compact the table with Apache Hudi"
+            )
+        return tuple(self.ordering[self.names.index(name)] for name in fields)
 
 
 #: The content of one log block.
@@ -225,9 +243,10 @@ def make_versions(part: LogPart, rule: ReadRule, schema: pa.Schema, stored: pa.S
 
 def _delete_versions(part: LogDeletes, rule: ReadRule, schema: pa.Schema, stored: pa.Schema) -> Versions:
     count = len(part.keys)
-    fits = len(part.ordering) == len(rule.ordering)
+    stored_values = part.in_order_of(rule.ordering)
+    fits = len(stored_values) == len(rule.ordering)
     values = [
-        _restore_unit(part.ordering[at], _field_type(stored, name)) if fits else pa.nulls(count)
+        _restore_unit(stored_values[at], _field_type(stored, name)) if fits else pa.nulls(count)
         for at, name in enumerate(rule.ordering)
     ]
     kinds = pa.schema([pa.field(name, _field_type(schema, name)) for name in rule.ordering])

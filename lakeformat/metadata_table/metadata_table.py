@@ -464,8 +464,8 @@ def open_metadata_table(storage: Storage, config: TableConfig, timeline: Timelin
         CorruptTableError: The metadata table is not there, or its properties cannot be read.
         UnsupportedTableError: The metadata table has a version that is not supported.
     """
-    if MetadataPartition.FILES.value not in config.metadata_partitions:
-        return None
+    if MetadataPartition.FILES.value not in config.metadata_partitions or not config.traits.is_written:
+        return None  # In a version that is only read, its files have other names: folders are listed.
     where = f"{storage.location}/{PROPERTIES}"
     try:
         own = TableConfig(properties.decode(storage.read(PROPERTIES), name=where))

@@ -27,6 +27,9 @@ PARTITION_MARKER: Final = ".hoodie_partition_metadata"
 #: The instant of a bootstrap that only makes meta columns (Hudi: ``METADATA_BOOTSTRAP_INSTANT_TS``).
 BOOTSTRAP_TIME: Final = "00000000000001"
 _NAME: Final = re.compile(r"([^_/]+)_(\d+-\d+-\d+)_(\d{14}|\d{17})\.parquet")
+#: A log file of table version 10: a file of rows (``log``), deletes or changes (``cdc``) in the format of base files.
+_NATIVE_NAME: Final = re.compile(r"([^._/]+)_(\d+-\d+-\d+)_(\d{14}|\d{17})_(\d+)\.((log|deletes|cdc)\.[^./]+)")
+_NATIVE_KINDS: Final = ("log", "deletes", "cdc")
 _LOG_NAME: Final = re.compile(r"\.([^._/]+)_(\d{14}|\d{17})\.log\.(\d+)(?:_(\d+-\d+-\d+)(\.cdc)?)?")
 
 
@@ -105,11 +108,15 @@ class BaseFile(_FileOfGroup):
 class LogFileName:
     """The parts of a log file's name, ``.<file id>_<instant time>.log.<version>_<write token>``.
 
-    The name of a change data file ends in ``.cdc``. Up to table version 6 the instant time is the base instant of the
-    slice; from version 8 on it is the instant of the deltacommit that wrote the file.
+    The name of a change data file ends in ``.cdc``. The native log files of table version 10 are named
+    ``<file id>_<write token>_<instant time>_<version>.<native>``, where ``native`` is ``log.parquet``,
+    ``deletes.parquet`` or ``cdc.parquet``, or the same of another format. Up to table version 6 the instant time is the
+    base instant of the slice; from version 8 on it is the instant of the deltacommit that wrote the file.
 
     >>> LogFileName.match(".6f1c-0_20251120083000123.log.1_0-41-26").version
     1
+    >>> LogFileName.match("6f1c-0_0-41-26_20251120080000123_1.deletes.parquet").native_kind
+    'deletes'
     """
 
     file_id: str
@@ -117,24 +124,47 @@ class LogFileName:
     version: int
     write_token: str | None = None
     is_cdc: bool = False
+    native: str = ""
 
     @classmethod
     def match(cls, name: str) -> LogFileName | None:
         """Parse a file name (Hudi: ``FSUtils.LOG_FILE_PATTERN``). Return None if it is not the name of a log file."""
+        if not name.startswith("."):
+            native = _NATIVE_NAME.fullmatch(name)
+            if native is None:
+                return None
+            file_id, token, time, version, form, kind = native.groups()
+            return cls(file_id, time, int(version), token, kind == "cdc", form)
         matched = _LOG_NAME.fullmatch(name)
         if matched is None:
             return None
         file_id, time, version, token, cdc = matched.groups()
         return cls(file_id, time, int(version), token, cdc is not None)
 
+    @property
+    def native_kind(self) -> str:
+        """Return what a native log file holds: ``log``, ``deletes`` or ``cdc``; an empty text for an inline one."""
+        return self.native.partition(".")[0]
+
+    @property
+    def native_format(self) -> str:
+        """Return the format of a native log file; an empty text for an inline one."""
+        return self.native.partition(".")[2]
+
     def __str__(self) -> str:
+        if self.native:
+            return f"{self.file_id}_{self.write_token}_{self.instant_time}_{self.version}.{self.native}"
         token = "" if self.write_token is None else f"_{self.write_token}"
         return f".{self.file_id}_{self.instant_time}.log.{self.version}{token}{'.cdc' * self.is_cdc}"
 
     @property
-    def order(self) -> tuple[str, int, str]:
-        """Return the key by which the log files of a slice are sorted (Hudi: ``HoodieLogFile.LogFileComparator``)."""
-        return self.instant_time, self.version, self.write_token or ""
+    def order(self) -> tuple[str, int, str, int]:
+        """Return the key by which the log files of a slice are sorted (Hudi: ``HoodieLogFile.LogFileComparator``).
+
+        The deletes of a native flush come after its rows.
+        """
+        kind = _NATIVE_KINDS.index(self.native_kind) if self.native else 0
+        return self.instant_time, self.version, self.write_token or "", kind
 
 
 def match_data_file(name: str) -> BaseFileName | LogFileName | None:
@@ -144,10 +174,10 @@ def match_data_file(name: str) -> BaseFileName | LogFileName | None:
 
 def has_rows(name: str) -> bool:
     """Tell whether a bare name is that of a base file, or of a log file that is not one of change data."""
-    if name.startswith("."):
-        matched = _LOG_NAME.fullmatch(name)
-        return matched is not None and matched[5] is None
-    return _NAME.fullmatch(name) is not None
+    if _NAME.fullmatch(name) is not None:
+        return True
+    log = LogFileName.match(name)
+    return log is not None and not log.is_cdc
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,8 @@ from typing import Final
 from lakeformat.errors import CorruptTableError, InvalidInputError, InvalidOptionError, UnsupportedTableError, nearest
 from lakeformat.model.keys import KeyGeneratorKind
 from lakeformat.model.merge_settings import MergeSettings, PartialUpdate, RecordMergeMode, merge_settings
-from lakeformat.model.table_version import SEVERAL_ORDERING_FIELDS, TABLE_VERSIONS, TableVersion, table_version
+from lakeformat.model.table_version import SEVERAL_ORDERING_FIELDS, TableVersion, table_version
+from lakeformat.model.version_checks import check_read, check_written
 from lakeformat.public import public
 
 __all__ = [
@@ -84,6 +85,9 @@ HISTORY_PATH: Final = "hoodie.timeline.history.path"
 BOOTSTRAP_BASE: Final = "hoodie.bootstrap.base.path"
 DROPS_PARTITION_COLUMNS: Final = "hoodie.datasource.write.drop.partition.columns"
 POPULATES_META_FIELDS: Final = "hoodie.populate.meta.fields"
+#: Which meta columns have values (version 10). It goes before the property above, which is derived from it.
+META_FIELDS_MODE: Final = "hoodie.meta.fields.mode"
+STORAGE_LAYOUT: Final = "hoodie.table.storage.layout"
 METADATA_PARTITIONS: Final = "hoodie.table.metadata.partitions"
 METADATA_INFLIGHT: Final = "hoodie.table.metadata.partitions.inflight"
 INDEX_DEFS: Final = "hoodie.table.index.defs.path"
@@ -116,13 +120,6 @@ class TableType(str, Enum):
 
     COPY_ON_WRITE = "COPY_ON_WRITE"
     MERGE_ON_READ = "MERGE_ON_READ"
-
-
-#: What to do with a table of a later version.
-_OLDER_VERSION: Final = (
-    f"set hoodie.write.table.version={max(TABLE_VERSIONS)} in the Hudi job that writes the table, "
-    "and downgrade this one with Hudi's CLI"
-)
 
 
 class MergeMode:
@@ -342,7 +339,8 @@ class TableConfig:
     @property
     def has_virtual_keys(self) -> bool:
         """Tell whether data files lack the meta columns or have only nulls in them."""
-        return not self._flag(POPULATES_META_FIELDS, True)
+        mode = self.get(META_FIELDS_MODE)
+        return mode.upper() == "NONE" if mode else not self._flag(POPULATES_META_FIELDS, True)
 
     @property
     def zone(self) -> tzinfo | None:
@@ -444,15 +442,20 @@ class TableConfig:
                 raise UnsupportedTableError(f"{where}: {key}={self.get(key)} is not supported; {cure}")
 
     def _check_kind(self, where: str) -> None:
-        if self.version not in TABLE_VERSIONS:
-            only = f"only {', '.join(map(str, TABLE_VERSIONS))} are"
-            newer = self.version > max(TABLE_VERSIONS)
-            cure = _OLDER_VERSION if newer else "use Apache Hudi for this table, or downgrade it"
-            raise UnsupportedTableError(f"{where}: {VERSION}={self.get(VERSION)} is not supported, {only}; {cure}")
+        check_read(where, self.version, self.get(VERSION))
         if self.table_type is None:
             raise UnsupportedTableError(f"{where}: {TYPE}={self.get(TYPE)} is not supported")
+        if self.get(STORAGE_LAYOUT, "default").lower() not in self.traits.storage_layouts:
+            raise UnsupportedTableError(
+                f"{where}: {STORAGE_LAYOUT}={self.get(STORAGE_LAYOUT)} is not supported; {_BY_HUDI}"
+            )
         if self.layout_version != self.traits.timeline_layout:
             raise UnsupportedTableError(f"{where}: {LAYOUT}={self.get(LAYOUT)} is not supported")
+
+    def check_changeable(self, location: str) -> None:
+        """Check that lakeformat can read the table, and changes tables of this version. Raise as `check_readable`."""
+        self.check_readable(location)
+        check_written(f"{location}/{PROPERTIES_PATH}", self.version, "a table service")
 
     def check_compactable(self, location: str) -> None:
         """Check that lakeformat can read the table, and can merge its log files into base files.
@@ -470,6 +473,7 @@ class TableConfig:
         self._check_features(where, "compaction")
 
     def _check_features(self, where: str, doing: str) -> None:
+        check_written(where, self.version, doing)
         for key, supported, default in _WRITABLE:
             if self.get(key, default).lower() not in supported:
                 raise UnsupportedTableError(f"{where}: {doing} with {key}={self.get(key)} is not supported")
@@ -531,7 +535,7 @@ _READABLE: Final = (
     ("hoodie.table.base.file.format", {"PARQUET"}, "PARQUET"),
     (SEVERAL_FORMATS, {"FALSE"}, "false"),
     (TABLE_FORMAT, {"NATIVE"}, "native"),
-    ("hoodie.table.storage.layout", {"DEFAULT"}, "default"),
+    (META_FIELDS_MODE, {"ALL", "NONE"}, "ALL"),
     (DROPS_PARTITION_COLUMNS, {"TRUE", "FALSE"}, "false"),
     (POPULATES_META_FIELDS, {"TRUE", "FALSE"}, "true"),
 )

@@ -10,7 +10,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-__all__ = ["SEVERAL_ORDERING_FIELDS", "SINGLE_KEY_NAMES", "TABLE_VERSIONS", "TableVersion", "table_version"]
+__all__ = [
+    "SEVERAL_ORDERING_FIELDS",
+    "SINGLE_KEY_NAMES",
+    "TABLE_VERSIONS",
+    "WRITTEN_VERSIONS",
+    "TableVersion",
+    "table_version",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +45,9 @@ class TableVersion:
         takes_several_ordering_fields: whether there may be several ordering columns.
         names_single_keys: whether Hudi's complex generator always writes a key of one field as ``field:value``. If
             not, an option decides; releases 0.14.1 to 1.0.2 always write ``value``.
+        storage_layouts: the values of ``hoodie.table.storage.layout``. In ``lsm_tree`` all files are sorted by key,
+            which a reader that merges by key need not know.
+        is_written: whether lakeformat writes tables of this version.
         combines_by_arrival: whether rows of one batch with `AWSDmsAvroPayload` are combined by their order of arrival.
     """
 
@@ -57,6 +67,8 @@ class TableVersion:
     takes_several_ordering_fields: bool = False
     names_single_keys: bool = False
     combines_by_arrival: bool = False
+    storage_layouts: tuple[str, ...] = ("default",)
+    is_written: bool = True
 
 
 _6: Final = TableVersion(
@@ -88,9 +100,13 @@ _9: Final = replace(
     names_single_keys=True,
     combines_by_arrival=True,
 )
+#: Its log files are native. No released Hudi writes it, so none can judge what we would write.
+_10: Final = replace(_9, number=10, storage_layouts=("default", "lsm_tree"), is_written=False)
 #: Maps the number of each supported version to its traits, in order. Version 7 exists only during Hudi's upgrade from 6
 #: to 8. Hudi 1.3 makes tables of version 10, and upgrades others to it.
-TABLE_VERSIONS: Final[Mapping[int, TableVersion]] = {row.number: row for row in (_6, _8, _9)}
+TABLE_VERSIONS: Final[Mapping[int, TableVersion]] = {row.number: row for row in (_6, _8, _9, _10)}
+#: The numbers of the versions that lakeformat writes.
+WRITTEN_VERSIONS: Final = tuple(row.number for row in TABLE_VERSIONS.values() if row.is_written)
 
 
 def table_version(number: int) -> TableVersion:

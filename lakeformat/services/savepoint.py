@@ -165,7 +165,7 @@ class SavepointSession:
     @contextmanager
     def _lock(self, *, allows_lost: bool = False) -> Iterator[tuple[TableConfig, DecisionState]]:
         config = self.store.config()
-        config.check_readable(self.context.storage.location)
+        config.check_changeable(self.context.storage.location)
         with lock_table(self.context.storage, self.options.lock, service=True, clock=self.context.clock):
             state, _ = recover(self.store, config, self.context.clock, allows_lost=allows_lost)
             yield config, state

@@ -43,8 +43,8 @@ def test_settings_are_read_from_tables_of_hudi(name: str) -> None:
 
 REFUSED = [
     ({"hoodie.table.version": "7"}, "hoodie.table.version=7 is not supported, only "),
-    ({"hoodie.table.version": "10"}, "hoodie.table.version=10 is not supported, only "),
-    ({"hoodie.table.version": "10"}, "; set hoodie.write.table.version=9 in the Hudi job that writes the table, and "),
+    ({"hoodie.table.version": "11"}, "hoodie.table.version=11 is not supported, only "),
+    ({"hoodie.table.version": "11"}, "; set hoodie.write.table.version=9 in the Hudi job that writes the table, and "),
     ({"hoodie.table.version": "six"}, "hoodie.table.version=six is not supported, only "),
     ({"hoodie.timeline.layout.version": "2"}, "hoodie.timeline.layout.version=2"),
     ({"hoodie.table.type": "MERGE_SOMETIMES"}, "hoodie.table.type=MERGE_SOMETIMES"),
@@ -52,6 +52,7 @@ REFUSED = [
     ({"hoodie.table.base.file.format": "ORC"}, "hoodie.table.base.file.format=ORC"),
     ({"hoodie.table.multiple.base.file.formats.enable": "true"}, "multiple.base.file.formats.enable=true"),
     ({"hoodie.table.storage.layout": "lsm_tree"}, "hoodie.table.storage.layout=lsm_tree"),
+    ({"hoodie.meta.fields.mode": "COMMIT_TIME_ONLY"}, "hoodie.meta.fields.mode=COMMIT_TIME_ONLY"),
 ]
 
 

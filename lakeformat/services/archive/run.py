@@ -117,7 +117,7 @@ class ArchiveSession:
             LockTimeoutError: another writer held the lock for too long.
         """
         config = self.store.config()
-        config.check_readable(self.storage.location)
+        config.check_changeable(self.storage.location)
         if checks_first and not self._choose_due(config, self.store.load(), (least, most)):
             return ArchiveResult((), "nothing is old enough to archive")
         done: list[Instant] = []

@@ -247,8 +247,8 @@ class _SliceSorter:
         others = 0
         for entry in entries:
             name = entry.name
-            log = LogFileName.match(name) if name.startswith(".") else None
-            base = BaseFileName.match(name) if log is None else None
+            base = None if name.startswith(".") else BaseFileName.match(name)
+            log = LogFileName.match(name) if base is None else None
             if entry.is_folder:
                 others += entry.path != HOODIE
             elif base is not None and self._is_committed(base):

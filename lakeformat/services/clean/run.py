@@ -218,7 +218,7 @@ class CleanSession:
             LockTimeoutError: another writer held the lock for too long.
         """
         config = self.store.config() if newest is None else self.store.known_config
-        config.check_readable(self.storage.location)
+        config.check_changeable(self.storage.location)
         newest = self._finish_dead_cleans(config, newest)
         # Most cleans have nothing to delete. That is found without the lock, for which other processes would wait. On
         # storage without locks, folders are listed only under the service's lock: another process may be listing them.
@@ -299,7 +299,7 @@ class CleanSession:
     def dry_run(self, retention: Retention) -> CleanResult:
         """Return what `clean` would delete now. Changes nothing and does not take the lock."""
         config = self.store.config()
-        config.check_readable(self.storage.location)
+        config.check_changeable(self.storage.location)
         scope, why = self._find_scope(config, retention, False)
         search = self._search(scope, retention, writes_note=False) if scope is not None else None
         if search is None or not search.files:

@@ -141,6 +141,7 @@ class DoctorSession:
             return Findings(lost or self._list_repairable(), "to repair")
         if lost:
             self._write_lost_properties()
+        self.store.config().check_changeable(self.storage.location)
         given_up = (*lost, *self._mend_instants())
         with lock_table(self.storage, self.options.lock, service=True, clock=self.context.clock) as lease:
             mended = tuple(each for each in self._list_repairable() if each.kind not in _FIRST)

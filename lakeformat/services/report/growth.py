@@ -56,8 +56,8 @@ class _LiveFiles:
         """Add a written file. A new base file takes the place of older files."""
         group, name = (stat.partition_path, stat.file_id), stat.path.rpartition("/")[2]
         before = self._bases.get(group, _NO_BASE)
-        if name.startswith("."):
-            log = LogFileName.match(name)
+        log = LogFileName.match(name)
+        if log is not None or name.startswith("."):
             if log is not None and not log.is_cdc and log.instant_time >= before[0]:
                 self._count_logs(group, {**self._logs.get(group, {}), stat.path: (log.instant_time, stat.size_bytes)})
         elif instant_time >= before[0]:

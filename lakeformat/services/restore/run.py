@@ -262,7 +262,7 @@ class RestoreSession:
 
     def _config(self) -> TableConfig:
         config = self.store.config()
-        config.check_readable(self.storage.location)
+        config.check_changeable(self.storage.location)
         return config
 
     @contextmanager

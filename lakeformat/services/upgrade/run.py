@@ -46,7 +46,7 @@ from lakeformat.model.instant import COMMIT_ACTIONS, Action, Instant, State, for
 from lakeformat.model.keys import KeyGeneratorKind, KeySettings
 from lakeformat.model.table_config import PROPERTIES_PATH, TIMELINE_PATH, TableConfig
 from lakeformat.model.table_properties import payload_ordering
-from lakeformat.model.table_version import SINGLE_KEY_NAMES, TABLE_VERSIONS, table_version
+from lakeformat.model.table_version import SINGLE_KEY_NAMES, WRITTEN_VERSIONS, table_version
 from lakeformat.public import OneLine, public
 from lakeformat.services.upgrade.plan import convert_properties, list_moves, make_completion_times
 from lakeformat.storage.port import Lease, OutcomeUnknownError, Version
@@ -134,9 +134,9 @@ class VersionSession:
             WriteConflictError: an instant is pending, or other writers keep appending log files.
             UnsupportedTableError: the table cannot be moved to that version.
         """
-        if to not in TABLE_VERSIONS:
+        if to not in WRITTEN_VERSIONS:
             raise InvalidInputError(
-                f"table version {to!r} is not one of {', '.join(map(str, TABLE_VERSIONS))}; name one"
+                f"table version {to!r} is not one of {', '.join(map(str, WRITTEN_VERSIONS))}; name one"
             )
         remaining_tries = _TRIES
         while True:
@@ -152,7 +152,7 @@ class VersionSession:
     def _move_locked(self, to: int, lease: Lease, *, is_upgrade: bool) -> VersionChange:
         """Do the work of `move`, but raise an error instead of compacting log files. Call under the lock."""
         config = self.store.config()
-        config.check_readable(self.storage.location)
+        config.check_changeable(self.storage.location)
         self._end_dead_move()
         lease.check(_LEASE_SECONDS)
         self._remove_old_layout(config)
