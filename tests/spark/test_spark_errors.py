@@ -69,7 +69,7 @@ def in_the_catalog(spark: SparkSession, path: Path) -> object:
 
 #: Options of jobs that were written for Hudi's own source.
 OLD_JOB = {
-    "hoodie.allow.operation.metadata.field": "true",
+    "hoodie.prewrite.validators": "org.example.Validator",
     "hoodie.metaserver.enabled": "true",
     "hoodie.write.lock.provider": "org.apache.hudi.hive.transaction.lock.HiveMetastoreBasedLockProvider",
     "hoodie.write.concurrency.mode": "optimistic",
@@ -102,7 +102,7 @@ OLD_JOB = {
         (writing(partitionby="part"), "InvalidOptionError", r".*'partitionby'; did you mean 'partition_by'.*"),
         (writing(precombine="x"), "InvalidOptionError", r"options .* mean the same and differ; give one of them"),
         (writing(**OLD_JOB, key="id"), "InvalidOptionError",
-         r"(?=.*operation\.metadata)(?=.*metaserver\.enabled)(?=.*lock\.provider)(?=.*concurrency\.mode)"
+         r"(?=.*prewrite\.validators)(?=.*metaserver\.enabled)(?=.*lock\.provider)(?=.*concurrency\.mode)"
          r"5 options are refused: \(1\) .*(?='key'; did you mean 'record_key'\?).*: lakeformat options check"),
         (writing("overwrite", operation="delete"), "InvalidOptionError", r".*contradict each other; use mode append"),
         (writing(**{"hoodie.table.cdc.enabled": "true"}), "InvalidOptionError", r".*contradicts .false.*fixed at.*"),
