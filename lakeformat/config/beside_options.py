@@ -28,7 +28,7 @@ def _parse_formats(text: str) -> tuple[str, ...]:
 
 
 def _parse_table(text: str) -> str:
-    if not all(text.split(".")) or "." not in text:
+    if text and (not all(text.split(".")) or "." not in text):
         raise ValueError("write namespace.table")
     return text
 
