@@ -10,6 +10,7 @@ from typing import Final, TypeVar
 
 import pyarrow as pa
 
+from lakeformat.arrow.logical_types import is_vector
 from lakeformat.beside.face import Footers, explain_difference
 from lakeformat.concurrency import run_all
 from lakeformat.errors import UnsupportedTableError
@@ -40,12 +41,17 @@ def check_shown(snapshot: Snapshot, location: str) -> None:
 
     Raises:
         UncompactedError: it has log files.
-        UnsupportedTableError: it has skeletons, or files from before an alteration of columns.
+        UnsupportedTableError: it has vectors, skeletons, or files from before an alteration of columns.
     """
     if snapshot.live.has_logs:
         slices = sum(bool(each.logs) for each in snapshot.each_slice())
         raise UncompactedError(
             f"{location}: {slices} file slices have log files, whose changes other formats cannot show; compact() first"
+        )
+    vectors = [field.name for field in snapshot.schema or () if is_vector(field.type)]
+    if vectors:
+        raise UnsupportedTableError(
+            f"{location}: other formats would read the VECTOR columns {', '.join(vectors)} as bytes"
         )
     skeletons = sum(is_skeleton(file.path) for file in snapshot.each_file()) if snapshot.config.is_bootstrapped else 0
     if skeletons:

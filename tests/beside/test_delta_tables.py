@@ -158,6 +158,15 @@ def test_a_damaged_log_fails_no_commit_and_repair_makes_it_anew(tmp_path: Path) 
     assert_delta_shows(table)
 
 
+@pytest.mark.parametrize("form", ["delta", "iceberg"])
+def test_vectors_are_refused_by_name(tmp_path: Path, form: str) -> None:
+    vector = pa.field("v", pa.list_(pa.float32(), 2), metadata={"hudi_type": "VECTOR(2)"})
+    rows = pa.table({"id": [1], "v": pa.array([[1.0, 2.0]], vector.type)}, pa.schema([("id", pa.int64()), vector]))
+    table = lakeformat.create(tmp_path / "t", rows, record_key="id", insert=True)
+    with pytest.raises(UnsupportedTableError, match="read the VECTOR columns v as bytes"):
+        table.sync(form)
+
+
 def test_a_format_that_is_not_known_is_refused(tmp_path: Path) -> None:
     table = new_table(tmp_path)
     with pytest.raises(InvalidOptionError, match="sync to 'detla' is not supported; did you mean 'delta'"):
