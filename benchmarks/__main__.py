@@ -17,8 +17,8 @@ from datetime import date
 from typing import Final
 
 from benchmarks.engines import ENGINES, EngineSpec
-from benchmarks.peers_setup import ROOT, SetupError, default_peers
-from benchmarks.report import ReadmeError, reads_section, section, update_block
+from benchmarks.peers_setup import SetupError, default_peers
+from benchmarks.report import PAGE, ReadmeError, reads_section, section, update_block
 from benchmarks.results import EngineResult, RunResult, load_results, machine, save_results
 from benchmarks.runner import Runner, contradictions
 from benchmarks.steps import LOGS, LOGS_ALONE, READS, STEPS, select
@@ -40,7 +40,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--keys", choices=KEYS, default=os.environ.get("KEYS", "random"))
     parser.add_argument("--keep", action="store_true", help="leave the tables in .work/bench")
     parser.add_argument("--timeout", type=float, default=3_600, help="seconds for one engine's process")
-    parser.add_argument("--readme", action="store_true", help="no run: put the last results into docs/benchmarks.md")
+    parser.add_argument("--readme", action="store_true", help="no run: put the last results into the docs")
     parser.add_argument("--targets", action="store_true", help="no run: hold the last results against the targets")
     return parser.parse_args(arguments)
 
@@ -152,7 +152,7 @@ def main() -> int:
             missed += not verdict.passed
     if arguments.readme:
         try:
-            update_block(ROOT / "docs" / "benchmarks.md", "logs" if arguments.logs else "bench", section(runs[name]))
+            update_block(PAGE, "logs" if arguments.logs else "bench", section(runs[name]))
         except ReadmeError as failure:
             print(failure, file=sys.stderr)
             return 2

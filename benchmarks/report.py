@@ -7,8 +7,12 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.engines import ENGINES
+from benchmarks.peers_setup import ROOT
 from benchmarks.results import EngineResult, Measured, RunResult
 from benchmarks.steps import READS, STEP_BY_NAME, STEPS, Step
+
+#: The page of all measurements.
+PAGE: Final = ROOT / "docs" / "reference" / "benchmarks.md"
 
 #: Steps for which the table shows peak memory; other steps may be missing in some engines.
 _MEMORY_STEPS: Final = ("load", "u1", "u50")

@@ -24,7 +24,7 @@ _TABLES: Final = {
     **dict.fromkeys(_OPTION_PAGES, "lf-options"),
     **dict.fromkeys(("install.md", "recipes.md", "troubleshooting.md"), "lf-stacked"),
     "api.md": "lf-stacked lf-api",
-    "benchmarks.md": "lf-wide",
+    **dict.fromkeys(("benchmarks.md", "reference/benchmarks.md"), "lf-wide"),
 }
 #: Matches a row with four cells of a Markdown table.
 _ROW: Final = re.compile(r"^\| ?(.*?) ?\| ?(.*?) ?\| ?(.*?) ?\| ?(.*?) ?\|$")

@@ -1,7 +1,7 @@
 """The benchmark of layouts: it lays out tables, judges them and prints the result.
 
 The run takes about ten minutes on 2 cores with both peers, one minute without peers. ``PEERS`` names the peers
-(``delta``, ``iceberg``, ``all``; default: none). ``--readme`` puts the table into docs/benchmarks.md.
+(``delta``, ``iceberg``, ``all``; default: none). ``--readme`` puts the table into docs/reference/benchmarks.md.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from benchmarks.engines import ENGINES
 from benchmarks.peers_setup import ROOT, SetupError, python_for
-from benchmarks.report import update_block
+from benchmarks.report import PAGE, update_block
 from benchmarks.results import machine
 from benchmarks.skipping.data import CASES, Case, columns_of, filters_of, write_input
 from benchmarks.skipping.judge import files_of, our_reader
@@ -163,7 +163,7 @@ def main() -> int:
     parser.add_argument("--cases", default=",".join(case.name for case in CASES))
     parser.add_argument("--timeout", type=float, default=1_800, help="seconds for one engine's process")
     parser.add_argument("--judge-only", action="store_true", help="no layout: judge what the last run left")
-    parser.add_argument("--readme", action="store_true", help="put the table into docs/benchmarks.md, too")
+    parser.add_argument("--readme", action="store_true", help="put the table into docs/reference/benchmarks.md, too")
     arguments = parser.parse_args()
     cases = [Case.parse(name) for name in arguments.cases.split(",")]
     peers_setting = os.environ.get("PEERS", "")
@@ -188,7 +188,7 @@ def main() -> int:
     print(text)
     print(details(found, engines))
     if arguments.readme:
-        update_block(ROOT / "docs" / "benchmarks.md", _MARK, text)
+        update_block(PAGE, _MARK, text)
     problems += find_better_peers(found) + find_slow_doubles(found)
     for problem in problems:
         print(problem, file=sys.stderr)
