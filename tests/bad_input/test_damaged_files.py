@@ -117,7 +117,7 @@ PROPERTIES: dict[str, tuple[Damage, type[LakeformatError], str]] = {
     "version 7": (
         lambda data: data.replace(b"table.version=6", b"table.version=7"),
         UnsupportedTableError,
-        "hoodie.table.version=7 is not supported, only 6, 8, 9 are",
+        "hoodie.table.version=7 is not supported, only 6, 8, 9, 10 are",
     ),
     "version 9 with the timeline of version 6": (
         lambda data: data.replace(b"table.version=6", b"table.version=9"),

@@ -138,7 +138,7 @@ def test_help_names_no_inner_module(kind: type) -> None:
     text = pydoc.plain(pydoc.render_doc(kind))
     names = set(re.findall(r"\blakeformat\.[a-z_]+\.\w+", text))
     wanted = {"lakeformat.merge.Merger", *(f"lakeformat.spark.{name}" for name in lakeformat.spark.__all__)}
-    options = {name for name in names if re.match(r"lakeformat\.(write|storage|read)\.", name)}
+    options = {name for name in names if re.match(r"lakeformat\.(write|storage|read|beside)\.", name)}
     assert {name for name in names - wanted - options if not name.startswith("lakeformat.spark.")} == set()
 
 

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from lakeformat.arrow.conform import conform
 from lakeformat.arrow.gather import gather_column
 from lakeformat.arrow.kinds import Kind, field_type, kind_of
+from lakeformat.arrow.logical_types import vector_footer
 from lakeformat.codec.stored_types import with_meta_columns
 from lakeformat.files.base_file import (
     ROW_GROUP_ROWS,
@@ -309,7 +310,8 @@ def _parquet_block(rows: pa.Table, files: FileSettings, instant_time: str, base_
     sample = rows if rows.nbytes >= _LEAST_SAMPLED_BYTES else None
     with parquet_writer(sink, rows.schema, files, sample, checked_rows=_SAMPLE_ROWS) as writer:
         writer.write_table(rows)
-        writer.add_key_value_metadata(files.footer)
+        if vector_footer(files.schema):  # The block's header has the columns, too.
+            writer.add_key_value_metadata(files.footer)
     return encode_parquet_block(
         sink.getvalue().to_pybytes(), instant_time=instant_time, schema=files.avro_schema, base_rows=base_rows
     )
