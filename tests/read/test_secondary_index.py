@@ -69,6 +69,16 @@ def test_other_states_of_the_table_are_read_without_it(kind: str, tmp_path: Path
     assert sorted(optimized.to_arrow(["id"], where="city = 'rome'")["id"].to_pylist())[:2] == wanted
 
 
+def test_log_files_that_are_not_merged_are_read_without_it(tmp_path: Path) -> None:
+    """The index knows rows as they are merged: the file of a replaced value must be opened, too."""
+    make_table(tmp_path / "t", "MERGE_ON_READ")
+    unmerged = lakeformat.open(tmp_path / "t", **{"hoodie.datasource.merge.type": "skip_merge"})
+    rows = unmerged.to_arrow(["id", "city"]).to_pylist()
+    expected = sorted(row["id"] for row in rows if row["city"] == "rome")
+    assert expected == [12, 22, 52]
+    assert sorted(unmerged.to_arrow(["id"], where="city = 'rome'")["id"].to_pylist()) == expected
+
+
 def test_a_damaged_index_is_not_used(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     table = make_table(tmp_path / "t", "COPY_ON_WRITE")
     for file in (tmp_path / "t/.hoodie/metadata/secondary_index_by_city").glob("*.hfile"):

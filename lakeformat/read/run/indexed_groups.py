@@ -42,7 +42,7 @@ def find_indexed_groups(storage: Storage, snapshot: Snapshot, predicate: Predica
     """
     config, live = snapshot.config, snapshot.live
     kinds = {found.kind for name in config.metadata_partitions if (found := partition_of_name(name))}
-    is_merged = config.table_type is TableType.COPY_ON_WRITE or live.has_logs
+    is_merged = config.table_type is TableType.COPY_ON_WRITE or (live.has_logs and snapshot.merges)
     if RecordKind.SECONDARY_INDEX not in kinds or not is_merged or snapshot.changes or snapshot.schemas:
         return None
     wanted = dict(_wanted_values(predicate))
