@@ -10,7 +10,9 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["join_secondary_keys", "prefixes_of_values", "record_keys_of", "value_prefixes"]
+from lakeformat.arrow.kinds import Kind, kind_of
+
+__all__ = ["index_texts", "join_secondary_keys", "prefixes_of_values", "record_keys_of", "value_prefixes"]
 
 #: Characters that an escape character precedes.
 _SPECIAL: Final = r"([\\$\x00])"
@@ -19,6 +21,12 @@ _ESCAPED: Final = r"(?s)\\(.)"
 _PREFIX: Final = r"(?s)^(?P<value>(?:[^\\$]|\\.)*\$)"
 #: The text of a null value. In a value, this character is escaped.
 _NULL: Final = "\x00"
+
+
+def index_texts(values: pa.Array) -> pa.Array:
+    """Return values as the index stores them: a timestamp is its number of microseconds."""
+    is_instant = kind_of(values.type) is Kind.TIMESTAMP
+    return (values.cast(pa.int64()) if is_instant else values).cast(pa.string())
 
 
 def join_secondary_keys(values: pa.Array, record_keys: pa.Array) -> pa.Array:

@@ -29,7 +29,7 @@ from lakeformat.metadata_table.deltacommit import MetadataChanges, fits_log_file
 from lakeformat.metadata_table.index_definitions import SecondaryIndex, read_secondary_indexes
 from lakeformat.metadata_table.metadata_table import MetadataTable
 from lakeformat.metadata_table.names import MetadataPartition
-from lakeformat.metadata_table.secondary_keys import join_secondary_keys, record_keys_of
+from lakeformat.metadata_table.secondary_keys import index_texts, join_secondary_keys, record_keys_of
 from lakeformat.model.commit import CommitMetadata
 from lakeformat.model.files import FileGroupId, FileSlice
 from lakeformat.model.operation import Operation
@@ -97,14 +97,11 @@ def index_type(schema: pa.Schema | None, column: str) -> pa.DataType | None:
             return None
 
 
-def _texts(batch: pa.RecordBatch, column: str) -> pa.Array:
-    """Return the values of a column as the index stores them."""
+def _values(batch: pa.RecordBatch, column: str) -> pa.Array:
+    """Return the values of a column, or of a field of a struct."""
     first, *names = column.split(".")
     values = batch.column(first)
-    if names:
-        values = pc.struct_field(values, names)
-    is_instant = kind_of(values.type) is Kind.TIMESTAMP
-    return (values.cast(pa.int64()) if is_instant else values).cast(pa.string())
+    return pc.struct_field(values, names) if names else values
 
 
 def read_index_keys(
@@ -128,7 +125,8 @@ def read_index_keys(
     keys = [batch.column(RECORD_KEY).cast(pa.string()) for batch in batches]
     of = {
         index.partition: _join(
-            join_secondary_keys(_texts(batch, index.column), own) for batch, own in zip(batches, keys, strict=True)
+            join_secondary_keys(index_texts(_values(batch, index.column)), own)
+            for batch, own in zip(batches, keys, strict=True)
         )
         for index in indexes
     }

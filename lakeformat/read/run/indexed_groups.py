@@ -13,16 +13,14 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from lakeformat.arrow.kinds import Kind, kind_of
 from lakeformat.errors import LakeformatError
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.index.stored_filters import open_for_look_ups
 from lakeformat.metadata_table.index_definitions import is_partitioned_index, read_secondary_indexes
 from lakeformat.metadata_table.metadata_table import MetadataTable
 from lakeformat.metadata_table.names import MetadataPartition, RecordKind, partition_of_name
-from lakeformat.metadata_table.secondary_keys import record_keys_of
+from lakeformat.metadata_table.secondary_keys import index_texts, record_keys_of
 from lakeformat.model.files import FileGroupId
 from lakeformat.model.table_config import TableType
 from lakeformat.predicate import And, Comparison, In, Predicate, path_parts
@@ -77,11 +75,6 @@ def _wanted_values(predicate: Predicate) -> Iterator[tuple[str, pa.Array]]:
             for operand in operands:
                 yield from _wanted_values(operand)
         case Comparison(column, "=" | "<=>", pa.Scalar() as value) if value.is_valid:
-            yield ".".join(path_parts(column)), _texts(pa.array([value.as_py()], value.type))
+            yield ".".join(path_parts(column)), index_texts(pa.array([value.as_py()], value.type))
         case In(column, pa.Array() as values) if len(values) <= _VALUES:
-            yield ".".join(path_parts(column)), _texts(values.drop_null())
-
-
-def _texts(values: pa.Array) -> pa.Array:
-    is_instant = kind_of(values.type) is Kind.TIMESTAMP
-    return pc.cast(values.cast(pa.int64()) if is_instant else values, pa.string())
+            yield ".".join(path_parts(column)), index_texts(values.drop_null())
