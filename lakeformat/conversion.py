@@ -25,7 +25,7 @@ from lakeformat.bootstrap import (
     open_folder,
     take_folder,
 )
-from lakeformat.errors import InvalidInputError, UnsupportedTableError
+from lakeformat.errors import InvalidInputError, UnsupportedTableError, reason_of
 from lakeformat.extras import install_line
 from lakeformat.public import public
 from lakeformat.storage import open_storage
@@ -275,5 +275,5 @@ def _refusing(name: str, library: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
+        reason = reason_of(error, None)
         raise UnsupportedTableError(f"{name} cannot be read by {library} {version(library)}: {reason}") from error

@@ -55,6 +55,7 @@ __all__ = [
     "meant",
     "nearest",
     "nearest_name",
+    "reason_of",
 ]
 
 
@@ -189,3 +190,8 @@ def meant(name: str, given: Iterable[str]) -> str:
 def nearest_name(name: str, known: Iterable[str], likeness: float = 0.6) -> str:
     """Return the member of ``known`` closest to ``name``; ``""`` if none is at least ``likeness`` (0 to 1) similar."""
     return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=likeness)), "")
+
+
+def reason_of(error: Exception, most: int | None = 300) -> str:
+    """Return the first ``most`` characters of an error's message as one line; its type's name if it has none."""
+    return " ".join(str(error).split())[:most] or type(error).__name__

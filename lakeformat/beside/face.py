@@ -90,8 +90,7 @@ class Changes:
         schema: the columns of the table, without Hudi's own.
         columns_changed: whether the face shows other columns.
         operation: the kind of the newest commit.
-        completed: greatest completion time of the commits.
-        first_whole: the first instant of which cleaning has deleted no file; "" if nothing was cleaned.
+        first_whole: the first instant whose files are all there; "" if nothing was cleaned.
     """
 
     snapshot: Snapshot
@@ -99,11 +98,15 @@ class Changes:
     files: FileChanges
     columns_changed: bool
     operation: str = ""
-    completed: str = ""
     first_whole: str = ""
 
     def __bool__(self) -> bool:
         return bool(self.files) or self.columns_changed
+
+    @property
+    def completed(self) -> str:
+        """Return the greatest completion time of the commits; "" if there are none."""
+        return max((commit.completed_at for commit in self.snapshot.timeline.commits), default="")
 
     def keeps(self, instant_time: str) -> bool:
         """Tell whether all files of an instant are there: no clean, rollback or restore has deleted one."""

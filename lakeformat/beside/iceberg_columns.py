@@ -129,7 +129,9 @@ class _Numbers(dict[str, int]):
 
     def give(self, path: str) -> int:
         """Return the id of a path. A new one gets the next number."""
-        return self.setdefault(path, max(self.values(), default=0) + 1)
+        if path not in self:
+            self[path] = max(self.values(), default=0) + 1
+        return self[path]
 
 
 def iceberg_schema(schema: pa.Schema, ids: Mapping[str, int], schema_id: int = 0) -> Schema:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -51,7 +51,7 @@ from lakeformat.beside.iceberg_manifests import Manifest, SnapshotFiles, find_un
 from lakeformat.beside.iceberg_places import FOLDER, CatalogPlace, FolderPlace, Place, Stored, reading
 from lakeformat.beside.shown import values_of_folders
 from lakeformat.config.beside_options import BesideOptions
-from lakeformat.errors import LakeformatError, SyncError, UnsupportedTableError
+from lakeformat.errors import LakeformatError, SyncError, UnsupportedTableError, reason_of
 from lakeformat.file_system_view.context import TableContext
 from lakeformat.file_system_view.live_files import Portion
 from lakeformat.file_system_view.snapshot import Snapshot
@@ -94,7 +94,7 @@ class IcebergFace:
         with reading(self._storage):
             manifests = read_manifests(newest, stored.files)
         start = len(metadata.location.rstrip("/")) + 1
-        said = newest.summary.additional_properties if newest and newest.summary else {}
+        said = _said(newest)
         return Face(
             _number(metadata),
             said.get(INSTANT, ""),
@@ -139,8 +139,8 @@ class IcebergFace:
             draft.delete_files()
             if isinstance(error, LakeformatError):
                 raise
-            reason = " ".join(str(error).split())[:300] or type(error).__name__
-            raise SyncError(f"{self._storage.location}: Iceberg's manifests cannot be written: {reason}") from error
+            where = self._storage.location
+            raise SyncError(f"{where}: Iceberg's manifests cannot be written: {reason_of(error)}") from error
         is_done = self._place.commit(stored, draft.updates)
         if is_done is False:
             draft.delete_files()
@@ -157,9 +157,9 @@ class IcebergFace:
         return self._place.create(columns, PartitionSpec(*fields))
 
 
-def _instant(snapshot: IcebergSnapshot) -> str:
-    """Return the instant that a snapshot shows; "" if it is not known."""
-    return (snapshot.summary.additional_properties if snapshot.summary else {}).get(INSTANT, "")
+def _said(snapshot: IcebergSnapshot | None) -> Mapping[str, str]:
+    """Return what the writer of a snapshot says of it."""
+    return snapshot.summary.additional_properties if snapshot and snapshot.summary else {}
 
 
 def _ids(metadata: TableMetadata) -> dict[str, int]:
@@ -211,7 +211,7 @@ class _Draft:
         metadata = stored.metadata
         self._metadata, self._changes, self._context = metadata, changes, context
         self.updates: list[TableUpdate] = []
-        self._expired = [each for each in metadata.snapshots if not changes.keeps(_instant(each))]
+        self._expired = [each for each in metadata.snapshots if not changes.keeps(_said(each).get(INSTANT, ""))]
         #: The version of the face.
         self.number = _number(metadata) + 1
         self._columns = self._change_columns(held)

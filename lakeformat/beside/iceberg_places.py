@@ -31,7 +31,7 @@ from pyiceberg.table.update import AssertRefSnapshotId, AssertTableUUID, TableUp
 
 from lakeformat.beside.face import HINT
 from lakeformat.config.beside_options import FORMATS
-from lakeformat.errors import CorruptTableError, LakeformatError, SyncError, UnsupportedTableError
+from lakeformat.errors import CorruptTableError, LakeformatError, SyncError, UnsupportedTableError, reason_of
 from lakeformat.model.files import PARTITION_MARKER
 from lakeformat.storage.port import OutcomeUnknownError, Storage
 
@@ -180,9 +180,9 @@ def reading(storage: Storage) -> Iterator[None]:
     except LakeformatError:
         raise
     except Exception as error:
-        reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise CorruptTableError(
-            f"{storage.location}: {FOLDER} cannot be read ({reason}); make it again by sync('iceberg', replace=True)"
+            f"{storage.location}: {FOLDER} cannot be read ({reason_of(error, 200)}); make it again by "
+            "sync('iceberg', replace=True)"
         ) from error
 
 
@@ -246,7 +246,7 @@ class CatalogPlace:
         try:
             yield
         except Exception as error:
-            reason = " ".join(str(error).split())[:300] or type(error).__name__
+            reason = reason_of(error)
             raise SyncError(f"{self._location}: the Iceberg catalog {self._name} says: {reason}") from error
 
 

@@ -6,7 +6,7 @@ that is put although another writer has put one meanwhile is refused by the stor
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from lakeformat.beside.face import Changes, Face, FaceFormat, Footers, bounded_columns, compare_files, folder_columns
@@ -112,6 +112,7 @@ class SyncSession:
                 self._form.point(face)
                 seconds = round(clock.seconds() - start, 4)
                 return FaceSync(name, face.version, face.instant_time, skipped="nothing has changed", seconds=seconds)
+            changes = self._add_facts(changes)
             version = self._form.put(face, changes, self._read_footers(face, changes))
             if version is not None:
                 return FaceSync(
@@ -169,16 +170,15 @@ class SyncSession:
             return None
         check_shown(snapshot, self._storage.location)
         portions = snapshot.live.portions([column_path([name]) for name in bounded_columns(schema)])
+        columns_changed = self._form.columns_differ(face, snapshot, schema)
+        return Changes(snapshot, schema, compare_files(portions, face.paths), columns_changed)
+
+    def _add_facts(self, changes: Changes) -> Changes:
+        """Read what only a new version says."""
+        snapshot, store = changes.snapshot, self._context.store
         newest = snapshot.timeline.find(snapshot.instant_time) if snapshot.instant_time else None
-        return Changes(
-            snapshot,
-            schema,
-            compare_files(portions, face.paths),
-            self._form.columns_differ(face, snapshot, schema),
-            self._context.store.read_commit(newest).operation if newest else "CREATE",
-            max((commit.completed_at for commit in snapshot.timeline.commits), default=""),
-            find_first_whole(self._context.store, snapshot.timeline),
-        )
+        operation = store.read_commit(newest).operation if newest else "CREATE"
+        return replace(changes, operation=operation, first_whole=find_first_whole(store, snapshot.timeline))
 
     def _read_footers(self, face: Face, changes: Changes) -> Footers:
         """Read the footers of the added files. Refuse files whose columns other readers read differently."""

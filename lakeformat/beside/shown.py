@@ -112,7 +112,7 @@ def read_footers(
 
 
 def find_first_whole(store: TimelineStore, timeline: Timeline) -> str:
-    """Return the first instant of which cleaning has deleted no file; "" if nothing was cleaned.
+    """Return the first instant whose files are all there; "" if nothing was cleaned.
 
     A clean that counts versions of files does not say which instants it keeps: all from the clean on are whole.
     """

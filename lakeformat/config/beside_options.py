@@ -83,7 +83,7 @@ class BesideOptions:
 
 
 def find_beside_errors(get: Callable[[str], Any]) -> Iterator[Problem]:
-    """Find options of Iceberg's catalog of which one lacks the other."""
+    """Find an option of Iceberg's catalog that is set without the other."""
     for name, other in ((_CATALOG, _TABLE), (_TABLE, _CATALOG)):
         if get(name) and not get(other):
             yield Problem(name, f"option {name} needs {other}, too")

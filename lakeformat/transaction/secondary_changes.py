@@ -41,7 +41,7 @@ from lakeformat.transaction.commit_order import order_of
 from lakeformat.transaction.hooks import make_proposed_snapshot
 from lakeformat.transaction.publish import Outcome
 
-__all__ = ["changes_of_values", "find_value_changes", "index_type", "read_index_keys", "undo_value_changes"]
+__all__ = ["changes_of_values", "index_type", "read_index_keys", "undo_value_changes"]
 
 #: Maximum number of file groups that are read at once.
 _THREADS: Final = 4
@@ -146,7 +146,7 @@ def changes_of_values(
     if not indexes or metadata.operation in _NO_CHANGE:
         return MetadataChanges({}, {}), frozenset()
     kept = [index for index in indexes if _can_follow(config, outcome, index)]
-    found = find_value_changes(store, table, config, instant_time, metadata, outcome, kept) if kept else None
+    found = _find_value_changes(store, table, config, instant_time, metadata, outcome, kept) if kept else None
     if found is None:
         return MetadataChanges({}, {}), frozenset(index.partition.value for index in indexes)
     fitting, lost = _fitting(table, *found)
@@ -173,7 +173,7 @@ def _fitting(table: MetadataTable, added: _Keys, removed: _Keys) -> tuple[Metada
     return MetadataChanges(rows, deleted), frozenset(index.value for index in added.keys() - fits)
 
 
-def find_value_changes(
+def _find_value_changes(
     store: TimelineStore,
     table: MetadataTable,
     config: TableConfig,
@@ -249,7 +249,7 @@ def _slices(snapshot: Snapshot, path: str) -> Sequence[FileSlice]:
 def undo_value_changes(
     store: TimelineStore, table: MetadataTable, snapshot: Snapshot, touched: Collection[FileGroupId], old: pa.Array
 ) -> tuple[MetadataChanges, frozenset[str]]:
-    """Return what an undo changes in secondary indexes of which base files may have merged the undone commits.
+    """Return what an undo changes in secondary indexes whose base files may have merged the undone commits.
 
     Memory: the indexes as they are, and the keys and values of the touched file groups.
 
