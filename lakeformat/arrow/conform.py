@@ -135,9 +135,11 @@ def conform_array(values: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _lists_or_plain(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    if pa.types.is_list(kind) and isinstance(values.type, pa.FixedSizeBinaryType):  # Spark's form of a VECTOR.
+    if not pa.types.is_list(kind):
+        return _plain(values, kind)
+    if isinstance(values.type, pa.FixedSizeBinaryType):  # Spark's form of a VECTOR.
         values = vector_from_bytes(values, vector_type_of(kind.value_type, values.type.byte_width))
-    if pa.types.is_list(kind) and is_any_list(values.type):
+    if is_any_list(values.type):
         values = rebase(values)
         elements = conform_array(values.values, kind.value_type)
         return replace_children(values, elements, with_element(values.type, kind.value_field)).cast(kind)

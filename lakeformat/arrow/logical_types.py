@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakeformat.arrow.kinds import Kind, kind_of
 from lakeformat.errors import SchemaMismatchError
 
 __all__ = [
@@ -57,9 +58,9 @@ _REFERENCE: Final = pa.struct([
     ("length", pa.int64()),
     ("managed", pa.bool_()),
 ])  # fmt: skip
-#: In Avro some fields are required. In Parquet all are optional, as in other structs: a null BLOB has null fields.
 #: The values of a BLOB's field ``type``.
 BLOB_TYPES: Final = ("INLINE", "OUT_OF_LINE")
+#: In Avro some fields are required. In Parquet all are optional, as in other structs: a null BLOB has null fields.
 BLOB: Final = pa.struct([
     pa.field("type", pa.string(), metadata={HUDI_TYPE: "BLOB"}),
     ("data", pa.binary()),
@@ -86,17 +87,22 @@ def vector_type_of(element: pa.DataType, width: int) -> pa.DataType:
 
 def is_vector(kind: pa.DataType) -> bool:
     """Tell whether a column of a table with this type is a VECTOR."""
-    return pa.types.is_fixed_size_list(kind) and kind.value_type in _ELEMENT_NAMES
+    return isinstance(kind, pa.FixedSizeListType) and kind.value_type in _ELEMENT_NAMES
 
 
 def is_blob(kind: pa.DataType) -> bool:
     """Tell whether the type is marked as BLOB."""
-    return pa.types.is_struct(kind) and any((child.metadata or {}).get(HUDI_TYPE.encode()) == b"BLOB" for child in kind)
+    return b"BLOB" in _marks(kind, HUDI_TYPE.encode())
 
 
 def is_variant(kind: pa.DataType) -> bool:
     """Tell whether the type is marked as VARIANT, by this module or by PySpark."""
-    return pa.types.is_struct(kind) and any((child.metadata or {}).get(_SPARK_MARK) for child in kind)
+    return any(_marks(kind, _SPARK_MARK))
+
+
+def _marks(kind: pa.DataType, name: bytes) -> list[bytes | None]:
+    """Return the entry of this name in the metadata of each field of a struct."""
+    return [(child.metadata or {}).get(name) for child in kind] if kind_of(kind) is Kind.STRUCT else []
 
 
 def logical_name(kind: pa.DataType) -> str | None:
@@ -129,7 +135,7 @@ def declared_type(field: pa.Field) -> pa.DataType | None:
         if not int(vector[1]) or not isinstance(field.type, pa.ListType | pa.LargeListType | pa.FixedSizeListType):
             raise ValueError(f"{text} needs a list and at least one element")
         return kind
-    if text.upper() == "BLOB" and pa.types.is_struct(field.type):
+    if text.upper() == "BLOB" and kind_of(field.type) is Kind.STRUCT:
         return BLOB
     if text and text.upper() != "VARIANT":
         raise ValueError(f"{text} is not a type of Hudi, or not one for {field.type}")

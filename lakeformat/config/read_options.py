@@ -123,8 +123,8 @@ class ReadOptions:
     )
     path_glob: re.Pattern[str] | None = _option(  # noqa: RUF009  A compiled pattern is immutable.
         PATH_GLOB,
-        "Read in an incremental query only file slices whose base file (last log file if there is none) has a path "
-        "that ends in what this glob matches, such as `b/*`; `*` also stands for `/`.",
+        "An incremental query reads only the file slices whose path ends in what this glob matches, such as `b/*`; `*` "
+        "also stands for `/`. The path is that of the base file, or of the last log file if there is none.",
         parse_glob,
         "",
         convert=lambda glob: compile_glob(glob) if glob else None,

@@ -1,4 +1,4 @@
-"""Tables that Apache Hudi bootstrapped, beside the files of which it made them."""
+"""Tables that Apache Hudi bootstrapped, beside their source files."""
 
 from __future__ import annotations
 
