@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -11,6 +11,7 @@ import pytest
 
 import lakeformat
 from tests.helpers.hudi_spark import Hudi
+from tests.helpers.shared_table import Model, SharedTable
 from tests.helpers.tables import a_schema
 
 pytestmark = [pytest.mark.interop, pytest.mark.parametrize("hudi", ["1.2.0"], indirect=True)]
@@ -27,15 +28,6 @@ JOB: Final = {
     f"{W}hive_style_partitioning": "true",
     f"{W}keygenerator.class": "org.apache.hudi.keygen.SimpleKeyGenerator",
 }
-Model = dict[int, dict[str, Any]]
-
-
-def rows_of(ids: range, ts: int) -> Model:
-    return {n: {"id": n, "ts": ts, "v": f"{n}@{ts}", "part": "ab"[n % 2]} for n in ids}
-
-
-def batch(ids: range, ts: int) -> pa.Table:
-    return pa.Table.from_pylist(list(rows_of(ids, ts).values()), SCHEMA)
 
 
 def write_source(folder: Path, rows: Model) -> None:
@@ -47,17 +39,11 @@ def write_source(folder: Path, rows: Model) -> None:
         pq.write_table(pa.Table.from_pylist(found, SCHEMA).drop_columns("part"), path, row_group_size=3)
 
 
-def assert_both_read(path: Path, hudi: Hudi, model: Model) -> None:
-    for rows in (lakeformat.open(path).to_arrow().to_pylist(), hudi.read(path).to_pylist()):
-        found = {row["id"]: {name: row[name] for name in SCHEMA.names} for row in rows}
-        assert len(found) == len(rows), "a record key is doubled"
-        assert found == model
-
-
 @pytest.mark.parametrize("kind", ["MERGE_ON_READ", "COPY_ON_WRITE"])
 def test_both_read_the_rows_of_alternating_writes(kind: str, hudi: Hudi, tmp_path: Path) -> None:
     path, source = tmp_path / "t", tmp_path / "source"
-    model = rows_of(range(16), 1)
+    shared = SharedTable(path, hudi, SCHEMA, "part", "ab")
+    model = shared.rows(range(16), 1)
     write_source(source, model)
     job = {**JOB, f"{W}table.type": kind}
     made = {
@@ -67,22 +53,22 @@ def test_both_read_the_rows_of_alternating_writes(kind: str, hudi: Hudi, tmp_pat
             "org.apache.hudi.client.bootstrap.selector.MetadataOnlyBootstrapModeSelector"
         ),
     }
-    hudi.write(path, batch(range(1), 1), "bootstrap", mode="overwrite", **job, **made)
-    assert_both_read(path, hudi, model)
+    hudi.write(path, shared.batch(range(1), 1), "bootstrap", mode="overwrite", **job, **made)
+    shared.assert_both_read(model)
     table = lakeformat.open(path, **{"lakeformat.compact.auto": False})
     table.delete(where="id = 0")
-    table.upsert(batch(range(1, 12, 2), 2))
-    model = {n: row for n, row in model.items() if n} | rows_of(range(1, 12, 2), 2)
-    assert_both_read(path, hudi, model)
+    table.upsert(shared.batch(range(1, 12, 2), 2))
+    model = {n: row for n, row in model.items() if n} | shared.rows(range(1, 12, 2), 2)
+    shared.assert_both_read(model)
     if kind == "MERGE_ON_READ":
         assert table.schedule_compaction() is not None
         hudi.run(f"CALL run_compaction(op => 'run', path => '{path}')")  # It needs the sources in our plan.
         assert not lakeformat.open(path).snapshot().live.has_logs
-        assert_both_read(path, hudi, model)
-    hudi.write(path, batch(range(2, 6), 3), "upsert", **job)
-    model |= rows_of(range(2, 6), 3)
-    assert_both_read(path, hudi, model)
-    lakeformat.open(path).upsert(batch(range(14, 20), 4))
+        shared.assert_both_read(model)
+    hudi.write(path, shared.batch(range(2, 6), 3), "upsert", **job)
+    model |= shared.rows(range(2, 6), 3)
+    shared.assert_both_read(model)
+    lakeformat.open(path).upsert(shared.batch(range(14, 20), 4))
     lakeformat.open(path).cluster(by=["v"])
-    model |= rows_of(range(14, 20), 4)
-    assert_both_read(path, hudi, model)
+    model |= shared.rows(range(14, 20), 4)
+    shared.assert_both_read(model)
