@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,9 +12,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 import lakeformat
-from lakeformat import InvalidOptionError, SyncError, Table, UnsupportedTableError
-from lakeformat.cli.main import main
-from lakeformat.services.doctor.findings import Kind
+from lakeformat import SyncError, Table, UnsupportedTableError
 from tests.helpers.delta_reader import as_texts, assert_delta_shows, delta_rows
 from tests.helpers.every_type import ROWS, TYPES
 from tests.helpers.fixture_tables import unpack
@@ -97,25 +94,6 @@ def test_widened_columns_are_shown_if_readers_widen_them_as_hudi_does(tmp_path: 
     assert_delta_shows(table, with_polars=True)
 
 
-def test_a_merge_on_read_table_is_shown_as_of_its_last_compaction(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    table = new_table(
-        tmp_path, **{"hoodie.datasource.write.table.type": "MERGE_ON_READ", "lakeformat.compact.auto": False}
-    )
-    table.insert(a_batch(SCHEMA, id=[1, 2], v="a"))
-    before = delta_rows(table.location)
-    result = table.upsert(a_batch(SCHEMA, id=[2], v="b"))
-    assert "1 file slices have log files" in result.report["steps"][-1]["skipped"]
-    assert not caplog.text
-    assert delta_rows(table.location) == before
-    (finding,) = table.check().of(Kind.BESIDE)
-    assert "compact() first" in finding.cure
-    assert not finding.mends
-    table.compact()
-    assert_delta_shows(table)
-
-
 def test_a_log_of_another_program_is_refused_until_it_is_replaced(tmp_path: Path) -> None:
     table = new_table(tmp_path)
     table.insert(a_batch(SCHEMA, id=[1], v="a"))
@@ -130,20 +108,6 @@ def test_a_log_of_another_program_is_refused_until_it_is_replaced(tmp_path: Path
     assert DeltaTable(table.location).version() == 0
 
 
-def test_check_says_how_far_the_log_is_behind_and_repair_brings_it_up_to_date(tmp_path: Path) -> None:
-    table = new_table(tmp_path)
-    first = table.insert(a_batch(SCHEMA, id=[1], v="a")).instant_time
-    other = lakeformat.open(table.location)
-    other.upsert(a_batch(SCHEMA, id=[1], v="b"))
-    other.insert(a_batch(SCHEMA, id=[2], v="b"))
-    (finding,) = table.check()
-    assert finding.kind is Kind.BESIDE
-    assert f"it shows {first}, 2 commits behind the table (1 files to add, 1 to remove)" in finding.cure
-    other.repair()
-    assert_delta_shows(table)
-    assert not table.check()
-
-
 def test_a_damaged_log_fails_no_commit_and_repair_makes_it_anew(tmp_path: Path) -> None:
     table = new_table(tmp_path)
     for key in range(3):
@@ -155,32 +119,4 @@ def test_a_damaged_log_fails_no_commit_and_repair_makes_it_anew(tmp_path: Path) 
     (finding,) = table.check()
     assert "sync('delta', replace=True)" in finding.cure
     table.repair()
-    assert_delta_shows(table)
-
-
-@pytest.mark.parametrize("form", ["delta", "iceberg"])
-def test_vectors_are_refused_by_name(tmp_path: Path, form: str) -> None:
-    vector = pa.field("v", pa.list_(pa.float32(), 2), metadata={"hudi_type": "VECTOR(2)"})
-    rows = pa.table({"id": [1], "v": pa.array([[1.0, 2.0]], vector.type)}, pa.schema([("id", pa.int64()), vector]))
-    table = lakeformat.create(tmp_path / "t", rows, record_key="id", insert=True)
-    with pytest.raises(UnsupportedTableError, match="read the VECTOR columns v as bytes"):
-        table.sync(form)
-
-
-def test_a_format_that_is_not_known_is_refused(tmp_path: Path) -> None:
-    table = new_table(tmp_path)
-    with pytest.raises(InvalidOptionError, match="sync to 'detla' is not supported; did you mean 'delta'"):
-        table.sync("detla")
-    with pytest.raises(InvalidOptionError, match="write delta"):
-        lakeformat.open(table.location, **{"lakeformat.beside": "parquet"})
-
-
-def test_the_command_and_the_procedure_sync(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    table = lakeformat.create(tmp_path / "t", SCHEMA, record_key="id")
-    instant = table.insert(a_batch(SCHEMA, id=[1], v="a")).instant_time
-    assert main(["sync", table.location, "--to", "delta", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["instant_time"] == instant
-    table.delete(where="id = 1")
-    rows = lakeformat.sql("call sync(table => 't', to => 'delta')", t=table).to_arrow()
-    assert rows["result"].to_pylist()[0].endswith("1 files added, 1 removed")
     assert_delta_shows(table)

@@ -18,8 +18,6 @@ from pyiceberg.utils.config import Config
 
 import lakeformat
 from lakeformat import InvalidOptionError, SyncError, Table, UnsupportedTableError
-from lakeformat.cli.main import main
-from lakeformat.services.doctor.findings import Kind
 from tests.helpers.delta_reader import as_texts
 from tests.helpers.every_type import ROWS, TYPES
 from tests.helpers.fixture_tables import unpack
@@ -142,18 +140,6 @@ def test_widened_columns_are_shown_if_readers_widen_them_as_hudi_does(tmp_path: 
         table.sync("iceberg")
 
 
-def test_a_merge_on_read_table_is_shown_as_of_its_last_compaction(tmp_path: Path) -> None:
-    kind = {"hoodie.datasource.write.table.type": "MERGE_ON_READ", "lakeformat.compact.auto": False}
-    table = new_table(tmp_path, **kind)
-    table.insert(a_batch(SCHEMA, id=[1, 2], v="a"))
-    before = iceberg_rows(table.location)
-    result = table.upsert(a_batch(SCHEMA, id=[2], v="b"))
-    assert "1 file slices have log files" in result.report["steps"][-1]["skipped"]
-    assert iceberg_rows(table.location) == before
-    table.compact()
-    assert_iceberg_shows(table)
-
-
 def test_metadata_of_another_program_is_refused_until_it_is_replaced(tmp_path: Path) -> None:
     table = new_table(tmp_path)
     table.insert(a_batch(SCHEMA, id=[1], v="a"))
@@ -167,20 +153,6 @@ def test_metadata_of_another_program_is_refused_until_it_is_replaced(tmp_path: P
         table.sync("iceberg")
     table.sync("iceberg", replace=True)
     assert_iceberg_shows(table)
-
-
-def test_check_says_how_far_the_metadata_is_behind_and_repair_brings_it_up_to_date(tmp_path: Path) -> None:
-    table = new_table(tmp_path)
-    first = table.insert(a_batch(SCHEMA, id=[1], v="a")).instant_time
-    other = lakeformat.open(table.location)
-    other.upsert(a_batch(SCHEMA, id=[1], v="b"))
-    other.insert(a_batch(SCHEMA, id=[2], v="b"))
-    (finding,) = table.check()
-    assert finding.kind is Kind.BESIDE
-    assert f"it shows {first}, 2 commits behind the table (1 files to add, 1 to remove): sync('iceb" in finding.cure
-    other.repair()
-    assert_iceberg_shows(table)
-    assert not table.check()
 
 
 def test_damaged_metadata_fails_no_commit_and_repair_makes_it_anew(tmp_path: Path) -> None:
@@ -250,18 +222,6 @@ def test_a_catalog_that_is_not_known_fails_no_commit(tmp_path: Path) -> None:
     assert "the Iceberg catalog nowhere says:" in result.report["steps"][-1]["error"]
     with pytest.raises(InvalidOptionError, match=r"needs lakeformat\.beside\.iceberg\.table"):
         lakeformat.open(table.location, **{"lakeformat.beside.iceberg.catalog": "nowhere"})
-
-
-def test_the_command_and_the_procedure_sync(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    table = lakeformat.create(tmp_path / "t", SCHEMA, record_key="id")
-    instant = table.insert(a_batch(SCHEMA, id=[1], v="a")).instant_time
-    assert main(["sync", table.location, "--to", "iceberg", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["instant_time"] == instant
-    table.delete(where="id = 1")
-    rows = lakeformat.sql("call sync(table => 't', to => 'iceberg')", t=table).to_arrow()
-    assert rows["result"].to_pylist()[0].endswith("1 files added, 1 removed")
-    assert_iceberg_shows(table)
-    assert StaticTable.from_metadata(table.location).scan().to_arrow().num_rows == 0
 
 
 def test_metadata_on_an_object_store_is_read_there() -> None:
