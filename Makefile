@@ -90,13 +90,10 @@ mutants: $(VENV)/.stamp-test ## change the code in small ways: the nearest tests
 durations: $(RUN) ## what the tests cost that ran last, by folder, file and function (ARGS="--top 50")
 	@$(RUN) tools/durations.py $(ARGS)
 
-nightly: $(VENV)/.stamp-test $(VENV)/.stamp-gcs $(VENV)/.stamp-dist .venv-engines/.stamp test-matrix ## test-matrix, the long tests, all cases with Apache Hudi, Ray, dask, daft and ibis, and mutants
+nightly: $(VENV)/.stamp-test $(VENV)/.stamp-gcs $(VENV)/.stamp-dist .venv-engines/.stamp ## test-matrix, the long tests, all cases with Apache Hudi, Ray, dask, daft and ibis, and mutants
 	$(WITH_JAVA) $(RUN) tools/interop_setup.py nightly
 	$(RUN) tools/setup_servers.py nightly
-	$(WITH_JAVA) $(PYTEST) -m "nightly and not (rest and hypothesis)" --hypothesis-profile=nightly --night=$$(date -u +%u) -n auto --maxprocesses 2 $(ARGS)
-	$(WITH_JAVA) $(PYTEST) -m "hypothesis and not interop and (rest or not nightly)" --hypothesis-profile=whole --hypothesis-seed=$$(date -u +%Y%m%d) $(PARALLEL) $(ARGS)
-	.venv-engines/bin/python -m pytest -m nightly tests/integrations $(ARGS)
-	$(RUN) tools/mutants.py --share 0.05 --seed $$(date -u +%Y%m%d)
+	$(WITH_JAVA) $(RUN) tools/nightly.py $(ARGS)
 
 clean: ## remove the environments, caches and everything built
 	rm -rf .venv .venv-* build dist .work .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis \

@@ -2,7 +2,8 @@
 
 Without names it asks all questions of ``tests/helpers/spark_questions.py``. The records are the files of
 ``tests/fixtures/spark``. Tests compare plain Python with them, and ``tests/spark/test_recorded_answers.py`` compares
-them with every supported PySpark by night.
+them with every supported PySpark by night. A PySpark older than the one of a record writes only the answers that
+differ, into ``older.json``: ``.venv-spark-4.0.5/bin/python tools/record_spark.py``.
 """
 
 from __future__ import annotations

@@ -16,4 +16,4 @@ pytestmark = [pytest.mark.spark, pytest.mark.nightly, pytest.mark.recorded]
 
 @pytest.mark.parametrize("name", QUESTIONS)
 def test_spark_answers_as_recorded(name: str, spark: SparkSession, tmp_path: Path) -> None:
-    assert ask(spark, QUESTIONS[name](), tmp_path) == answers(name)
+    assert ask(spark, QUESTIONS[name](), tmp_path) == answers(name, spark.version)
