@@ -92,8 +92,8 @@ if TYPE_CHECKING:
     from lakeformat.table import Schema, Table, create, exists, repair, scan
     from lakeformat.table import open_table as open  # noqa: A004  This module does not use the built-in open.
     from lakeformat.timeline.history import History, HistoryEntry
-    from lakeformat.transaction.hooks import CommitMessage, HookArguments, ProposedWrite
-    from lakeformat.transaction.result import FileCounts, RowCounts, WriteResult
+    from lakeformat.transaction.commit.hooks import CommitMessage, HookArguments, ProposedWrite
+    from lakeformat.transaction.commit.result import FileCounts, RowCounts, WriteResult
     from lakeformat.write.preview import PlannedFile, WritePlan
     from lakeformat.write.rows.arrow_input import ArrowDataset, ArrowStream, LazyRows, Rows
     from lakeformat.write.rows.bulk_insert_order import Partitioner
@@ -198,18 +198,18 @@ _MODULES: Final = {
     "Changes": "lakeformat.read.scan",
     "CleanResult": "lakeformat.services.clean.run",
     "CleanedFile": "lakeformat.services.clean.plan",
-    "CommitMessage": "lakeformat.transaction.hooks",
+    "CommitMessage": "lakeformat.transaction.commit.hooks",
     "DedupeResult": "lakeformat.services.dedupe",
     "Description": "lakeformat.services.doctor.describe",
     "ExpireResult": "lakeformat.services.ttl",
     "ExpiredPartition": "lakeformat.services.ttl",
     "FaceSync": "lakeformat.beside.session",
-    "FileCounts": "lakeformat.transaction.result",
+    "FileCounts": "lakeformat.transaction.commit.result",
     "Finding": "lakeformat.services.doctor.findings",
     "Findings": "lakeformat.services.doctor.findings",
     "History": "lakeformat.timeline.history",
     "HistoryEntry": "lakeformat.timeline.history",
-    "HookArguments": "lakeformat.transaction.hooks",
+    "HookArguments": "lakeformat.transaction.commit.hooks",
     "Index": "lakeformat.services.indexes",
     "LayoutReport": "lakeformat.layout.layout_report",
     "LazyRows": "lakeformat.write.rows.arrow_input",
@@ -218,14 +218,14 @@ _MODULES: Final = {
     "Operation": "lakeformat.model.operation",
     "Partitioner": "lakeformat.write.rows.bulk_insert_order",
     "PlannedFile": "lakeformat.write.preview",
-    "ProposedWrite": "lakeformat.transaction.hooks",
+    "ProposedWrite": "lakeformat.transaction.commit.hooks",
     "ReadArguments": "lakeformat.read.scan",
     "ReadPart": "lakeformat.read.parts",
     "ReadPlan": "lakeformat.read.run.session",
     "Registration": "lakeformat.catalog.session",
     "RestoreResult": "lakeformat.services.restore.run",
     "ResultTable": "lakeformat.arrow.result_table",
-    "RowCounts": "lakeformat.transaction.result",
+    "RowCounts": "lakeformat.transaction.commit.result",
     "Rows": "lakeformat.write.rows.arrow_input",
     "Savepoint": "lakeformat.services.savepoint",
     "Scan": "lakeformat.read.scan",
@@ -239,7 +239,7 @@ _MODULES: Final = {
     "VersionChange": "lakeformat.services.upgrade.run",
     "Where": "lakeformat.predicate",
     "WritePlan": "lakeformat.write.preview",
-    "WriteResult": "lakeformat.transaction.result",
+    "WriteResult": "lakeformat.transaction.commit.result",
     "adopt": "lakeformat.bootstrap",
     "convert": "lakeformat.conversion",
     "create": "lakeformat.table",

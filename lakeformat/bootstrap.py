@@ -31,7 +31,7 @@ from lakeformat.storage import open_storage
 from lakeformat.storage.port import HOODIE, Storage, own_path
 from lakeformat.table import Table
 from lakeformat.timeline.store import TimelineStore
-from lakeformat.transaction.hooks import ProposedWrite
+from lakeformat.transaction.commit.hooks import ProposedWrite
 from lakeformat.write.intake import create_table
 from lakeformat.write.plan.table_settings import check_options
 from lakeformat.write.rows.schema import incoming_schema

@@ -31,7 +31,7 @@ from lakeformat.public import public
 from lakeformat.storage import open_storage
 from lakeformat.storage.port import HOODIE, Storage
 from lakeformat.table import Table, create
-from lakeformat.transaction.hooks import ProposedWrite
+from lakeformat.transaction.commit.hooks import ProposedWrite
 
 __all__ = ["convert", "convert_folder"]
 

@@ -17,9 +17,9 @@ from lakeformat.read.query import readable_schema
 from lakeformat.read.run.session import find_matches
 from lakeformat.services.after_write import check_services
 from lakeformat.services.bad_rows import put_aside_rows
-from lakeformat.transaction.conflict import StalePlanError, repeat_after
-from lakeformat.transaction.hooks import HookArguments, check_validators, hooks_of
-from lakeformat.transaction.result import WriteResult
+from lakeformat.transaction.commit.hooks import HookArguments, check_validators, hooks_of
+from lakeformat.transaction.commit.result import WriteResult
+from lakeformat.transaction.order.conflict import StalePlanError, repeat_after
 from lakeformat.write.intake import prepare_input
 from lakeformat.write.plan.job import WriteJob, rewrite_job
 from lakeformat.write.rows.arrow_input import fit_to_table

@@ -40,9 +40,9 @@ from lakeformat.storage import Clock, Ids, RandomIds, Storage, SystemClock, open
 from lakeformat.timeline.history import HistoryEntry
 from lakeformat.timeline.path_probe import check_free
 from lakeformat.timeline.store import TimelineStore
-from lakeformat.transaction.conflict import StalePlanError, repeat_after
-from lakeformat.transaction.hooks import HookArguments, check_validators, hooks_of
-from lakeformat.transaction.result import WriteResult
+from lakeformat.transaction.commit.hooks import HookArguments, check_validators, hooks_of
+from lakeformat.transaction.commit.result import WriteResult
+from lakeformat.transaction.order.conflict import StalePlanError, repeat_after
 from lakeformat.write.direct_session import write_direct
 from lakeformat.write.intake import create_table, plan_job, prepare_input
 from lakeformat.write.plan.table_settings import check_options

@@ -21,8 +21,8 @@ from lakeformat.public import public
 from lakeformat.services.after_write import ServiceHost
 from lakeformat.services.alter.alter import Alter, alter_columns
 from lakeformat.services.bad_rows import read_bad_rows
-from lakeformat.transaction.hooks import HookArguments
-from lakeformat.transaction.result import WriteResult
+from lakeformat.transaction.commit.hooks import HookArguments
+from lakeformat.transaction.commit.result import WriteResult
 from lakeformat.write.plan.merging import upsert_options
 from lakeformat.write.preview import WritePlan, plan_rows
 from lakeformat.write.rows.arrow_input import Rows

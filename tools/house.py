@@ -72,9 +72,9 @@ RATCHETS: Final = (
         (
             "lakeformat/storage/",
             "lakeformat/locks/",
-            "lakeformat/transaction/decisions",
-            "lakeformat/transaction/claims",
-            "lakeformat/transaction/commit_order",
+            "lakeformat/transaction/order/decisions",
+            "lakeformat/transaction/order/claims",
+            "lakeformat/transaction/order/commit_order",
         ),
         5,
         "ask the room that orders commits",
@@ -118,9 +118,9 @@ RATCHETS: Final = (
         "how a trace of an action is taken back",
         r"\b(?:remove_markers|take_back_deltacommit|take_back_rings)\(",
         (
-            "lakeformat/transaction/traces",
+            "lakeformat/transaction/undo/traces",
             # They define the functions.
-            *("lakeformat/transaction/markers", "lakeformat/transaction/metadata_commits"),
+            *("lakeformat/transaction/undo/markers", "lakeformat/transaction/upkeep/metadata_commits"),
         ),
         0,
         "go through the rows of TRACES",

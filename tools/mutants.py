@@ -76,7 +76,7 @@ class Room:
         return [str(path.relative_to(ROOT)) for path in found if path.name != "__init__.py"]
 
 
-_TRANSACTION: Final = ("conflict", "undo", "rollback", "decisions", "claims")
+_TRANSACTION: Final = ("order/conflict", "undo/commit_undo", "undo/rollback", "order/decisions", "order/claims")
 _STEPS: Final = (
     *("attempts", "conflict_checks", "compaction_conflicts", "decisions", "decision_loop"),
     *("claims", "claiming", "rollback", "undo"),

@@ -17,7 +17,7 @@ from lakeformat.errors import InvalidOptionError, LakeformatError, SyncError, ne
 from lakeformat.extras import install_line
 from lakeformat.file_system_view.context import TableContext
 from lakeformat.public import public
-from lakeformat.transaction.result import WriteResult
+from lakeformat.transaction.commit.result import WriteResult
 
 __all__ = ["Syncing", "find_lags", "open_session", "sync_after_commit", "sync_result"]
 

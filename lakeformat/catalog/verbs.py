@@ -20,7 +20,7 @@ from lakeformat.errors import CatalogError, InvalidOptionError, nearest
 from lakeformat.file_system_view.context import TableContext, open_context
 from lakeformat.public import public
 from lakeformat.telemetry import Operation
-from lakeformat.transaction.result import WriteResult
+from lakeformat.transaction.commit.result import WriteResult
 
 __all__ = ["Registering", "check_catalogs", "register", "register_after_commit", "register_result", "registration_note"]
 

@@ -38,7 +38,7 @@ from lakeformat.integrations.tables import TableOrPath, make_scan
 from lakeformat.model.operation import Operation
 from lakeformat.read.lazy_frame import LARGEST_EXACT, join_known
 from lakeformat.read.parts import ReadPart
-from lakeformat.transaction.result import WriteResult
+from lakeformat.transaction.commit.result import WriteResult
 
 __all__ = ["LakeformatSink", "LakeformatSource", "read_table", "write_table"]
 

@@ -28,7 +28,7 @@ from lakeformat.integrations.staging import Stage, StagedFile, StagedWrite
 from lakeformat.integrations.tables import TableOrPath, make_scan
 from lakeformat.model.operation import Operation
 from lakeformat.read.parts import ReadPart
-from lakeformat.transaction.result import WriteResult
+from lakeformat.transaction.commit.result import WriteResult
 
 __all__ = ["read_table", "write_table"]
 

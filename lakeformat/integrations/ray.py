@@ -31,7 +31,7 @@ from lakeformat.integrations.tables import TableOrPath, make_scan
 from lakeformat.model.operation import Operation
 from lakeformat.read.parts import ReadPart
 from lakeformat.read.scan import Scan
-from lakeformat.transaction.result import WriteResult
+from lakeformat.transaction.commit.result import WriteResult
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -22,9 +22,9 @@ from lakeformat.errors import LakeformatError, SchemaMismatchError, StorageError
 from lakeformat.integrations.tables import TableOrPath, open_target
 from lakeformat.model.operation import Operation, operation_of
 from lakeformat.storage import RandomIds, Storage
-from lakeformat.transaction.hooks import HookArguments
-from lakeformat.transaction.result import WriteResult
-from lakeformat.transaction.written_file import stage_folder
+from lakeformat.transaction.commit.hooks import HookArguments
+from lakeformat.transaction.commit.result import WriteResult
+from lakeformat.transaction.order.written_file import stage_folder
 
 if TYPE_CHECKING:
     from lakeformat.table import Table

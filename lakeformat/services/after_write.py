@@ -47,9 +47,9 @@ from lakeformat.storage.port import Storage
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.timeline.write_report import REPORT_KEY
-from lakeformat.transaction.claims import HEARTBEATS
-from lakeformat.transaction.commit_order import order_of
-from lakeformat.transaction.result import WriteResult
+from lakeformat.transaction.commit.result import WriteResult
+from lakeformat.transaction.order.claims import HEARTBEATS
+from lakeformat.transaction.order.commit_order import order_of
 
 __all__ = [
     "Executors",

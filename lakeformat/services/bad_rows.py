@@ -34,11 +34,11 @@ from lakeformat.storage.port import Storage, own_path
 from lakeformat.timeline.history import VERB_KEY
 from lakeformat.timeline.path_probe import check_free
 from lakeformat.timeline.write_report import Report
-from lakeformat.transaction.commit import OpenCommit
-from lakeformat.transaction.commit_listeners import CommitListener, PublishedCommit
-from lakeformat.transaction.publish import Outcome
-from lakeformat.transaction.result import WriteResult
-from lakeformat.transaction.written_file import stage_folder
+from lakeformat.transaction.commit.commit_listeners import CommitListener, PublishedCommit
+from lakeformat.transaction.commit.completed_file import OpenCommit
+from lakeformat.transaction.commit.result import WriteResult
+from lakeformat.transaction.order.outcome import Outcome
+from lakeformat.transaction.order.written_file import stage_folder
 from lakeformat.write.direct_session import write_direct
 from lakeformat.write.intake import create_table, open_existing, plan_job
 from lakeformat.write.rows.bad_rows import STAGED_COLUMNS, BadRows, StagedBadRows

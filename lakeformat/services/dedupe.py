@@ -39,8 +39,8 @@ from lakeformat.services.cluster.run import ClusterRequest, ClusterSession, inde
 from lakeformat.services.cluster.settings import RewriteSettings
 from lakeformat.services.scheduled_service import list_planned_groups
 from lakeformat.timeline.history import DEDUPE
-from lakeformat.transaction.hooks import Hooks
-from lakeformat.transaction.written_file import WrittenFile
+from lakeformat.transaction.commit.hooks import Hooks
+from lakeformat.transaction.order.written_file import WrittenFile
 from lakeformat.write.rows.arrow_pool import reuse_memory
 
 __all__ = ["DUPLICATES", "DedupeResult", "DedupeSession", "find_duplicate_keys", "mark_newest", "ranking_fields"]

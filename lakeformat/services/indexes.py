@@ -16,8 +16,8 @@ from lakeformat.metadata_table.index_definitions import SecondaryIndex, read_sec
 from lakeformat.metadata_table.metadata_table import MetadataTable, open_metadata_table
 from lakeformat.metadata_table.names import MetadataPartition, RecordKind, partition_of_name, secondary_partition
 from lakeformat.public import OneLine, public
-from lakeformat.transaction.metadata_creation import MADE_PARTITIONS, drop_indexes, make_partitions
-from lakeformat.transaction.recovery import recover
+from lakeformat.transaction.undo.recovery import recover
+from lakeformat.transaction.upkeep.metadata_creation import MADE_PARTITIONS, drop_indexes, make_partitions
 
 __all__ = ["Index", "Indexing"]
 

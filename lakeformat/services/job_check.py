@@ -24,8 +24,8 @@ from lakeformat.config.verdicts import OptionOutcome, Verdict, judge
 from lakeformat.errors import InvalidOptionError, LakeformatError
 from lakeformat.services.archive.plan import archive_limits
 from lakeformat.storage import check_package
-from lakeformat.transaction.batch_ids import batch_of
-from lakeformat.transaction.hooks import callbacks_of, validators_of
+from lakeformat.transaction.commit.hooks import callbacks_of, validators_of
+from lakeformat.transaction.order.batch_ids import batch_of
 from lakeformat.write.plan.job import check_combining, choose_operation
 from lakeformat.write.plan.merging import find_partial_or_merger, merge_mode
 from lakeformat.write.plan.table_settings import named_generator, named_partitions

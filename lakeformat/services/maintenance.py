@@ -19,7 +19,7 @@ from lakeformat.services.compact.run import CompactSession, compact
 from lakeformat.services.recovery import Recovery
 from lakeformat.services.ttl import ExpireResult, ExpireSession
 from lakeformat.services.upgrade.run import VersionChange, VersionSession
-from lakeformat.transaction.result import WriteResult
+from lakeformat.transaction.commit.result import WriteResult
 
 __all__ = ["Clustering", "Compaction", "Maintenance", "Versioning"]
 

@@ -21,8 +21,8 @@ from lakeformat.public import OneLine, public
 from lakeformat.services.restore.plan import find_target, list_instants_after
 from lakeformat.services.restore.run import snapshot_at
 from lakeformat.timeline.timeline import Timeline
-from lakeformat.transaction.decisions import Decision, DecisionState, Kind, decide
-from lakeformat.transaction.recovery import recover
+from lakeformat.transaction.order.decisions import Decision, DecisionState, Kind, decide
+from lakeformat.transaction.undo.recovery import recover
 
 __all__ = ["Savepoint", "SavepointSession", "read_savepoints"]
 

@@ -4,7 +4,7 @@ A plan waits on the timeline until a process claims it and runs it. The claim is
 is held to plan, to claim and to publish, not while files are rewritten. Claim and inflight file are written without
 releasing the lock in between. So another writer finds both or neither, unless the process has died between the two
 steps. If the process of a run has died, the next writer undoes the run. Depending on the claim, the plan then stays, to
-be run again, or is removed, too (`lakeformat.transaction.recovery.recover`).
+be run again, or is removed, too (`lakeformat.transaction.undo.recovery.recover`).
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from lakeformat.model.instant import Action, Instant, State
 from lakeformat.model.record import COMMIT_TIME
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
-from lakeformat.transaction import claims
-from lakeformat.transaction.claims import advise_to_wait
-from lakeformat.transaction.commit import OpenCommit
-from lakeformat.transaction.conflict import OverlapError, PendingActionError, conflict_of, repeat_after
-from lakeformat.transaction.rollback import revert_run
-from lakeformat.transaction.transaction import Transaction
+from lakeformat.transaction.commit.completed_file import OpenCommit
+from lakeformat.transaction.commit.transaction import Transaction
+from lakeformat.transaction.order import claims
+from lakeformat.transaction.order.claims import advise_to_wait
+from lakeformat.transaction.order.conflict import OverlapError, PendingActionError, conflict_of, repeat_after
+from lakeformat.transaction.undo.rollback import revert_run
 
 __all__ = [
     "PlanOvertakenError",

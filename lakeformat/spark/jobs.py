@@ -20,7 +20,7 @@ from lakeformat import errors
 from lakeformat.files.column_stats import FileStats
 from lakeformat.model.commit import LogsMerged, WriteStat
 from lakeformat.storage.port import Storage
-from lakeformat.transaction.written_file import WrittenFile
+from lakeformat.transaction.order.written_file import WrittenFile
 from lakeformat.write.workload.shuffle_plan import assign_to_tasks
 
 if TYPE_CHECKING:

@@ -59,7 +59,7 @@ from lakeformat.spark.jobs import (
     task_numbers,
 )
 from lakeformat.storage.port import Storage
-from lakeformat.transaction.written_file import WrittenFile
+from lakeformat.transaction.order.written_file import WrittenFile
 from lakeformat.write.rows.arrow_pool import reuse_memory
 from lakeformat.write.rows.stage import Run
 from lakeformat.write.workload.shuffle_plan import assign_to_tasks

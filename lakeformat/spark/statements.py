@@ -51,9 +51,9 @@ from lakeformat.sql_statements.recognize import AnyStatement, recognize
 from lakeformat.sql_statements.run_ddl import KnownTable
 from lakeformat.sql_statements.runner import StatementRunner
 from lakeformat.sql_statements.time_travel import ChangedTable, PastTable, PathTable, replace_tables, resolve_as_of
-from lakeformat.transaction.conflict import repeat_after
-from lakeformat.transaction.hooks import with_statement
-from lakeformat.transaction.result import WriteResult
+from lakeformat.transaction.commit.hooks import with_statement
+from lakeformat.transaction.commit.result import WriteResult
+from lakeformat.transaction.order.conflict import repeat_after
 from lakeformat.write.statements.merge_into import STORED_KEY
 
 if TYPE_CHECKING:

@@ -47,10 +47,10 @@ from lakeformat.spark.writes.shuffle import SparkShuffle
 from lakeformat.statements import bind_condition, delete_where, update
 from lakeformat.table import Table, table_options
 from lakeformat.timeline.path_probe import check_free
-from lakeformat.transaction.commit import OpenCommit
-from lakeformat.transaction.conflict import StalePlanError, repeat_after
-from lakeformat.transaction.hooks import HookArguments, Hooks, check_validators, hooks_of
-from lakeformat.transaction.result import WriteResult
+from lakeformat.transaction.commit.completed_file import OpenCommit
+from lakeformat.transaction.commit.hooks import HookArguments, Hooks, check_validators, hooks_of
+from lakeformat.transaction.commit.result import WriteResult
+from lakeformat.transaction.order.conflict import StalePlanError, repeat_after
 from lakeformat.write.intake import create_table, open_or_create, plan_job
 from lakeformat.write.plan.job import WriteJob
 from lakeformat.write.plan.table_settings import check_options

@@ -39,9 +39,9 @@ from lakeformat.sql_statements.runner import StatementRunner
 from lakeformat.sql_statements.time_travel import FoundTable, PastTable, PathTable, replace_tables, resolve_as_of
 from lakeformat.statements import merge_rows
 from lakeformat.table import Table, exists, open_table
-from lakeformat.transaction.conflict import repeat_after
-from lakeformat.transaction.hooks import with_statement
-from lakeformat.transaction.result import WriteResult
+from lakeformat.transaction.commit.hooks import with_statement
+from lakeformat.transaction.commit.result import WriteResult
+from lakeformat.transaction.order.conflict import repeat_after
 from lakeformat.write.rows.arrow_input import arrow_reader
 
 __all__ = ["sql"]

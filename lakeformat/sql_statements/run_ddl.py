@@ -13,7 +13,7 @@ from lakeformat.arrow.conform import reader_schema
 from lakeformat.errors import InvalidInputError, SchemaMismatchError, TableNotFoundError
 from lakeformat.sql_statements.ddl import CreateTable, DropTable
 from lakeformat.table import Table, create, exists, open_table
-from lakeformat.transaction.result import WriteResult
+from lakeformat.transaction.commit.result import WriteResult
 from lakeformat.write.rows.schema import incoming_schema
 
 __all__ = ["PROCESS_TABLES", "Host", "KnownTable", "KnownTables", "ProcessTables", "create_table", "drop_table"]

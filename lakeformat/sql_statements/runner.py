@@ -14,7 +14,7 @@ from lakeformat.sql_statements.read_changes import Change
 from lakeformat.sql_statements.recognize import AnyStatement
 from lakeformat.sql_statements.run_ddl import Host, KnownTables, create_table, drop_table
 from lakeformat.sql_statements.run_maintenance import find_called_table, run_call, run_on_table
-from lakeformat.transaction.result import WriteResult
+from lakeformat.transaction.commit.result import WriteResult
 
 __all__ = ["StatementRunner"]
 

@@ -22,12 +22,12 @@ from lakeformat.model.operation import Operation
 from lakeformat.model.record import IS_DELETED
 from lakeformat.storage.port import Storage
 from lakeformat.timeline.store import TimelineStore
-from lakeformat.transaction.commit import OpenCommit
-from lakeformat.transaction.conflict import is_stuck
-from lakeformat.transaction.publish import Outcome
-from lakeformat.transaction.result import WriteResult
-from lakeformat.transaction.transaction import BatchWrittenError
-from lakeformat.transaction.written_file import WrittenFile
+from lakeformat.transaction.commit.completed_file import OpenCommit
+from lakeformat.transaction.commit.result import WriteResult
+from lakeformat.transaction.commit.transaction import BatchWrittenError
+from lakeformat.transaction.order.conflict import is_stuck
+from lakeformat.transaction.order.outcome import Outcome
+from lakeformat.transaction.order.written_file import WrittenFile
 from lakeformat.write.handles.bucket_tasks import BucketPlaces, may_append_in_tasks
 from lakeformat.write.plan.job import WriteJob
 from lakeformat.write.session import WriteSession

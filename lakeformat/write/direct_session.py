@@ -16,9 +16,9 @@ from lakeformat.concurrency import thread_pool
 from lakeformat.errors import WriteConflictError
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.storage.port import Storage
-from lakeformat.transaction.commit import OpenCommit
-from lakeformat.transaction.result import WriteResult
-from lakeformat.transaction.written_file import WrittenFile, stage_folder
+from lakeformat.transaction.commit.completed_file import OpenCommit
+from lakeformat.transaction.commit.result import WriteResult
+from lakeformat.transaction.order.written_file import WrittenFile, stage_folder
 from lakeformat.write.handles.direct import DirectSettings, DirectWriter, read_written, write_rows
 from lakeformat.write.intake import prepare_input
 from lakeformat.write.rows.bad_rows import BadRows

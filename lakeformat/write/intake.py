@@ -52,9 +52,9 @@ from lakeformat.storage.port import Clock, Ids, Storage, is_remote
 from lakeformat.storage.scratch import open_mapped_storage
 from lakeformat.timeline.path_probe import check_free, check_no_commits
 from lakeformat.timeline.store import TimelineStore
-from lakeformat.transaction.hooks import check_hooks
-from lakeformat.transaction.properties_file import save_copy
-from lakeformat.transaction.written_file import stage_folder
+from lakeformat.transaction.commit.hooks import check_hooks
+from lakeformat.transaction.order.properties_file import save_copy
+from lakeformat.transaction.order.written_file import stage_folder
 from lakeformat.write.plan.job import (
     BUCKET_ENGINE,
     BUCKET_EXPRESSIONS,

@@ -25,15 +25,15 @@ from lakeformat.model.commit import WriteStat
 from lakeformat.model.files import FileGroupId, LogFileName, join_path
 from lakeformat.model.operation import Operation
 from lakeformat.storage.port import Storage
-from lakeformat.transaction.commit import NewKeyCheck, OpenCommit
-from lakeformat.transaction.conflict import OverlapError, PendingActionError
-from lakeformat.transaction.hooks import Hooks, hooks_of
-from lakeformat.transaction.markers import MarkerKind, marker_kind, prepare_partition, put_markers
-from lakeformat.transaction.pending_plans import list_closed_partitions
-from lakeformat.transaction.publish import Outcome
-from lakeformat.transaction.result import WriteResult
-from lakeformat.transaction.transaction import BatchWrittenError, Transaction
-from lakeformat.transaction.written_file import WrittenFile, count_copies
+from lakeformat.transaction.commit.completed_file import OpenCommit
+from lakeformat.transaction.commit.hooks import Hooks, hooks_of
+from lakeformat.transaction.commit.pending_plans import list_closed_partitions
+from lakeformat.transaction.commit.result import WriteResult
+from lakeformat.transaction.commit.transaction import BatchWrittenError, Transaction
+from lakeformat.transaction.order.conflict import OverlapError, PendingActionError
+from lakeformat.transaction.order.outcome import NewKeyCheck, Outcome
+from lakeformat.transaction.order.written_file import WrittenFile, count_copies
+from lakeformat.transaction.undo.markers import MarkerKind, marker_kind, prepare_partition, put_markers
 from lakeformat.write.handles.append_handle import append, log_file_name
 from lakeformat.write.handles.base_file_handles import HandleSettings, create, make_token, merge
 from lakeformat.write.handles.direct import (

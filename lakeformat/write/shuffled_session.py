@@ -27,12 +27,13 @@ from lakeformat.metadata_table.metadata_table import MetadataTable
 from lakeformat.model.files import FileGroupId, FileSlice
 from lakeformat.model.instant import State
 from lakeformat.model.operation import Operation
-from lakeformat.transaction.commit import NewKeyCheck, OpenCommit
-from lakeformat.transaction.conflict import OverlapError
-from lakeformat.transaction.hooks import Hooks
-from lakeformat.transaction.result import WriteResult
-from lakeformat.transaction.transaction import BatchWrittenError
-from lakeformat.transaction.written_file import WrittenFile, count_copies, stage_folder
+from lakeformat.transaction.commit.completed_file import OpenCommit
+from lakeformat.transaction.commit.hooks import Hooks
+from lakeformat.transaction.commit.result import WriteResult
+from lakeformat.transaction.commit.transaction import BatchWrittenError
+from lakeformat.transaction.order.conflict import OverlapError
+from lakeformat.transaction.order.outcome import NewKeyCheck
+from lakeformat.transaction.order.written_file import WrittenFile, count_copies, stage_folder
 from lakeformat.write.handles.base_file_handles import HandleSettings
 from lakeformat.write.handles.bucket_tasks import BucketSettings
 from lakeformat.write.plan.job import WriteJob

@@ -12,7 +12,7 @@ import pytest
 
 import lakeformat
 from lakeformat.errors import CorruptTableError, LakeformatError
-from lakeformat.transaction.decisions import STATE_PATH, read_state
+from lakeformat.transaction.order.decisions import STATE_PATH, read_state
 from tests.helpers.damage import flips
 from tests.helpers.faulty import UnlockedStorage
 from tests.helpers.tables import a_batch, a_table

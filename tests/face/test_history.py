@@ -10,7 +10,7 @@ import pytest
 import lakeformat
 from lakeformat import Table
 from lakeformat.timeline.history import STATEMENT_KEY
-from lakeformat.transaction.hooks import Hooks
+from lakeformat.transaction.commit.hooks import Hooks
 from lakeformat.write.intake import plan_job
 from lakeformat.write.rows.prepare import prepare
 from lakeformat.write.session import WriteSession

@@ -14,7 +14,7 @@ import lakeformat
 from lakeformat import InvalidInputError, Table
 from lakeformat.services.doctor.findings import Finding, Findings, Kind
 from lakeformat.timeline.write_report import make_stages
-from lakeformat.transaction.result import WriteResult
+from lakeformat.transaction.commit.result import WriteResult
 
 EVIL: Final = "<script>alert('&')"
 ROWS: Final = [{"id": number, "part": EVIL, "x": number * 0.5} for number in range(20)]

@@ -17,7 +17,7 @@ from lakeformat.files.log_writer import encode_parquet_block
 from lakeformat.model.commit import CommitMetadata, WriteStat
 from lakeformat.model.files import FileGroupId, FileSlice, LogFileName, join_path
 from lakeformat.model.instant import Action, Instant, State, next_instant_time
-from lakeformat.transaction.claims import Claim, claim_instant, release
+from lakeformat.transaction.order.claims import Claim, claim_instant, release
 
 __all__ = ["Append", "slices"]
 

@@ -11,7 +11,7 @@ from lakeformat.model.instant import Instant, State
 from lakeformat.storage import MemoryStorage, Storage
 from lakeformat.storage.port import NoLocks
 from lakeformat.timeline.store import TimelineStore
-from lakeformat.transaction.decisions import STATE_PATH
+from lakeformat.transaction.order.decisions import STATE_PATH
 from tests.helpers.short_timelines import instant
 
 __all__ = [

@@ -21,7 +21,7 @@ from lakeformat.services.clean.run import CleanSession, Deleter, read_last_clean
 from lakeformat.storage import MemoryStorage, Storage
 from lakeformat.storage.port import Lease, NoLocks, RandomIds, own_path
 from lakeformat.timeline.store import TimelineStore
-from lakeformat.transaction import claims
+from lakeformat.transaction.order import claims
 from tests.helpers.faulty import SetClock
 from tests.helpers.short_timelines import hour, instant
 

@@ -18,7 +18,7 @@ import pytest
 from lakeformat.errors import StorageError
 from lakeformat.storage import FileInfo, LocalStorage
 from lakeformat.storage.port import OWN, Lease, NoLocks, OutcomeUnknownError, Version, VersionChangedError
-from lakeformat.transaction.decisions import STATE_PATH
+from lakeformat.transaction.order.decisions import STATE_PATH
 
 __all__ = [
     "MODES",

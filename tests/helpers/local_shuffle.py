@@ -13,7 +13,7 @@ import lakeformat
 from lakeformat.file_system_view.file_index.load import load_snapshot
 from lakeformat.index.tagging import TagSettings
 from lakeformat.model.operation import Operation
-from lakeformat.transaction.written_file import stage_folder
+from lakeformat.transaction.order.written_file import stage_folder
 from lakeformat.write.handles.bucket_tasks import BUCKET, read_buckets, route_rows, write_buckets
 from lakeformat.write.intake import plan_job
 from lakeformat.write.plan.job import WriteJob

@@ -40,7 +40,7 @@ from lakeformat.model.files import BaseFileName, LogFileName
 from lakeformat.storage import Storage, open_storage
 from lakeformat.storage.port import HOODIE, OWN, SystemClock
 from lakeformat.timeline.store import TimelineStore
-from lakeformat.transaction.claims import HEARTBEATS
+from lakeformat.transaction.order.claims import HEARTBEATS
 from tests.helpers.tables import a_schema
 from tests.simulation.history import Action, Commit, History, Operation, Outcome, Read, find_anomalies
 

@@ -16,7 +16,7 @@ from lakeformat.model.commit import CommitMetadata
 from lakeformat.model.instant import Action, Instant, State
 from lakeformat.model.table_config import METADATA_PARTITIONS
 from lakeformat.table import Table
-from lakeformat.transaction.properties_file import write_properties
+from lakeformat.transaction.order.properties_file import write_properties
 from tests.helpers.fixture_tables import unpack
 from tests.metadata_table.test_fixtures import open_table
 

@@ -13,7 +13,7 @@ from lakeformat.file_system_view.file_index.load import load_snapshot
 from lakeformat.services.cluster.local_rewriter import Group, rewrite_in_process
 from lakeformat.services.cluster.run import ClusterSession, make_cluster_request
 from lakeformat.services.cluster.settings import RewriteSettings
-from lakeformat.transaction.written_file import WrittenFile
+from lakeformat.transaction.order.written_file import WrittenFile
 from lakeformat.write.intake import plan_job
 from lakeformat.write.rows.prepare import prepare
 from lakeformat.write.session import WriteSession

@@ -20,7 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 import lakeformat
 from lakeformat.config.resolve import resolve
 from lakeformat.storage import LocalStorage
-from lakeformat.transaction.result import WriteResult
+from lakeformat.transaction.commit.result import WriteResult
 from tests.helpers import hudi_rs
 from tests.helpers.faulty import CountingIds, SteppingClock
 

@@ -17,7 +17,7 @@ import lakeformat
 from lakeformat import WriteConflictError
 from lakeformat.config.resolve import resolve
 from lakeformat.storage import LocalStorage
-from lakeformat.transaction.claims import DEAD_AFTER_MS, FOREIGN_GRACE_MS
+from lakeformat.transaction.order.claims import DEAD_AFTER_MS, FOREIGN_GRACE_MS
 from tests.helpers.faulty import FaultyStorage, once
 from tests.helpers.hudi_spark import Hudi, HudiError, missing_parts
 from tests.helpers.shared_hudi import find_missing_jars, held_up, s3_settings, zookeeper, zookeeper_lock

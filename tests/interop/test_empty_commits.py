@@ -14,7 +14,7 @@ import lakeformat
 from lakeformat.file_system_view.file_groups import list_files
 from lakeformat.file_system_view.file_index.stored import FOLDER as INDEX
 from lakeformat.timeline.store import TimelineStore
-from lakeformat.transaction.decisions import encode_void_commit
+from lakeformat.transaction.order.decisions import encode_void_commit
 from tests.helpers.hudi_spark import Hudi
 from tests.interop.test_versions_8_and_9 import SCHEMA, Model, assert_all_read, batch, rows_of, strip_meta
 

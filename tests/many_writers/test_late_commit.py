@@ -12,7 +12,7 @@ import pytest
 
 import lakeformat
 from lakeformat.errors import CommitStateUnknownError
-from lakeformat.transaction.decisions import STATE_PATH
+from lakeformat.transaction.order.decisions import STATE_PATH
 from tests.helpers.fault_proxy import Fault, FaultProxy, Request, fault_proxy
 from tests.helpers.servers import Server, start_server
 from tests.helpers.tables import a_batch, a_schema

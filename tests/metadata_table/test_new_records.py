@@ -22,7 +22,7 @@ from lakeformat.metadata_table.partition_records import find_unmeasured, indexed
 from lakeformat.model.files import BaseFile, BaseFileName, LogFile, LogFileName
 from lakeformat.model.record import META_COLUMNS
 from lakeformat.storage import LocalStorage
-from lakeformat.transaction.new_files import measure_files
+from lakeformat.transaction.upkeep.new_files import measure_files
 from tests.helpers.fixture_tables import names, unpack
 from tests.metadata_table.test_fixtures import open_table
 

@@ -21,7 +21,7 @@ from lakeformat.model.instant import instant_time_before, next_instant_time
 from lakeformat.storage import LocalStorage
 from lakeformat.storage.port import SystemClock
 from lakeformat.timeline.store import TimelineStore
-from lakeformat.transaction.undo import CommitUndo, choose_files
+from lakeformat.transaction.undo.commit_undo import CommitUndo, choose_files
 from tests.helpers import hudi_rs
 from tests.helpers.faulty import Call, FaultyStorage, once
 from tests.helpers.fixture_tables import unpack

@@ -84,7 +84,7 @@ def test_option_look_ups_are_counted() -> None:
         ("lakeformat/write/x.py", "a.delete_stage()\nb.delete_stage()", (0, 0, 0, 0, 2, 0, 0)),
         ("lakeformat/transaction/x.py", "self.delete_stage()", (0, 0, 0, 0, 0, 0, 0)),
         ("lakeformat/services/x.py", "remove_markers(s, t)\ntake_back_deltacommit(s, t)", (0, 0, 0, 0, 0, 2, 0)),
-        ("lakeformat/transaction/traces.py", "remove_markers(s, t)", (0, 0, 0, 0, 0, 0, 0)),
+        ("lakeformat/transaction/undo/traces.py", "remove_markers(s, t)", (0, 0, 0, 0, 0, 0, 0)),
         ("lakeformat/spark/x.py", "run_services_after_write(result, context)", (0, 0, 0, 0, 0, 0, 1)),
         ("tools/x.py", "version == 6", (0, 0, 0, 0, 0, 0, 0)),
     ],

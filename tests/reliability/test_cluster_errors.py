@@ -21,8 +21,8 @@ from lakeformat.services.cluster.settings import RewriteSettings
 from lakeformat.storage import LocalStorage
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline_layout import LAYOUT_1
-from lakeformat.transaction.rollback import revert_run
-from lakeformat.transaction.written_file import WrittenFile
+from lakeformat.transaction.order.written_file import WrittenFile
+from lakeformat.transaction.undo.rollback import revert_run
 from tests.helpers.faulty import Call, Crash, Fault, FaultyStorage, Mode, at, once
 from tests.helpers.flights import NEXT, Model, copy_of, grow_old, leftovers, open_at, rows_of
 

@@ -28,7 +28,7 @@ from lakeformat.files.log_reader import read_blocks
 from lakeformat.index.bucket import bucket_of
 from lakeformat.storage import LocalStorage
 from lakeformat.timeline.store import TimelineStore
-from lakeformat.transaction.recovery import recover
+from lakeformat.transaction.undo.recovery import recover
 from tests.helpers.change_files import read_logged_changes
 from tests.helpers.crashing import assert_recovered, calls_of, calls_to_fail, dies_at, failures_of
 from tests.helpers.faulty import Call, Crash, Fault, FaultyStorage, Mode, SteppingClock, at

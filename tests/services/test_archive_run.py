@@ -29,8 +29,8 @@ from lakeformat.storage import MemoryStorage
 from lakeformat.storage.port import RandomIds, Version
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.void_commits import encode_void
-from lakeformat.transaction import claims
-from lakeformat.transaction.decisions import LATEST_REQUEST_MS, STATE_PATH, prepare_removal
+from lakeformat.transaction.order import claims
+from lakeformat.transaction.order.decisions import LATEST_REQUEST_MS, STATE_PATH, prepare_removal
 from tests.helpers import cleaned_tables
 from tests.helpers.bare_table import MemoryWithoutLocks
 from tests.helpers.cleaned_tables import META, MINUTE, NOW, a_commit, base, file, log, make_store, make_table, save

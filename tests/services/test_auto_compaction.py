@@ -18,7 +18,7 @@ from lakeformat.model.instant import Action, State
 from lakeformat.services.after_write import Executors, run_due_services
 from lakeformat.services.compact.plan import CompactLimits, plan_compaction
 from lakeformat.storage.local import LocalStorage
-from lakeformat.transaction.written_file import WrittenFile
+from lakeformat.transaction.order.written_file import WrittenFile
 from tests.helpers.appending import Append, slices
 from tests.helpers.fixture_tables import unpack
 from tests.helpers.tables import a_batch, a_schema, a_table

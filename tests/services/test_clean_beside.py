@@ -18,7 +18,7 @@ from lakeformat.services.clean.run import delete_in_process
 from lakeformat.storage import LocalStorage, MemoryStorage, Storage
 from lakeformat.storage.port import NoLocks, Version, VersionChangedError, own_path
 from lakeformat.timeline.store import TimelineStore
-from lakeformat.transaction import claims
+from lakeformat.transaction.order import claims
 from tests.helpers.bare_table import MemoryWithoutLocks
 from tests.helpers.cleaned_tables import (
     FOUR,

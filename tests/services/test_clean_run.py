@@ -23,7 +23,7 @@ from lakeformat.services.clean.plan import CleanedFile, Policy, Retention
 from lakeformat.services.clean.run import CleanResult, CleanSession, delete_in_process
 from lakeformat.storage import LocalStorage, MemoryStorage, Storage
 from lakeformat.storage.port import NoLocks, own_path
-from lakeformat.transaction import claims
+from lakeformat.transaction.order import claims
 from tests.helpers.bare_table import MemoryWithoutLocks
 from tests.helpers.cleaned_tables import (
     FOUR,

@@ -16,7 +16,7 @@ from lakeformat.model.service_plans import ClusteringPlan
 from lakeformat.services.cluster.local_rewriter import Group, rewrite_in_process
 from lakeformat.services.cluster.run import ClusterSession, make_cluster_request
 from lakeformat.services.cluster.settings import RewriteSettings
-from lakeformat.transaction.written_file import WrittenFile
+from lakeformat.transaction.order.written_file import WrittenFile
 from tests.helpers.clustered import SCHEMA, all_rows, all_rows_by_hudi_rs, column_of, rows, sortable
 from tests.helpers.fixture_tables import unpack
 from tests.services.test_compaction import NOT_BY_HUDI_RS, TABLES

@@ -30,8 +30,8 @@ from lakeformat.services.cluster.local_rewriter import Group, rewrite_in_process
 from lakeformat.services.cluster.run import ClusterSession, make_cluster_request
 from lakeformat.services.cluster.settings import RewriteSettings
 from lakeformat.timeline.store import TimelineStore
-from lakeformat.transaction.rollback import revert_run
-from lakeformat.transaction.written_file import WrittenFile
+from lakeformat.transaction.order.written_file import WrittenFile
+from lakeformat.transaction.undo.rollback import revert_run
 from tests.helpers.clustered import all_rows, all_rows_by_hudi_rs, file_names, rows, scattered_table
 
 #: Bytes: a target that leaves several files in a partition.

@@ -14,7 +14,7 @@ from lakeformat.file_system_view.context import TableContext
 from lakeformat.model.instant import Action, Instant, State
 from lakeformat.services.compact.rewrite import CompactSettings, SliceToCompact, compact_in_process
 from lakeformat.services.compact.run import CompactSession
-from lakeformat.transaction.written_file import WrittenFile
+from lakeformat.transaction.order.written_file import WrittenFile
 from tests.helpers import hudi_rs
 from tests.helpers.appending import Append, slices
 from tests.helpers.fixture_tables import unpack

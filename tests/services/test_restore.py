@@ -16,7 +16,7 @@ from lakeformat.errors import (
     WriteConflictError,
 )
 from lakeformat.model.instant import Action, State
-from lakeformat.transaction.undo import CommitUndo
+from lakeformat.transaction.undo.commit_undo import CommitUndo
 from tests.helpers import hudi_rs
 from tests.helpers.tables import a_batch, a_schema, a_table
 

@@ -24,7 +24,7 @@ from lakeformat.storage import LocalStorage
 from lakeformat.timeline.archive import read_lsm_history
 from lakeformat.timeline.archive_writer import write_history
 from lakeformat.timeline.store import TimelineStore
-from lakeformat.transaction.decisions import LATEST_REQUEST_MS
+from lakeformat.transaction.order.decisions import LATEST_REQUEST_MS
 from tests.helpers.faulty import (
     Call,
     CountingIds,

@@ -11,7 +11,7 @@ from lakeformat.model.files import PARTITION_MARKER
 from lakeformat.model.instant import COMMIT_ACTIONS, State
 from lakeformat.storage.port import HOODIE, OWN
 from lakeformat.timeline.timeline_layout import LAYOUT_1, LAYOUT_2
-from lakeformat.transaction.claims import HEARTBEATS
+from lakeformat.transaction.order.claims import HEARTBEATS
 from tests.simulation.storage import Bucket, Mutation
 
 if TYPE_CHECKING:

@@ -14,8 +14,10 @@ import pytest
 from lakeformat.errors import CorruptTableError
 from lakeformat.services.archive import run as archive
 from lakeformat.timeline import store
-from lakeformat.transaction import claims, commit, decisions, rollback, transaction, undo
-from lakeformat.transaction.decisions import DecisionState
+from lakeformat.transaction.commit import completed_file, transaction
+from lakeformat.transaction.order import claims, decisions
+from lakeformat.transaction.order.decisions import DecisionState
+from lakeformat.transaction.undo import commit_undo, rollback
 from tests.simulation.storage import Faults
 from tests.simulation.workload import Plan, make_plan, run
 
@@ -52,7 +54,7 @@ def _conflict_check(patch: pytest.MonkeyPatch) -> Mapping[str, Any]:
 
 
 def _undone_check(patch: pytest.MonkeyPatch) -> Mapping[str, Any]:
-    patch.setattr(commit, "check_pending", lambda *_: None)
+    patch.setattr(completed_file, "check_pending", lambda *_: None)
     return {}
 
 
@@ -87,7 +89,7 @@ def _void_commits(patch: pytest.MonkeyPatch) -> Mapping[str, Any]:
 
 
 def _undone_age(patch: pytest.MonkeyPatch) -> Mapping[str, Any]:
-    patch.setattr(undo, "LATEST_REQUEST_MS", 0)
+    patch.setattr(commit_undo, "LATEST_REQUEST_MS", 0)
     return {"verbs": {"append": 3, "rollback": 1}, "faults": Faults(lost=0.2, late=0.9)}
 
 

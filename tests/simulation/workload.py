@@ -34,7 +34,7 @@ from lakeformat.storage.port import HOODIE
 from lakeformat.table import Table
 from lakeformat.timeline.timeline_layout import LAYOUT_1, LAYOUT_2
 from lakeformat.timeline.void_commits import is_void
-from lakeformat.transaction import claims, decisions
+from lakeformat.transaction.order import claims, decisions
 from lakeformat.write.intake import create_table
 from tests.helpers.hudi_view import find_disagreements, open_hudi_view
 from tests.helpers.new_metadata_table import make_metadata_table

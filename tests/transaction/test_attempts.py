@@ -11,7 +11,7 @@ import pytest
 
 from lakeformat.concurrency import Attempts, Patience, pause, poll, tries, use_backend
 from lakeformat.errors import WriteConflictError
-from lakeformat.transaction.conflict import OverlapError, PendingActionError, repeat_after
+from lakeformat.transaction.order.conflict import OverlapError, PendingActionError, repeat_after
 
 
 class Clock:

@@ -16,7 +16,7 @@ from lakeformat import InvalidOptionError, Table
 from lakeformat.config.resolve import resolve
 from lakeformat.model.operation import Operation
 from lakeformat.storage import MemoryStorage, SystemClock
-from lakeformat.transaction.batch_ids import BATCHES_KEY
+from lakeformat.transaction.order.batch_ids import BATCHES_KEY
 from lakeformat.write.intake import create_table
 from tests.helpers import hudi_rs
 from tests.helpers.examples import examples

@@ -14,7 +14,7 @@ from lakeformat.model.instant import Action, Instant, State
 from lakeformat.storage import MemoryStorage
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
-from lakeformat.transaction.claims import (
+from lakeformat.transaction.order.claims import (
     DEAD_AFTER_MS,
     HEARTBEAT_MS,
     HEARTBEATS,
@@ -41,8 +41,8 @@ from lakeformat.transaction.claims import (
     take_over_claim,
     was_given_up,
 )
-from lakeformat.transaction.conflict import OverlapError
-from lakeformat.transaction.decisions import Decision, DecisionState, Kind, decide, read_state
+from lakeformat.transaction.order.conflict import OverlapError
+from lakeformat.transaction.order.decisions import Decision, DecisionState, Kind, decide, read_state
 from tests.helpers.bare_table import MemoryWithoutLocks, bare_store, files_of, put_instants
 from tests.helpers.faulty import Call, Fault, FaultyStorage, Mode, SetClock, once
 from tests.helpers.short_timelines import hour, instant, timeline_of

@@ -9,7 +9,7 @@ import pytest
 from lakeformat.codec.properties import encode
 from lakeformat.storage import MemoryStorage
 from lakeformat.timeline.store import TimelineStore
-from lakeformat.transaction.claims import (
+from lakeformat.transaction.order.claims import (
     DEAD_AFTER_MS,
     FOREIGN_GRACE_MS,
     HEARTBEAT_MS,
@@ -24,7 +24,7 @@ from lakeformat.transaction.claims import (
     read_claim,
     renew_heartbeat,
 )
-from lakeformat.transaction.decisions import DecisionState
+from lakeformat.transaction.order.decisions import DecisionState
 from tests.helpers.faulty import SetClock
 from tests.helpers.short_timelines import hour, instant, timeline_of
 

@@ -6,7 +6,7 @@ import pytest
 
 from lakeformat.model.commit import CommitMetadata, WriteStat
 from lakeformat.model.files import FileGroupId
-from lakeformat.transaction.conflict import OverlapError, check_conflicts, reduce_compactions
+from lakeformat.transaction.order.conflict import OverlapError, check_conflicts, reduce_compactions
 
 T0, BEFORE, PLAN, AFTER = (f"2025112008000000{at}" for at in range(4))
 GROUP = FileGroupId("p", "f")

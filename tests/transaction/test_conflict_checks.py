@@ -7,7 +7,7 @@ import pytest
 from lakeformat.errors import LakeformatError, TableNotFoundError, WriteConflictError
 from lakeformat.model.commit import CommitMetadata, WriteStat
 from lakeformat.model.files import FileGroupId
-from lakeformat.transaction.conflict import (
+from lakeformat.transaction.order.conflict import (
     OverlapError,
     PendingActionError,
     check_conflicts,

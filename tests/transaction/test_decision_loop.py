@@ -18,7 +18,7 @@ from lakeformat.storage import MemoryStorage
 from lakeformat.storage.port import OutcomeUnknownError, Version, VersionChangedError
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
-from lakeformat.transaction.decisions import (
+from lakeformat.transaction.order.decisions import (
     STATE_PATH,
     Decision,
     DecisionState,

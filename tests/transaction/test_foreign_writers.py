@@ -21,8 +21,8 @@ from lakeformat.storage import LocalStorage
 from lakeformat.storage.port import OWN
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline_layout import LAYOUT_1
-from lakeformat.transaction.claims import DEAD_AFTER_MS, FOREIGN_GRACE_MS, Claim, claim_instant
-from lakeformat.transaction.rollback import roll_back
+from lakeformat.transaction.order.claims import DEAD_AFTER_MS, FOREIGN_GRACE_MS, Claim, claim_instant
+from lakeformat.transaction.undo.rollback import roll_back
 from tests.helpers.faulty import Call, FaultyStorage, SteppingClock, UnlockedStorage, once
 from tests.helpers.flights import NEXT, SCHEMA, WRITES, Model, Write, copy_of, leftovers, open_at, rows_of
 

@@ -17,7 +17,7 @@ from lakeformat.locks.lease import TimedLease
 from lakeformat.storage import LocalStorage
 from lakeformat.storage.port import OutcomeUnknownError
 from lakeformat.timeline.store import TimelineStore
-from lakeformat.transaction.decisions import Decision, Kind, decide
+from lakeformat.transaction.order.decisions import Decision, Kind, decide
 from tests.helpers.faulty import Call, Fault, FaultyStorage, Mode, UnlockedStorage
 from tests.helpers.s3_server import s3_server
 from tests.helpers.tables import a_batch, a_table

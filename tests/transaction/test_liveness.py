@@ -19,7 +19,7 @@ from lakeformat.model.files import BaseFileName
 from lakeformat.model.instant import Action
 from lakeformat.model.operation import Operation
 from lakeformat.timeline.store import TimelineStore
-from lakeformat.transaction.claims import PROCESS, Claim, HeartbeatThread, claim_instant, read_claim, release
+from lakeformat.transaction.order.claims import PROCESS, Claim, HeartbeatThread, claim_instant, read_claim, release
 from tests.helpers.faulty import Call, Crash, Fault, FaultyStorage, Mode, UnlockedStorage
 from tests.helpers.flights import NEXT, WRITES, Model, copy_of, grow_old, leftovers, open_at, rows_of
 from tests.helpers.local_shuffle import write_shuffled

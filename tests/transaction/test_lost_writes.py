@@ -9,10 +9,10 @@ import pytest
 
 from lakeformat.model.commit import CommitMetadata, WriteStat
 from lakeformat.model.instant import Action, Instant, State
+from lakeformat.services.doctor.lost_writes import find_lost_writes
 from lakeformat.services.doctor.timeline_checks import find_table_lost_writes
 from lakeformat.storage import LocalStorage
 from lakeformat.timeline.store import TimelineStore
-from lakeformat.transaction.lost_writes import find_lost_writes
 from tests.helpers.fixture_tables import FIXTURES
 
 #: Commits by number, with the commit of the base file that each read; and the pairs (lost commit, commit that hides

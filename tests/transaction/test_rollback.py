@@ -22,16 +22,11 @@ from lakeformat.files.log_writer import encode_rollback_block
 from lakeformat.model.instant import Action, Instant, State
 from lakeformat.storage import MemoryStorage
 from lakeformat.timeline.store import TimelineStore
-from lakeformat.transaction.claims import HEARTBEATS, claim_path
-from lakeformat.transaction.decisions import Decision, Kind, decide, read_state
-from lakeformat.transaction.rollback import (
-    finish_rollback,
-    revert_run,
-    roll_back,
-    was_rolled_back,
-)
-from lakeformat.transaction.traces import delete_files_of, list_files_of
-from lakeformat.transaction.written_file import stage_folder
+from lakeformat.transaction.order.claims import HEARTBEATS, claim_path
+from lakeformat.transaction.order.decisions import Decision, Kind, decide, read_state
+from lakeformat.transaction.order.written_file import stage_folder
+from lakeformat.transaction.undo.rollback import finish_rollback, revert_run, roll_back, was_rolled_back
+from lakeformat.transaction.undo.traces import delete_files_of, list_files_of
 from tests.helpers.bare_table import (
     MemoryWithoutLocks,
     bare_store,

@@ -16,7 +16,7 @@ from lakeformat.config.resolve import resolve
 from lakeformat.errors import LockLostError, StorageError, WriteConflictError
 from lakeformat.locks.file_lock import LOCK_PATH
 from lakeformat.storage.port import OWN
-from lakeformat.transaction.claims import HEARTBEATS
+from lakeformat.transaction.order.claims import HEARTBEATS
 from tests.helpers.faulty import Call, Fault, FaultyStorage, Mode, UnlockedStorage, is_decided, once
 from tests.helpers.flights import NEXT, Model, Write, assert_whole, copy_of, make_template, open_at
 from tests.helpers.tables import a_batch, a_schema

@@ -8,9 +8,9 @@ import pytest
 
 from lakeformat.file_system_view.hashing_rings import StoredRings, stored_paths
 from lakeformat.timeline.store import TimelineStore
-from lakeformat.transaction.claims import HEARTBEATS, claim_path
-from lakeformat.transaction.traces import TRACES, Moment, Traces
-from lakeformat.transaction.written_file import stage_folder
+from lakeformat.transaction.order.claims import HEARTBEATS, claim_path
+from lakeformat.transaction.order.written_file import stage_folder
+from lakeformat.transaction.undo.traces import TRACES, Moment, Traces
 from tests.helpers.bare_table import bare_store, base_name, stored
 from tests.helpers.short_timelines import hour
 from tests.helpers.tables import a_batch, a_table

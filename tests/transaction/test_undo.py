@@ -29,7 +29,7 @@ from lakeformat.storage import MemoryStorage
 from lakeformat.storage.port import own_path
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
-from lakeformat.transaction.claims import (
+from lakeformat.transaction.order.claims import (
     DEAD_AFTER_MS,
     FOREIGN_GRACE_MS,
     HEARTBEATS,
@@ -43,8 +43,8 @@ from lakeformat.transaction.claims import (
     release,
     renew_heartbeat,
 )
-from lakeformat.transaction.conflict import OverlapError, PendingActionError
-from lakeformat.transaction.decisions import (
+from lakeformat.transaction.order.conflict import OverlapError, PendingActionError
+from lakeformat.transaction.order.decisions import (
     LATEST_REQUEST_MS,
     Decision,
     DecisionState,
@@ -53,7 +53,7 @@ from lakeformat.transaction.decisions import (
     encode_void_commit,
     read_state,
 )
-from lakeformat.transaction.undo import (
+from lakeformat.transaction.undo.commit_undo import (
     CommitUndo,
     files_to_undo,
     finish_restores,

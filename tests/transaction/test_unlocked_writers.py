@@ -18,8 +18,8 @@ from lakeformat.services.clean.plan import Policy, Retention
 from lakeformat.services.clean.run import CleanSession
 from lakeformat.storage.port import OWN
 from lakeformat.timeline.store import TimelineStore
-from lakeformat.transaction.claims import HEARTBEATS, PROCESS, Claim, claim_instant
-from lakeformat.transaction.decisions import STATE_PATH, read_state
+from lakeformat.transaction.order.claims import HEARTBEATS, PROCESS, Claim, claim_instant
+from lakeformat.transaction.order.decisions import STATE_PATH, read_state
 from tests.helpers.faulty import Call, Crash, Fault, FaultyStorage, Mode, UnlockedStorage, is_decided, once
 from tests.helpers.flights import NEXT, Model, Write, assert_whole, copy_of, leftovers, make_template, open_at, rows_of
 from tests.helpers.tables import a_batch, a_schema

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import lakeformat
 from lakeformat import InvalidInputError, InvalidOptionError, Table, ValidationFailedError
 from lakeformat.model.operation import Operation
-from lakeformat.transaction.hooks import ProposedWrite
+from lakeformat.transaction.commit.hooks import ProposedWrite
 from tests.helpers import hudi_rs
 from tests.helpers.tables import a_schema
 

@@ -13,7 +13,7 @@ import pytest
 
 import lakeformat
 from lakeformat.timeline.store import TimelineStore
-from lakeformat.transaction.decisions import LATEST_REQUEST_MS, Decision, DecisionState, Kind
+from lakeformat.transaction.order.decisions import LATEST_REQUEST_MS, Decision, DecisionState, Kind
 from tests.helpers.faulty import FaultyStorage, UnlockedStorage
 from tests.helpers.flights import NEXT, WRITES, Model, Write, copy_of, leftovers, make_template, open_at, rows_of
 

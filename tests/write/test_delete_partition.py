@@ -14,7 +14,7 @@ from lakeformat import InvalidInputError, InvalidOptionError, LakeformatError, T
 from lakeformat.config.resolve import resolve
 from lakeformat.model.commit import CommitMetadata
 from lakeformat.model.operation import Operation
-from lakeformat.transaction.publish import Outcome
+from lakeformat.transaction.order.outcome import Outcome
 from lakeformat.write.intake import plan_job
 from lakeformat.write.session import WriteSession
 from tests.helpers import hudi_rs

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import lakeformat
 from lakeformat import InvalidInputError, LakeformatError, Merge, SchemaMismatchError, Table
 from lakeformat.predicate import parse_where
-from lakeformat.transaction.conflict import OverlapError
+from lakeformat.transaction.order.conflict import OverlapError
 from lakeformat.write.rows.prepare import prepare
 from lakeformat.write.session import WriteSession
 from lakeformat.write.shuffled_session import ShuffledSession

@@ -15,7 +15,7 @@ import lakeformat
 from lakeformat.storage import MemoryStorage, open_storage
 from lakeformat.storage.port import FileInfo
 from lakeformat.timeline.store import TimelineStore
-from lakeformat.transaction.decisions import STATE_PATH, Decision, Kind, decide, read_state
+from lakeformat.transaction.order.decisions import STATE_PATH, Decision, Kind, decide, read_state
 from tests.helpers.s3_server import BUCKET, Network, s3_server
 from tests.helpers.tables import a_batch, a_table
 

@@ -58,7 +58,7 @@ from lakeformat import InvalidOptionError, Table, ValidationFailedError, WriteCo
 from lakeformat.config.resolve import resolve
 from lakeformat.files.footers import read_key_footer
 from lakeformat.storage import LocalStorage
-from lakeformat.transaction.hooks import ProposedWrite
+from lakeformat.transaction.commit.hooks import ProposedWrite
 from tests.helpers import hudi_rs
 from tests.helpers.faulty import Call, FaultyStorage, UnlockedStorage
 from tests.helpers.flights import leftovers

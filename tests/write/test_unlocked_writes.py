@@ -15,7 +15,7 @@ from lakeformat.config.resolve import resolve
 from lakeformat.errors import WriteConflictError
 from lakeformat.model.operation import Operation
 from lakeformat.storage import LocalStorage
-from lakeformat.transaction.result import WriteResult
+from lakeformat.transaction.commit.result import WriteResult
 from lakeformat.write.append_session import find_bucket_places, publish_appended
 from lakeformat.write.handles.base_file_handles import HandleSettings
 from lakeformat.write.handles.bucket_tasks import BucketPlaces, append_in_task, task_folder

@@ -17,7 +17,7 @@ from lakeformat.model.operation import Operation
 from lakeformat.model.record import IS_DELETED, RECORD_KEY
 from lakeformat.storage import SystemClock
 from lakeformat.timeline.write_report import Report
-from lakeformat.transaction.written_file import WrittenFile
+from lakeformat.transaction.order.written_file import WrittenFile
 from lakeformat.write.intake import plan_job
 from lakeformat.write.plan.job import WriteJob
 from lakeformat.write.workload.buckets import (

@@ -28,12 +28,13 @@ from lakeformat.services.alter.changes import (
     add_last,
 )
 from lakeformat.services.job_check import check_job
-from lakeformat.transaction.hooks import HookArguments, hooks_of
-from lakeformat.transaction.metadata_creation import drop_statistics
-from lakeformat.transaction.publish import Outcome, check_no_plans
-from lakeformat.transaction.result import WriteResult
-from lakeformat.transaction.settings import make_transaction_settings
-from lakeformat.transaction.transaction import Transaction
+from lakeformat.transaction.commit.hooks import HookArguments, hooks_of
+from lakeformat.transaction.commit.publish import check_no_plans
+from lakeformat.transaction.commit.result import WriteResult
+from lakeformat.transaction.commit.transaction import Transaction
+from lakeformat.transaction.order.outcome import Outcome
+from lakeformat.transaction.order.settings import make_transaction_settings
+from lakeformat.transaction.upkeep.metadata_creation import drop_statistics
 from lakeformat.write.workload.profile import workload_profile
 
 __all__ = ["Alter", "alter_columns"]

@@ -44,12 +44,12 @@ from lakeformat.timeline.archive_writer import (
 )
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.timeline.void_commits import list_logs
-from lakeformat.transaction import claims
-from lakeformat.transaction.commit_order import order_of
-from lakeformat.transaction.decisions import Decision, DecisionState, Kind, decide
-from lakeformat.transaction.metadata_commits import find_archive_limit
-from lakeformat.transaction.traces import delete_files_of
-from lakeformat.transaction.undo import list_remaining_logs
+from lakeformat.transaction.order import claims
+from lakeformat.transaction.order.commit_order import order_of
+from lakeformat.transaction.order.decisions import Decision, DecisionState, Kind, decide
+from lakeformat.transaction.undo.commit_undo import list_remaining_logs
+from lakeformat.transaction.undo.traces import delete_files_of
+from lakeformat.transaction.upkeep.metadata_commits import find_archive_limit
 
 __all__ = ["ArchiveResult", "ArchiveSession"]
 

@@ -52,13 +52,13 @@ from lakeformat.services.clean.plan import (
 )
 from lakeformat.storage.port import Lease, Storage, check_path, is_remote
 from lakeformat.timeline.timeline import Timeline
-from lakeformat.transaction import claims
-from lakeformat.transaction.claims import keep_alive
-from lakeformat.transaction.commit_order import order_of
-from lakeformat.transaction.conflict import conflict_of, is_stuck
-from lakeformat.transaction.decisions import Decision, DecisionState, Kind, decide, settle
-from lakeformat.transaction.metadata_commits import add_changes
-from lakeformat.transaction.metadata_deletions import changes_of_deletion
+from lakeformat.transaction.order import claims
+from lakeformat.transaction.order.claims import keep_alive
+from lakeformat.transaction.order.commit_order import order_of
+from lakeformat.transaction.order.conflict import conflict_of, is_stuck
+from lakeformat.transaction.order.decisions import Decision, DecisionState, Kind, decide, settle
+from lakeformat.transaction.upkeep.metadata_commits import add_changes
+from lakeformat.transaction.upkeep.metadata_deletions import changes_of_deletion
 
 __all__ = ["CleanResult", "CleanSession", "Deleter", "delete_in_process", "read_last_clean"]
 

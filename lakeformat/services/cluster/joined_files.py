@@ -26,7 +26,7 @@ from lakeformat.services.cluster.group_source import GroupSource, SliceToCluster
 from lakeformat.services.cluster.rewrite import FileMaker, RowGroupCutter, rows_per_file
 from lakeformat.services.cluster.settings import RewriteSettings
 from lakeformat.storage.port import Storage
-from lakeformat.transaction.written_file import WrittenFile
+from lakeformat.transaction.order.written_file import WrittenFile
 from lakeformat.write.handles.row_group_copies import (
     LEAST_SHARE,
     choose_copies,

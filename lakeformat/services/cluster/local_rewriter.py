@@ -29,7 +29,7 @@ from lakeformat.services.cluster.rewrite import (
 )
 from lakeformat.services.cluster.settings import RewriteSettings
 from lakeformat.storage.port import Storage
-from lakeformat.transaction.written_file import WrittenFile
+from lakeformat.transaction.order.written_file import WrittenFile
 from lakeformat.write.rows.arrow_pool import reuse_memory
 
 __all__ = ["Group", "GroupRewriter", "load_groups", "rewrite_in_process"]

@@ -49,7 +49,7 @@ from lakeformat.model.record import RECORD_KEY
 from lakeformat.services.cluster.group_source import GroupSource, SliceToCluster
 from lakeformat.services.cluster.settings import RewriteSettings
 from lakeformat.storage.port import Storage
-from lakeformat.transaction.written_file import WrittenFile
+from lakeformat.transaction.order.written_file import WrittenFile
 from lakeformat.write.handles.direct import RunCursor, merge_sorted
 from lakeformat.write.rows.stage import BLOCK_BYTES, Run, split_into_blocks
 from lakeformat.write.workload.buckets import derive_file_id, measure_row_bytes, split_evenly

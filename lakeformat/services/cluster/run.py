@@ -69,14 +69,14 @@ from lakeformat.services.scheduled_service import (
 from lakeformat.storage.port import Storage, own_path
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
-from lakeformat.transaction import claims
-from lakeformat.transaction.claims import keep_alive
-from lakeformat.transaction.commit import OpenCommit
-from lakeformat.transaction.hooks import Hooks
-from lakeformat.transaction.publish import Outcome
-from lakeformat.transaction.result import WriteResult
-from lakeformat.transaction.rollback import roll_back
-from lakeformat.transaction.written_file import WrittenFile, count_copies, stage_folder
+from lakeformat.transaction.commit.completed_file import OpenCommit
+from lakeformat.transaction.commit.hooks import Hooks
+from lakeformat.transaction.commit.result import WriteResult
+from lakeformat.transaction.order import claims
+from lakeformat.transaction.order.claims import keep_alive
+from lakeformat.transaction.order.outcome import Outcome
+from lakeformat.transaction.order.written_file import WrittenFile, count_copies, stage_folder
+from lakeformat.transaction.undo.rollback import roll_back
 from lakeformat.write.plan.job import index_settings, rewrite_job
 from lakeformat.write.session import WriteSession
 from lakeformat.write.workload.buckets import derive_file_id

@@ -37,7 +37,7 @@ from lakeformat.files.spliced_base_file import SplicedBaseFileWriter
 from lakeformat.model.commit import LogsMerged, WriteStat
 from lakeformat.model.files import BaseFileName, FileSlice, join_path
 from lakeformat.storage.port import Storage
-from lakeformat.transaction.written_file import WrittenFile
+from lakeformat.transaction.order.written_file import WrittenFile
 from lakeformat.write.handles.row_group_copies import (
     CopyStep,
     RowGroupCopies,

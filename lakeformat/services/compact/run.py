@@ -37,15 +37,15 @@ from lakeformat.services.scheduled_service import (
 )
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
-from lakeformat.transaction import claims
-from lakeformat.transaction.claims import keep_alive
-from lakeformat.transaction.commit import OpenCommit
-from lakeformat.transaction.conflict import would_be_hidden
-from lakeformat.transaction.decisions import Decision, DecisionState, Kind, decide
-from lakeformat.transaction.hooks import Hooks
-from lakeformat.transaction.publish import Outcome
-from lakeformat.transaction.result import WriteResult
-from lakeformat.transaction.written_file import count_copies, stage_folder
+from lakeformat.transaction.commit.completed_file import OpenCommit
+from lakeformat.transaction.commit.hooks import Hooks
+from lakeformat.transaction.commit.result import WriteResult
+from lakeformat.transaction.order import claims
+from lakeformat.transaction.order.claims import keep_alive
+from lakeformat.transaction.order.conflict import would_be_hidden
+from lakeformat.transaction.order.decisions import Decision, DecisionState, Kind, decide
+from lakeformat.transaction.order.outcome import Outcome
+from lakeformat.transaction.order.written_file import count_copies, stage_folder
 from lakeformat.write.plan.job import rewrite_job
 from lakeformat.write.session import WriteSession
 

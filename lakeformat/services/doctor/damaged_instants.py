@@ -26,7 +26,7 @@ from lakeformat.codec.timeline_files.recovery import (
 from lakeformat.errors import CorruptTableError
 from lakeformat.model.instant import COMPLETES_AS, WRITE_ACTIONS, Action, Instant, State
 from lakeformat.timeline.store import TimelineStore
-from lakeformat.transaction.decisions import Decision, Kind, decide, read_state
+from lakeformat.transaction.order.decisions import Decision, Kind, decide, read_state
 
 __all__ = ["find_decided", "how_mended", "is_mendable", "mend_instant", "read_completed", "read_plan"]
 

@@ -41,7 +41,7 @@ from lakeformat.model.table_config import PROPERTIES_PATH, TableConfig, TableTyp
 from lakeformat.storage.port import Storage
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.timeline.timeline_layout import LAYOUT_1, LAYOUT_2, layout_of
-from lakeformat.transaction.properties_file import COPY_PATH
+from lakeformat.transaction.order.properties_file import COPY_PATH
 from lakeformat.write.plan.table_settings import NEW_ENCODING, key_settings, new_table_values
 
 __all__ = ["MadeProperties", "fits_rows", "make_properties"]

@@ -28,7 +28,7 @@ from lakeformat.services.doctor.plan import Facts
 from lakeformat.storage.port import Storage
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
-from lakeformat.transaction.secondary_changes import index_type, read_index_keys
+from lakeformat.transaction.upkeep.secondary_changes import index_type, read_index_keys
 
 __all__ = ["check_metadata_table", "check_secondary_indexes"]
 

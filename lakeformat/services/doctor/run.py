@@ -36,21 +36,21 @@ from lakeformat.services.doctor.damaged_instants import find_decided, is_mendabl
 from lakeformat.services.doctor.file_checks import check_partition, check_rings
 from lakeformat.services.doctor.findings import Finding, Findings, Kind
 from lakeformat.services.doctor.lost_properties import fits_rows, make_properties
+from lakeformat.services.doctor.lost_writes import LostWrite
 from lakeformat.services.doctor.metadata_checks import check_metadata_table, check_secondary_indexes
 from lakeformat.services.restore.run import RestoreSession
 from lakeformat.services.savepoint import SavepointSession
 from lakeformat.storage.port import Lease, own_path
 from lakeformat.timeline.timeline import Timeline
-from lakeformat.transaction import claims
-from lakeformat.transaction.conflict import conflict_of
-from lakeformat.transaction.decisions import STATE_PATH, read_state, settle
-from lakeformat.transaction.lost_writes import LostWrite
-from lakeformat.transaction.markers import prepare_partition
-from lakeformat.transaction.metadata_commits import drop_metadata_table
-from lakeformat.transaction.metadata_creation import MADE_PARTITIONS, make_partitions
-from lakeformat.transaction.properties_file import save_copy
-from lakeformat.transaction.recovery import recover
-from lakeformat.transaction.traces import Moment, Traces
+from lakeformat.transaction.order import claims
+from lakeformat.transaction.order.conflict import conflict_of
+from lakeformat.transaction.order.decisions import STATE_PATH, read_state, settle
+from lakeformat.transaction.order.properties_file import save_copy
+from lakeformat.transaction.undo.markers import prepare_partition
+from lakeformat.transaction.undo.recovery import recover
+from lakeformat.transaction.undo.traces import Moment, Traces
+from lakeformat.transaction.upkeep.metadata_commits import drop_metadata_table
+from lakeformat.transaction.upkeep.metadata_creation import MADE_PARTITIONS, make_partitions
 
 __all__ = ["REMOVED", "DoctorSession"]
 

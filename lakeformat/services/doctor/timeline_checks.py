@@ -26,13 +26,13 @@ from lakeformat.model.instant import COMMIT_ACTIONS, COMPLETES_AS, WRITE_ACTIONS
 from lakeformat.model.record import COMMIT_TIME, RECORD_KEY
 from lakeformat.services.doctor.damaged_instants import find_decided, how_mended, is_mendable, read_completed, read_plan
 from lakeformat.services.doctor.findings import Finding, Kind
+from lakeformat.services.doctor.lost_writes import LostWrite, find_lost_writes, read_plan_sources
 from lakeformat.storage.port import HOODIE, FileInfo, Storage
 from lakeformat.timeline.archive import LOG_NAME, VERSION_NAME, find_version_damage
 from lakeformat.timeline.lost_commits import find_lost_commits
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
-from lakeformat.transaction import claims
-from lakeformat.transaction.lost_writes import LostWrite, find_lost_writes, read_plan_sources
+from lakeformat.transaction.order import claims
 
 __all__ = [
     "check_archive",

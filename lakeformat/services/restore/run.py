@@ -2,7 +2,7 @@
 
 Before anything changes, the state that will result is computed, and all of its files are checked to exist. Hudi's own
 restore and rollback can fail half-way and leave a table that no process can write to. After the checks,
-`lakeformat.transaction.undo` makes the changes; after a crash, the next writer finishes them.
+`lakeformat.transaction.undo.commit_undo` makes the changes; after a crash, the next writer finishes them.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from lakeformat.timeline.damaged_commits import read_commit_if_whole
 from lakeformat.timeline.lost_commits import check_no_lost_commits, find_lost_commits
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
-from lakeformat.transaction import claims
-from lakeformat.transaction.claims import keep_alive
-from lakeformat.transaction.conflict import conflict_of
-from lakeformat.transaction.decisions import Decision, DecisionState, Kind
-from lakeformat.transaction.recovery import recover
-from lakeformat.transaction.undo import CommitUndo, choose_files, list_remaining_logs
+from lakeformat.transaction.order import claims
+from lakeformat.transaction.order.claims import keep_alive
+from lakeformat.transaction.order.conflict import conflict_of
+from lakeformat.transaction.order.decisions import Decision, DecisionState, Kind
+from lakeformat.transaction.undo.commit_undo import CommitUndo, choose_files, list_remaining_logs
+from lakeformat.transaction.undo.recovery import recover
 
 __all__ = ["RestoreResult", "RestoreSession", "list_clustering_plans", "snapshot_at", "snapshot_before"]
 

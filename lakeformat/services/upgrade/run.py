@@ -56,14 +56,14 @@ from lakeformat.timeline.store import MOVED
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.timeline.timeline_layout import LAYOUT_1, LAYOUT_2, TimelineLayout, layout_of
 from lakeformat.timeline.void_commits import encode_void, is_void
-from lakeformat.transaction import claims
-from lakeformat.transaction.commit_order import order_of
-from lakeformat.transaction.decisions import Decision, DecisionState, Kind, decide, prepare_removal, read_state
-from lakeformat.transaction.metadata_commits import drop_metadata_table, write_version
-from lakeformat.transaction.metadata_creation import MADE_PARTITIONS, drop_indexes, make_partitions
-from lakeformat.transaction.properties_file import write_properties
-from lakeformat.transaction.recovery import recover
-from lakeformat.transaction.traces import delete_files_of
+from lakeformat.transaction.order import claims
+from lakeformat.transaction.order.commit_order import order_of
+from lakeformat.transaction.order.decisions import Decision, DecisionState, Kind, decide, prepare_removal, read_state
+from lakeformat.transaction.order.properties_file import write_properties
+from lakeformat.transaction.undo.recovery import recover
+from lakeformat.transaction.undo.traces import delete_files_of
+from lakeformat.transaction.upkeep.metadata_commits import drop_metadata_table, write_version
+from lakeformat.transaction.upkeep.metadata_creation import MADE_PARTITIONS, drop_indexes, make_partitions
 from lakeformat.write.intake import probe_keys
 from lakeformat.write.plan.table_settings import key_settings
 

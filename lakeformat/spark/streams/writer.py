@@ -31,7 +31,7 @@ from lakeformat.spark.host import QUERY_ID, plain_errors, requested_context
 from lakeformat.spark.types import arrow_schema
 from lakeformat.storage.port import Storage
 from lakeformat.table import Table
-from lakeformat.transaction.written_file import stage_folder
+from lakeformat.transaction.order.written_file import stage_folder
 from lakeformat.write.intake import open_or_create
 from lakeformat.write.plan.job import choose_operation
 from lakeformat.write.rows.schema import incoming_schema

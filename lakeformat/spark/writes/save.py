@@ -37,8 +37,8 @@ from lakeformat.spark.verbs import FORMAT, Call, options_in, original_verb
 from lakeformat.spark.writes.merge_place import choose_merge_place
 from lakeformat.spark.writes.shuffle import SparkShuffle
 from lakeformat.spark.writes.writer import DirectSparkWriter, SkippedWriter, StagedWriter, TableWriter, plan_writer
-from lakeformat.transaction.claims import HeartbeatThread
-from lakeformat.transaction.result import WriteResult
+from lakeformat.transaction.commit.result import WriteResult
+from lakeformat.transaction.order.claims import HeartbeatThread
 from lakeformat.write.rows.arrow_pool import reuse_memory
 from lakeformat.write.rows.stage import StagedTask
 from lakeformat.write.shuffled_session import ShuffledSession

@@ -19,7 +19,7 @@ from lakeformat.public import spark_public
 from lakeformat.spark.host import QUERY_ID
 from lakeformat.spark.jobs import context_of
 from lakeformat.spark.writes.save import SaveCall, save_frame
-from lakeformat.transaction.result import WriteResult
+from lakeformat.transaction.commit.result import WriteResult
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

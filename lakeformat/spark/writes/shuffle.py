@@ -33,8 +33,8 @@ from lakeformat.spark.jobs import (
 )
 from lakeformat.spark.types import arrow_schema, spark_schema
 from lakeformat.spark.writes.writer import DirectSparkWriter, StagedWriter
-from lakeformat.transaction.commit import OpenCommit
-from lakeformat.transaction.written_file import WrittenFile, stage_folder
+from lakeformat.transaction.commit.completed_file import OpenCommit
+from lakeformat.transaction.order.written_file import WrittenFile, stage_folder
 from lakeformat.write.handles.base_file_handles import HandleSettings
 from lakeformat.write.handles.bucket_tasks import BUCKET, read_buckets, route_rows, routed_schema, write_buckets
 from lakeformat.write.handles.direct import write_runs

@@ -32,11 +32,11 @@ from lakeformat.spark.host import plain_errors, requested_context
 from lakeformat.spark.settings import OVERWRITE_MODE, is_dynamic
 from lakeformat.spark.types import arrow_schema
 from lakeformat.timeline.path_probe import check_free
-from lakeformat.transaction import claims
-from lakeformat.transaction.claims import HeartbeatThread
-from lakeformat.transaction.commit import OpenCommit
-from lakeformat.transaction.result import WriteResult
-from lakeformat.transaction.written_file import WrittenFile, stage_folder
+from lakeformat.transaction.commit.completed_file import OpenCommit
+from lakeformat.transaction.commit.result import WriteResult
+from lakeformat.transaction.order import claims
+from lakeformat.transaction.order.claims import HeartbeatThread
+from lakeformat.transaction.order.written_file import WrittenFile, stage_folder
 from lakeformat.write.append_session import find_bucket_places, publish_appended
 from lakeformat.write.handles.base_file_handles import HandleSettings
 from lakeformat.write.handles.bucket_tasks import BucketPlaces, append_in_task, task_folder

@@ -37,7 +37,7 @@ from lakeformat.model.commit import WriteStat
 from lakeformat.model.files import join_path
 from lakeformat.model.record import RECORD_KEY
 from lakeformat.storage.port import Storage
-from lakeformat.transaction.written_file import WrittenFile
+from lakeformat.transaction.order.written_file import WrittenFile
 from lakeformat.write.handles.base_file_handles import HandleSettings, check_inserts, mask_of_deletes
 from lakeformat.write.handles.slice_changes import (
     NotAppendableError,

@@ -47,7 +47,7 @@ from lakeformat.model.files import BaseFile, BaseFileName, LogFileName, join_pat
 from lakeformat.model.operation import Operation
 from lakeformat.model.record import COMMIT_SEQNO, COMMIT_TIME, IS_DELETED, RECORD_KEY
 from lakeformat.storage.port import Storage
-from lakeformat.transaction.written_file import WrittenFile
+from lakeformat.transaction.order.written_file import WrittenFile
 from lakeformat.write.handles.cdc_log import ChangeLog, ChangeLogSettings, HandleMerger, log_changes
 from lakeformat.write.handles.row_group_copies import RowGroupCopies, find_touched_groups, open_writer, plan_copies
 from lakeformat.write.handles.row_group_merge import StoredRows

@@ -34,7 +34,7 @@ from lakeformat.model.commit import WriteStat
 from lakeformat.model.operation import Operation
 from lakeformat.model.record import RECORD_KEY
 from lakeformat.storage.port import Storage
-from lakeformat.transaction.written_file import WrittenFile, stage_folder
+from lakeformat.transaction.order.written_file import WrittenFile, stage_folder
 from lakeformat.write.handles.append_handle import append
 from lakeformat.write.handles.base_file_handles import HandleSettings, create, merge
 from lakeformat.write.plan.job import WriteJob

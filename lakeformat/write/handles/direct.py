@@ -41,8 +41,8 @@ from lakeformat.model.commit import WriteStat
 from lakeformat.model.files import BaseFile, BaseFileName, join_path
 from lakeformat.model.record import RECORD_KEY
 from lakeformat.storage.port import Storage
-from lakeformat.transaction.conflict import PendingActionError
-from lakeformat.transaction.written_file import WrittenFile
+from lakeformat.transaction.order.conflict import PendingActionError
+from lakeformat.transaction.order.written_file import WrittenFile
 from lakeformat.write.rows.bad_rows import BadRows
 from lakeformat.write.rows.bulk_insert_order import Layout, sort_order
 from lakeformat.write.rows.prepare import PrepareSettings, deleted_rows_of, prepare

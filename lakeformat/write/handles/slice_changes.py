@@ -49,8 +49,8 @@ from lakeformat.model.commit import WriteStat
 from lakeformat.model.files import join_path
 from lakeformat.model.record import COMMIT_TIME, FILE_NAME, PARTITION_PATH, RECORD_KEY
 from lakeformat.storage.port import Storage
-from lakeformat.transaction.conflict import PendingActionError
-from lakeformat.transaction.written_file import WrittenFile
+from lakeformat.transaction.order.conflict import PendingActionError
+from lakeformat.transaction.order.written_file import WrittenFile
 from lakeformat.write.handles.base_file_handles import HandleSettings, KeyMerger, open_merger
 from lakeformat.write.handles.cdc_log import HandleMerger
 from lakeformat.write.workload.buckets import Bucket, LogPlace

@@ -34,9 +34,9 @@ from lakeformat.model.table_config import (
     PROPERTIES_PATH,
     TableConfig,
 )
-from lakeformat.transaction.conflict import StalePlanError
-from lakeformat.transaction.hooks import check_hooks
-from lakeformat.transaction.settings import TransactionSettings, make_transaction_settings
+from lakeformat.transaction.commit.hooks import check_hooks
+from lakeformat.transaction.order.conflict import StalePlanError
+from lakeformat.transaction.order.settings import TransactionSettings, make_transaction_settings
 from lakeformat.write.plan.table_settings import lacking_properties
 from lakeformat.write.rows.bulk_insert_order import Layout
 from lakeformat.write.rows.prepare import PrepareSettings

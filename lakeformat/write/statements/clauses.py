@@ -32,7 +32,7 @@ from lakeformat.predicate import (
 )
 from lakeformat.predicate.nodes import rename_columns
 from lakeformat.public import public
-from lakeformat.transaction.result import WriteResult
+from lakeformat.transaction.commit.result import WriteResult
 from lakeformat.write.statements.assign import Assignment, find_settable, plan_assignments
 
 __all__ = ["SOURCE", "TARGET", "BoundClause", "Clause", "Kind", "Merge", "bind_clauses", "columns_used"]

@@ -38,10 +38,10 @@ from lakeformat.predicate import Always, mask
 from lakeformat.read.run.view import TableView
 from lakeformat.storage.port import Ids, Storage
 from lakeformat.timeline.store import TimelineStore
-from lakeformat.transaction.hooks import check_hooks
-from lakeformat.transaction.publish import Outcome
-from lakeformat.transaction.result import WriteResult
-from lakeformat.transaction.written_file import count_copies
+from lakeformat.transaction.commit.hooks import check_hooks
+from lakeformat.transaction.commit.result import WriteResult
+from lakeformat.transaction.order.outcome import Outcome
+from lakeformat.transaction.order.written_file import count_copies
 from lakeformat.write.handles.base_file_handles import HandleSettings, KeyFinder, drop_rows, replace_rows
 from lakeformat.write.intake import probe_keys, with_bucket_index
 from lakeformat.write.plan.job import WriteJob, check_unpartitioned, columns_stored_as_text

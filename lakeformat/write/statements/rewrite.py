@@ -27,10 +27,10 @@ from lakeformat.model.record import COMMIT_SEQNO, COMMIT_TIME, FILE_NAME, PARTIT
 from lakeformat.predicate import Predicate, columns_of, mask, may_match
 from lakeformat.read.run.session import Matches
 from lakeformat.storage.port import Storage
-from lakeformat.transaction.conflict import StalePlanError
-from lakeformat.transaction.publish import Outcome
-from lakeformat.transaction.result import WriteResult
-from lakeformat.transaction.written_file import WrittenFile, count_copies
+from lakeformat.transaction.commit.result import WriteResult
+from lakeformat.transaction.order.conflict import StalePlanError
+from lakeformat.transaction.order.outcome import Outcome
+from lakeformat.transaction.order.written_file import WrittenFile, count_copies
 from lakeformat.write.handles.append_handle import append
 from lakeformat.write.handles.base_file_handles import HandleSettings, drop_rows, merge, replace_rows
 from lakeformat.write.rows.schema import make_nested_nullable

@@ -33,9 +33,9 @@ from lakeformat.model.files import FileGroupId, LogFile, LogFileName
 from lakeformat.model.operation import Operation
 from lakeformat.model.record import RECORD_KEY
 from lakeformat.storage.port import Storage
-from lakeformat.transaction.commit import NewKeyCheck
-from lakeformat.transaction.conflict import OverlapError
-from lakeformat.transaction.written_file import WrittenFile
+from lakeformat.transaction.order.conflict import OverlapError
+from lakeformat.transaction.order.outcome import NewKeyCheck
+from lakeformat.transaction.order.written_file import WrittenFile
 from lakeformat.write.plan.job import WriteJob
 from lakeformat.write.workload.buckets import Bucket, may_append_beside
 from lakeformat.write.workload.profile import BucketPlan

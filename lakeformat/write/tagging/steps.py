@@ -11,8 +11,8 @@ from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.storage.port import Storage
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.write_report import Report
-from lakeformat.transaction.nested_partitions import check_new_folders
-from lakeformat.transaction.written_file import WrittenFile
+from lakeformat.transaction.commit.nested_partitions import check_new_folders
+from lakeformat.transaction.order.written_file import WrittenFile
 from lakeformat.write.plan.job import WriteJob
 from lakeformat.write.rows.bad_rows import BadRows
 from lakeformat.write.tagging.global_index import GlobalTagger

@@ -22,7 +22,7 @@ from lakeformat.model.files import FileGroupId, FileSlice
 from lakeformat.model.operation import Operation
 from lakeformat.model.record import IS_DELETED
 from lakeformat.timeline.write_report import Report
-from lakeformat.transaction.written_file import WrittenFile
+from lakeformat.transaction.order.written_file import WrittenFile
 from lakeformat.write.plan.job import WriteJob
 from lakeformat.write.rows.prepare import deleted_rows_of, winning_rows
 from lakeformat.write.workload.buckets import (

@@ -1,0 +1,1 @@
+"""Order and liveness: claims, conflicts, and the order of the steps of all writers."""

@@ -1,0 +1,1 @@
+"""What actions leave behind, and how dead writers' writes and completed commits are undone."""

@@ -1,0 +1,1 @@
+"""Upkeep of the metadata table: what each action adds to it, and how its partitions are made and dropped."""
