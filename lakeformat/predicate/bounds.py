@@ -11,7 +11,8 @@ Bounds do not prove everything:
   in ``x >= 5 AND x <= 9``.
 - Text bounds may be shortened, lower bounds to a smaller text and upper bounds to a greater text. Equal bounds still
   mean equal values.
-- A condition on functions is tested only where each of its columns has one value, as a partition column has.
+- A condition on functions is tested where each of its columns has one value, as a partition column has, and where the
+  function keeps or reverses the order of one column (`lakeformat.predicate.monotonic`).
 - A null bound, or a null count that is null, is unknown and proves nothing. A null count equal to the row count proves
   that no comparison is true for any row, whatever the bounds.
 """
@@ -32,6 +33,7 @@ import pyarrow.compute as pc
 from lakeformat.arrow.kinds import Kind, kind_of
 from lakeformat.errors import InvalidInputError
 from lakeformat.predicate.casts import plain_type
+from lakeformat.predicate.monotonic import find_monotonic
 from lakeformat.predicate.nodes import (
     Always,
     And,
@@ -55,10 +57,11 @@ from lakeformat.predicate.nodes import (
     has_exact_bounds,
     like_tokens,
     path_parts,
+    rename_in_value,
     value_columns,
     values_of,
 )
-from lakeformat.predicate.rows import mask
+from lakeformat.predicate.rows import compute, mask
 
 __all__ = ["ColumnBounds", "may_match"]
 
@@ -145,7 +148,7 @@ class _Units:
             case ColumnComparison():
                 return self._fill_flags(True)
             case Calculated():
-                return self._test_single_values(predicate, wanted)
+                return self._test_single_values(predicate, wanted) & self._test_monotonic(predicate, wanted)
             case Computed(hint=hint):
                 return self.test(hint, True) if wanted else self._fill_flags(True)
             case leaf:
@@ -212,7 +215,7 @@ class _Units:
             known = self._bounds.get(path)
             if known is None or len(path_parts(path)) > 1 or not has_exact_bounds(column):
                 return flags
-            if plain_type(known.minimum.type) != column.of or plain_type(known.maximum.type) != column.of:
+            if _bounds_type(known) != column.of:
                 return flags
             single &= _is_true(pc.equal(known.minimum, known.maximum)) & _is_true(pc.equal(known.null_count, 0))
         if not single.any() or not columns or columns.keys() != {*value_columns(condition.value)}:
@@ -224,6 +227,20 @@ class _Units:
             return flags
         flags[single] = np.asarray(selected)
         return flags
+
+    def _test_monotonic(self, condition: Calculated, wanted: bool) -> Flags:
+        """Test a comparison of a function of one column by the function's values for the column's bounds."""
+        found = find_monotonic(condition.value)
+        known = None if found is None else self._bounds.get(found.column.path)
+        if found is None or known is None or _bounds_type(known) != found.column.of:
+            return self._fill_flags(True)
+        value = rename_in_value(found.value, lambda path: "bound")
+        try:
+            low, high = (compute(value, pa.record_batch({"bound": each})) for each in (known.minimum, known.maximum))
+        except InvalidInputError:
+            return self._fill_flags(True)
+        column = ColumnBounds(*((low, high) if found.rising else (high, low)), known.null_count)
+        return self._test_leaf(found.leaf, column, wanted, known.nan_free) | ~known.nan_free
 
     def _with_values(self, leaf: Leaf, column: ColumnBounds) -> Flags:
         """Return a flag per file or row group: False if the leaf's column is known to be null in every row."""
@@ -264,6 +281,12 @@ def _unknown(column: ColumnBounds) -> Flags:
 
 def _has_usable_bounds(column: ColumnBounds, of: pa.DataType) -> bool:
     return bool(column.minimum.type == of and column.maximum.type == of)
+
+
+def _bounds_type(column: ColumnBounds) -> pa.DataType | None:
+    """Return the type in which both bounds are computed; None if there is none, or if they have two."""
+    low, high = plain_type(column.minimum.type), plain_type(column.maximum.type)
+    return low if low is not None and low == high else None
 
 
 def _test_comparison(op: str, value: pa.Scalar, column: ColumnBounds, no_nan: Flags) -> Flags:

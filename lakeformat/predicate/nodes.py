@@ -57,6 +57,7 @@ __all__ = [
     "parts_of",
     "path_parts",
     "rename_columns",
+    "rename_in_value",
     "statistics_paths",
     "value_columns",
     "values_of",
@@ -362,7 +363,7 @@ def statistics_paths(predicate: Predicate) -> tuple[str, ...]:
     for part in parts_of(predicate):
         if isinstance(part, Calculated):
             columns = [each for each in values_of(part.value) if isinstance(each, ColumnValue)]
-            paths.update(each.path for each in columns if has_exact_bounds(each))
+            paths.update(each.path for each in columns if each.of is not None and not kind_of(each.of).is_nested)
     return tuple(sorted(paths))
 
 
@@ -393,22 +394,23 @@ def rename_columns(predicate: Predicate, rename: Callable[[str], str]) -> Predic
         case ColumnComparison(left, op, right):
             return ColumnComparison(rename(left), op, rename(right))
         case Calculated(value):
-            return Calculated(_rename_in_value(value, rename))
+            return Calculated(rename_in_value(value, rename))
         case leaf:
             return replace(leaf, column=rename(leaf.column))
 
 
-def _rename_in_value(value: Value, rename: Callable[[str], str]) -> Value:
+def rename_in_value(value: Value, rename: Callable[[str], str]) -> Value:
+    """Return the value with other paths of its columns."""
     match value:
         case ColumnValue(path):
             return replace(value, path=rename(path))
         case Call(arguments=arguments):
-            return replace(value, arguments=tuple(_rename_in_value(each, rename) for each in arguments))
+            return replace(value, arguments=tuple(rename_in_value(each, rename) for each in arguments))
         case Case(branches, otherwise):
             renamed = tuple(
-                (rename_columns(condition, rename), _rename_in_value(result, rename)) for condition, result in branches
+                (rename_columns(condition, rename), rename_in_value(result, rename)) for condition, result in branches
             )
-            return replace(value, branches=renamed, otherwise=_rename_in_value(otherwise, rename))
+            return replace(value, branches=renamed, otherwise=rename_in_value(otherwise, rename))
         case Truth(predicate):
             return Truth(rename_columns(predicate, rename))
         case Constant():

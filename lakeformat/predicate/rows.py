@@ -49,7 +49,7 @@ from lakeformat.predicate.nodes import (
 )
 from lakeformat.predicate.regular_expressions import like_pattern
 
-__all__ = ["fold", "mask", "may_fail"]
+__all__ = ["compute", "fold", "mask", "may_fail"]
 
 _IN_TEXT: Final = {StartsWith: pc.starts_with, EndsWith: pc.ends_with, Contains: pc.match_substring}
 
@@ -86,7 +86,7 @@ def _evaluate(predicate: Predicate, batch: pa.RecordBatch | pa.Table) -> pa.Arra
         case Always(value):
             return _repeat(batch, value)
         case Calculated(value):
-            return _value(value, batch).cast(pa.bool_())
+            return compute(value, batch).cast(pa.bool_())
         case Computed():
             return _compute(predicate, batch)
         case ColumnComparison(left, op, right):
@@ -134,7 +134,7 @@ def _on_rows(chosen: pa.Array, batch: pa.RecordBatch, evaluate: Callable[[pa.Rec
     return evaluate(batch.filter(chosen)).take(pa.array(np.cumsum(flags) - 1, mask=~flags))
 
 
-def _value(value: Value, batch: pa.RecordBatch) -> pa.Array:
+def compute(value: Value, batch: pa.RecordBatch) -> pa.Array:
     """Compute a bound value for each row.
 
     Raises:
@@ -179,7 +179,7 @@ def _arguments(
         if at in literals and isinstance(each, Constant):
             found[at] = scalar_of(each)
             continue
-        found[at] = _on_rows(reached, batch, partial(_value, each)) if _fails(each) else _value(each, batch)
+        found[at] = _on_rows(reached, batch, partial(compute, each)) if _fails(each) else compute(each, batch)
         if entry.stops_at_null:
             reached = pc.and_(reached, pc.is_valid(found[at]))
     return [found[at] for at in range(len(arguments))]
@@ -196,7 +196,7 @@ def _choose(branches: Sequence[tuple[Predicate, Value]], otherwise: Value, batch
     for condition, value in (*branches, (Always(True), otherwise)):
         met = _on_rows(left, batch, partial(_evaluate, condition))
         taken = pc.and_(left, pc.fill_null(met, False))
-        part = _on_rows(taken, batch, partial(_value, value))
+        part = _on_rows(taken, batch, partial(compute, value))
         answer = part if answer is None else pc.if_else(taken, part, answer)
         left = pc.and_(left, pc.invert(taken))
     return answer
@@ -211,7 +211,7 @@ def fold(value: Value) -> Value:
         return value
     one_row = pa.record_batch({"": pa.nulls(1)})
     try:
-        return Constant(_value(value, one_row)[0], value.of)
+        return Constant(compute(value, one_row)[0], value.of)
     except InvalidInputError:
         return value
 
