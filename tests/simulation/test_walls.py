@@ -14,8 +14,10 @@ import pytest
 from lakeformat.errors import CorruptTableError
 from lakeformat.services.archive import run as archive
 from lakeformat.timeline import store
+from lakeformat.timeline.store import TimelineStore
 from lakeformat.transaction.commit import completed_file, transaction
 from lakeformat.transaction.order import claims, decisions
+from lakeformat.transaction.order.commit_order import CommitOrder, order_of
 from lakeformat.transaction.order.decisions import DecisionState
 from lakeformat.transaction.undo import commit_undo, rollback
 from tests.simulation.storage import Faults
@@ -76,8 +78,14 @@ def _barrier(patch: pytest.MonkeyPatch) -> Mapping[str, Any]:
     return {"verbs": {"append": 6, "rollback": 1, "restore": 1}, "faults": Faults(stopped=0.003)}
 
 
+def _hasty_order(store: TimelineStore) -> CommitOrder:
+    """Return the order of commits of a table, as if no request could be late."""
+    known = type(order_of(store))
+    return type("_Hasty", (known,), {"late_ms": 0})(store)
+
+
 def _archived_age(patch: pytest.MonkeyPatch) -> Mapping[str, Any]:
-    patch.setattr(archive, "LATEST_REQUEST_MS", 0)
+    patch.setattr(archive, "order_of", _hasty_order)
     return {"verbs": {"append": 3, "archive": 2}, "faults": Faults(lost=0.2, late=0.9, late_seconds=300)}
 
 
@@ -89,7 +97,7 @@ def _void_commits(patch: pytest.MonkeyPatch) -> Mapping[str, Any]:
 
 
 def _undone_age(patch: pytest.MonkeyPatch) -> Mapping[str, Any]:
-    patch.setattr(commit_undo, "LATEST_REQUEST_MS", 0)
+    patch.setattr(commit_undo, "order_of", _hasty_order)
     return {"verbs": {"append": 3, "rollback": 1}, "faults": Faults(lost=0.2, late=0.9)}
 
 
