@@ -8,7 +8,7 @@ files. Hudi: ``HoodieBackedTableMetadataWriter``.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Final
 
@@ -49,15 +49,21 @@ _FILE_BYTES: Final = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class MetadataChanges:
-    """What a commit changes in the metadata table.
+    """What an action changes in the metadata table.
 
     Attributes:
         rows: Maps a partition to new records, with the columns of `lakeformat.metadata_table.parts.decode_parts`.
         deleted: Maps a partition to the keys of records to delete.
+        lost: Names of the partitions that cannot follow. They must be dropped.
     """
 
-    rows: Mapping[MetadataPartition, pa.Table]
-    deleted: Mapping[MetadataPartition, pa.Array]
+    rows: Mapping[MetadataPartition, pa.Table] = field(default_factory=dict)
+    deleted: Mapping[MetadataPartition, pa.Array] = field(default_factory=dict)
+    lost: frozenset[str] = frozenset()
+
+    def __or__(self, other: MetadataChanges) -> MetadataChanges:
+        """Return the changes of both. For a partition that both change, the other's records count."""
+        return MetadataChanges({**self.rows, **other.rows}, {**self.deleted, **other.deleted}, self.lost | other.lost)
 
 
 def rows_of_files(

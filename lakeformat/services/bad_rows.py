@@ -109,7 +109,7 @@ def put_aside(session: WriteSession, find_parts: Callable[[], Sequence[StagedBad
     session.count_bad_rows = lambda: sum(part.rows for part in find_parts())
     side = TableContext(storage, context.clock, context.ids, context.use_index)
     transaction = session.transaction
-    transaction.listeners = (_Publisher(side, session, find_parts), *transaction.listeners)
+    transaction.publisher.listeners = (_Publisher(side, session, find_parts), *transaction.publisher.listeners)
 
 
 def _find_place(storage: Storage, options: Options) -> Storage:

@@ -155,7 +155,7 @@ class ScheduledService:
                 checked = check(instant, plan)
                 self._claim(instant)
                 known = timeline.commit_times
-                commit = OpenCommit(instant.at(State.REQUESTED), self._token, known, self.transaction.decisions)
+                commit = OpenCommit(instant.at(State.REQUESTED), self._token, known, self.transaction.lock.decisions)
                 return self.start(commit, keeps_plan=True), checked
             except LakeformatError as error:
                 if instant_time is not None:

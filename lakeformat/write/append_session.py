@@ -23,8 +23,8 @@ from lakeformat.model.record import IS_DELETED
 from lakeformat.storage.port import Storage
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.transaction.commit.completed_file import OpenCommit
+from lakeformat.transaction.commit.publish import BatchWrittenError
 from lakeformat.transaction.commit.result import WriteResult
-from lakeformat.transaction.commit.transaction import BatchWrittenError
 from lakeformat.transaction.order.conflict import is_stuck
 from lakeformat.transaction.order.outcome import Outcome
 from lakeformat.transaction.order.written_file import WrittenFile

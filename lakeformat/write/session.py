@@ -28,8 +28,9 @@ from lakeformat.storage.port import Storage
 from lakeformat.transaction.commit.completed_file import OpenCommit
 from lakeformat.transaction.commit.hooks import Hooks, hooks_of
 from lakeformat.transaction.commit.pending_plans import list_closed_partitions
+from lakeformat.transaction.commit.publish import BatchWrittenError
 from lakeformat.transaction.commit.result import WriteResult
-from lakeformat.transaction.commit.transaction import BatchWrittenError, Transaction
+from lakeformat.transaction.commit.transaction import Transaction
 from lakeformat.transaction.order.conflict import OverlapError, PendingActionError
 from lakeformat.transaction.order.outcome import NewKeyCheck, Outcome
 from lakeformat.transaction.order.written_file import WrittenFile, count_copies

@@ -29,8 +29,8 @@ from lakeformat.model.instant import State
 from lakeformat.model.operation import Operation
 from lakeformat.transaction.commit.completed_file import OpenCommit
 from lakeformat.transaction.commit.hooks import Hooks
+from lakeformat.transaction.commit.publish import BatchWrittenError
 from lakeformat.transaction.commit.result import WriteResult
-from lakeformat.transaction.commit.transaction import BatchWrittenError
 from lakeformat.transaction.order.conflict import OverlapError
 from lakeformat.transaction.order.outcome import NewKeyCheck
 from lakeformat.transaction.order.written_file import WrittenFile, count_copies, stage_folder

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import lakeformat
+from lakeformat.metadata_table.index_definitions import StatisticsForm
 from lakeformat.metadata_table.names import MetadataPartition
 from lakeformat.metadata_table.new_records import (
     MeasuredFile,
@@ -22,7 +23,7 @@ from lakeformat.metadata_table.partition_records import find_unmeasured, indexed
 from lakeformat.model.files import BaseFile, BaseFileName, LogFile, LogFileName
 from lakeformat.model.record import META_COLUMNS
 from lakeformat.storage import LocalStorage
-from lakeformat.transaction.upkeep.new_files import measure_files
+from lakeformat.transaction.upkeep.new_files import IndexedColumns, measure_files
 from tests.helpers.fixture_tables import names, unpack
 from tests.metadata_table.test_fixtures import open_table
 
@@ -40,14 +41,14 @@ def files_of(path: Path) -> list[NewFile]:
     return found
 
 
-def logs_of(path: Path, columns: list[str], schema: pa.Schema) -> list[MeasuredFile]:
+def logs_of(path: Path, columns: IndexedColumns) -> list[MeasuredFile]:
     """Return the log files of a table."""
     found = []
     for file in sorted(path.rglob(".*.log.*")):
         name = LogFileName.match(file.name)
         if name is not None and ".hoodie" not in file.parts:
             found.append(LogFile(file.parent.relative_to(path).as_posix(), name, file.stat().st_size))
-    return measure_files(LocalStorage(str(path)), found, columns, schema)
+    return measure_files(LocalStorage(str(path)), found, columns)
 
 
 def sorted_rows(rows: pa.Table) -> list[dict[str, object]]:
@@ -65,7 +66,7 @@ def test_statistics_are_those_of_hudi(name: str, tmp_path: Path) -> None:
     theirs = metadata.column_stats()
     columns = sorted(set(theirs["column_name"].to_pylist()))
     version = table.config.version
-    logs = logs_of(path, columns, schema)
+    logs = logs_of(path, IndexedColumns(StatisticsForm(tuple(columns), version == 9), schema))
     assert bool(logs) == ("mor" in name)
     ours = statistics_rows([*files_of(path), *logs], columns, schema, stores_types=version == 9)
     assert ours is not None

@@ -15,7 +15,7 @@ from lakeformat.errors import CorruptTableError
 from lakeformat.services.archive import run as archive
 from lakeformat.timeline import store
 from lakeformat.timeline.store import TimelineStore
-from lakeformat.transaction.commit import completed_file, transaction
+from lakeformat.transaction.commit import checks, completed_file
 from lakeformat.transaction.order import claims, decisions
 from lakeformat.transaction.order.commit_order import CommitOrder, order_of
 from lakeformat.transaction.order.decisions import DecisionState
@@ -51,7 +51,7 @@ def _carrying_on(patch: pytest.MonkeyPatch) -> Mapping[str, Any]:
 
 
 def _conflict_check(patch: pytest.MonkeyPatch) -> Mapping[str, Any]:
-    patch.setattr(transaction, "check_conflicts", lambda *_: None)
+    patch.setattr(checks, "check_conflicts", lambda *_: None)
     return {}
 
 

@@ -29,7 +29,7 @@ from lakeformat.services.alter.changes import (
 )
 from lakeformat.services.job_check import check_job
 from lakeformat.transaction.commit.hooks import HookArguments, hooks_of
-from lakeformat.transaction.commit.publish import check_no_plans
+from lakeformat.transaction.commit.pending_plans import check_no_plans
 from lakeformat.transaction.commit.result import WriteResult
 from lakeformat.transaction.commit.transaction import Transaction
 from lakeformat.transaction.order.outcome import Outcome

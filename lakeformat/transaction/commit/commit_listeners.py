@@ -29,12 +29,13 @@ from lakeformat.timeline.write_report import Report
 from lakeformat.transaction.commit.completed_file import OpenCommit
 from lakeformat.transaction.commit.hashing_commits import mark_rings, put_rings
 from lakeformat.transaction.commit.hooks import Callback, CommitMessage, notify
-from lakeformat.transaction.commit.publish import check_no_plans
+from lakeformat.transaction.commit.pending_plans import check_no_plans
 from lakeformat.transaction.order.outcome import Outcome
 from lakeformat.transaction.order.settings import FileIndexSettings
 from lakeformat.transaction.order.written_file import WrittenFile
 from lakeformat.transaction.upkeep.metadata_changes import changes_of_commit
 from lakeformat.transaction.upkeep.metadata_commits import add_changes
+from lakeformat.transaction.upkeep.pending_commit import PendingCommit
 
 __all__ = [
     "Callbacks",
@@ -101,14 +102,10 @@ class MetadataTableWriter(CommitListener):
     def before_publish(self, commit: OpenCommit, metadata: CommitMetadata, outcome: Outcome) -> None:
         """Write the deltacommit of the commit."""
         store = self.context.store
-        make_changes = partial(
-            changes_of_commit,
-            store=store,
-            config=store.known_config,
-            instant_time=commit.time,
-            metadata=metadata,
-            outcome=outcome,
+        pending = PendingCommit(
+            store=store, config=store.known_config, time=commit.time, metadata=metadata, outcome=outcome
         )
+        make_changes = partial(changes_of_commit, commit=pending)
         clock, most = self.context.clock, self.compact_commits
         add_changes(store, clock, commit.time, make_changes, compact_commits=most)
 

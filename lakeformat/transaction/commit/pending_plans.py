@@ -14,10 +14,10 @@ from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.transaction.commit.completed_file import check_barrier
 from lakeformat.transaction.order.claims import advise_on_plan
-from lakeformat.transaction.order.conflict import check_conflicts, check_plans
+from lakeformat.transaction.order.conflict import PendingActionError, check_conflicts, check_plans
 from lakeformat.transaction.order.decisions import Decision, DecisionState, Kind
 
-__all__ = ["check_pending_clusterings", "list_closed_partitions", "make_plan_check"]
+__all__ = ["check_no_plans", "check_pending_clusterings", "list_closed_partitions", "make_plan_check"]
 
 
 def check_pending_clusterings(
@@ -79,3 +79,17 @@ def make_plan_check(
         return Decision(kind=Kind.PLAN, instant_time=instant.time, path=path, data=plan)
 
     return check
+
+
+def check_no_plans(store: TimelineStore, timeline: Timeline) -> None:
+    """Refuse to alter columns while a clustering or compaction is planned: its files would have the old names.
+
+    Raises:
+        WriteConflictError: nothing was published.
+    """
+    planned = {*store.read_clustering_groups(timeline).values(), *store.read_compaction_groups(timeline).values()}
+    if planned:
+        raise PendingActionError(
+            f"{store.storage.location}: columns cannot be altered while the table service {min(planned)} is planned; "
+            "run it, or remove its plan"
+        )

@@ -1,52 +1,205 @@
-"""Steps of publishing a commit: making its metadata, counting rows, running validators, checking other commits."""
+"""Publishing a commit: its metadata, the validators, the checks beside other writers, the completed file, listeners."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
-from typing import Final
-
-import pyarrow as pa
 
 from lakeformat.codec.avro.schema import to_avro
-from lakeformat.codec.internal_schema import LATEST_SCHEMA, decode_internal_schema, encode_internal_schema
+from lakeformat.codec.internal_schema import LATEST_SCHEMA, encode_internal_schema
 from lakeformat.codec.stored_types import without_operation
-from lakeformat.concurrency import run_all, run_both
 from lakeformat.errors import WriteConflictError
 from lakeformat.file_system_view.context import TableContext
 from lakeformat.file_system_view.log_file_stats import earlier_log_facts
 from lakeformat.model.commit import FILES_SCHEMA, CommitMetadata, WriteStat
+from lakeformat.model.files import FileGroupId
 from lakeformat.model.instant import Instant
 from lakeformat.model.operation import Operation
 from lakeformat.read.run.view import TableView
-from lakeformat.storage.port import is_remote
-from lakeformat.timeline.store import TimelineStore
+from lakeformat.storage.port import Lease
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.timeline.write_report import REPORT_KEY, Report
-from lakeformat.transaction.commit.completed_file import OpenCommit
-from lakeformat.transaction.commit.hooks import Hooks, ProposedWrite, run_validators
-from lakeformat.transaction.commit.nested_partitions import check_nesting, make_off_folder_entry
-from lakeformat.transaction.order.conflict import PendingActionError
-from lakeformat.transaction.order.foreign_writes import find_running_writes
-from lakeformat.transaction.order.outcome import NewKeyCheck, Outcome, make_proposed_snapshot
+from lakeformat.transaction.commit.checks import CommitChecks, Proposal
+from lakeformat.transaction.commit.commit_listeners import (
+    Callbacks,
+    CommitListener,
+    FileIndexUpdater,
+    HashingMetadataWriter,
+    MetadataTableWriter,
+    PublishedCommit,
+    SchemaHistoryWriter,
+)
+from lakeformat.transaction.commit.completed_file import OpenCommit, put_completed
+from lakeformat.transaction.commit.hooks import CommitMessage, Hooks, ProposedWrite, run_validators
+from lakeformat.transaction.commit.nested_partitions import make_off_folder_entry
+from lakeformat.transaction.order.batch_ids import make_batches_entry, read_last_batches
+from lakeformat.transaction.order.outcome import Outcome, make_proposed_snapshot
 from lakeformat.transaction.order.settings import TransactionSettings
 
-__all__ = [
-    "changed_columns",
-    "check_no_plans",
-    "count_rows",
-    "make_commit_metadata",
-    "make_publish_check",
-    "read_other_writes",
-    "validate_write",
-]
-
-#: Maximum number of commits of other writers that are read at once.
-_READ_THREADS: Final = 8
+__all__ = ["BatchWrittenError", "Publisher"]
 
 
-def changed_columns(outcome: Outcome) -> dict[str, str]:
+class BatchWrittenError(WriteConflictError):
+    """Another run of the same batch was published while this one was running."""
+
+
+class Publisher:
+    """Makes commits of one writer visible.
+
+    Attributes:
+        listeners: what is called around each commit, in this order.
+    """
+
+    def __init__(self, context: TableContext, settings: TransactionSettings, hooks: Hooks) -> None:
+        self._context, self._settings, self._hooks = context, settings, hooks
+        self.listeners: tuple[CommitListener, ...] = (
+            MetadataTableWriter(context, settings.metadata.compact_commits),
+            SchemaHistoryWriter(context),
+            HashingMetadataWriter(context, settings.first_buckets),
+            *([FileIndexUpdater(context, settings.index)] if settings.keeps_index else []),
+            Callbacks(hooks.callbacks),
+        )
+        self._published: PublishedCommit | None = None
+
+    def publish(self, commit: OpenCommit, outcome: Outcome, report: Report, lease: Lease | None) -> None:
+        """Validate a write, make it visible, and call the listeners. Call it under the lock.
+
+        Args:
+            report: the write's report, which gets counts and steps.
+            lease: the lease of the lock, if Hudi's writers respect it, too; else None.
+
+        Raises:
+            ValidationFailedError, WriteConflictError: nothing was published; the caller must undo the write.
+            CommitStateUnknownError: the commit may or may not be visible; the caller must delete nothing.
+        """
+        for listener in self.listeners:
+            listener.add_counts(report)
+        operation, stats, replaced = self._settings.operation, outcome.stats, outcome.replaced_ids
+        opened = [stat for stat in stats if stat.prev_commit in {None, commit.time}]
+        _count_rows(operation, report, stats, len(opened), replaced)
+        report.columns = _changed_columns(outcome)
+        self._validate(commit, outcome, report)
+        changed = [] if operation.allows_appends else stats
+        merged = {stat.group for stat in changed} - {stat.group for stat in opened}
+        hidden = frozenset(FileGroupId(partition, id_) for partition, ids in replaced.items() for id_ in ids)
+        proposal = Proposal(
+            commit=commit,
+            metadata=self._make_metadata(commit, outcome, report),
+            outcome=outcome,
+            touched=hidden | merged,
+            opened=frozenset(stat.partition_path for stat in opened),
+        )
+        with report.step("publish"):
+            instant, batches = self._put_completed(proposal, lease)
+        self._published = PublishedCommit(
+            commit=commit,
+            instant=instant,
+            schema=outcome.schema,
+            written=outcome.written,
+            base=outcome.snapshot,
+            hidden=hidden,
+            message=CommitMessage(
+                commit.time,
+                self._settings.config.name,
+                self._context.storage.location,
+                instant.action.value,
+                operation.value,
+                tuple(proposal.metadata.all_stats()),
+                {**self._hooks.extra_metadata, **batches},
+            ),
+        )
+        for listener in self.listeners:
+            listener.after_publish(self._published)
+
+    def call_after_release(self) -> None:
+        """Call the listeners if a commit was published under the lock, which is released now."""
+        published, self._published = self._published, None
+        if published is not None:
+            for listener in self.listeners:
+                listener.after_release(published)
+
+    def _validate(self, commit: OpenCommit, outcome: Outcome, report: Report) -> None:
+        """Run the validators on the table as the commit will make it.
+
+        Raises:
+            ValidationFailedError: a validator refuses the write.
+        """
+        hooks = self._hooks
+        if not hooks.validators:
+            return
+        snapshot = self._context.snapshot()  # Load the newest snapshot: other writers may have published meanwhile.
+        after = make_proposed_snapshot(snapshot, outcome.schema, outcome.stats, outcome.replaced_ids, commit.time)
+        with report.step("validate") as counted:
+            views = TableView(self._context.storage, snapshot), TableView(self._context.storage, after)
+            run_validators(hooks, ProposedWrite(self._settings.operation.value, *views, tuple(outcome.stats)))
+            counted["validators"] = len(hooks.validators)
+
+    def _make_metadata(self, commit: OpenCommit, outcome: Outcome, report: Report) -> CommitMetadata:
+        """Return the metadata of the completed file, without the batch ids."""
+        settings, schema, stats = self._settings, outcome.schema, outcome.stats
+        config = settings.config
+        by_partition: dict[str, list[WriteStat]] = {}
+        errors = report.rows.get("set_aside", 0)
+        for number, stat in enumerate(stats):
+            counted = replace(stat, write_errors=errors) if errors and not number else stat
+            by_partition.setdefault(stat.partition_path, []).append(counted)
+        extra = {
+            **self._hooks.extra_metadata,
+            "schema": outcome.schema_text or to_avro(without_operation(schema), table_name=config.name),
+            REPORT_KEY: report.as_text(),
+            **make_off_folder_entry(outcome.written, config, schema),
+            **earlier_log_facts(stats, outcome.snapshot.live),
+        }
+        if schemas := outcome.schemas_after(commit.time):
+            extra[LATEST_SCHEMA] = encode_internal_schema(schemas[-1])
+        if outcome.files_schema is not None and not outcome.files_schema.equals(schema):
+            extra[FILES_SCHEMA] = to_avro(outcome.files_schema, table_name=config.name)
+        return CommitMetadata(
+            settings.operation.name,
+            {path: tuple(stats) for path, stats in by_partition.items()},
+            extra,
+            outcome.replaced_ids,
+            compacted=settings.operation is Operation.COMPACT,
+        )
+
+    def _put_completed(self, proposal: Proposal, lease: Lease | None) -> tuple[Instant, Mapping[str, str]]:
+        """Check for conflicts with commits completed since the write began, then create the completed file.
+
+        Return the completed instant and the extra metadata entry with the batch ids.
+        """
+        commit, metadata = proposal.commit, proposal.metadata
+        checks = CommitChecks(self._context, self._settings.lock, proposal)
+        batches: dict[str, str] = {}
+
+        def check(timeline: Timeline) -> CommitMetadata:
+            batches.update(self._make_batches_entry(checks.run(timeline)))
+            return replace(metadata, extra={**metadata.extra, **batches})
+
+        def call_before_publish() -> None:
+            for listener in self.listeners:
+                listener.before_publish(commit, metadata, proposal.outcome)
+
+        store, clock = self._context.store, self._context.clock
+        instant = put_completed(store, clock, commit, check=check, before_put=call_before_publish, lease=lease)
+        return instant, batches
+
+    def _make_batches_entry(self, timeline: Timeline) -> Mapping[str, str]:
+        """Return the entry with the last batch id of each app, this write's included.
+
+        Raises:
+            BatchWrittenError: another run of this batch has been published meanwhile.
+        """
+        batch = self._settings.batch
+        last = read_last_batches(self._context.store, timeline, batch.app if batch else None)
+        if batch is not None and (stored := last.get(batch.app)) is not None and batch.id <= stored:
+            raise BatchWrittenError(
+                f"batch {batch.id} of {batch.app!r} was written to {self._context.storage.location} by another run "
+                "meanwhile; run the write again, it will be skipped"
+            )
+        return make_batches_entry(last, batch)
+
+
+def _changed_columns(outcome: Outcome) -> dict[str, str]:
     """Return the columns that rows of a write add or change in type, with their types; nothing for an alteration."""
     before = outcome.snapshot.schema
     if before is None or outcome.altered is not None:
@@ -55,71 +208,7 @@ def changed_columns(outcome: Outcome) -> dict[str, str]:
     return {field.name: str(field.type) for field in outcome.schema if known.get(field.name) != field.type}
 
 
-def make_commit_metadata(
-    settings: TransactionSettings,
-    hooks: Hooks,
-    report: Report,
-    outcome: Outcome,
-    instant_time: str,
-    stats: Sequence[WriteStat],
-    replaced: Mapping[str, tuple[str, ...]],
-) -> CommitMetadata:
-    """Return the metadata of the completed file, without the batch ids.
-
-    Args:
-        stats: the write stats of the written files.
-        replaced: maps partition path to the ids of the file groups to hide.
-    """
-    config, schema = settings.config, outcome.schema
-    by_partition: dict[str, list[WriteStat]] = {}
-    errors = report.rows.get("set_aside", 0)
-    for number, stat in enumerate(stats):
-        counted = replace(stat, write_errors=errors) if errors and not number else stat
-        by_partition.setdefault(stat.partition_path, []).append(counted)
-    extra = {
-        **hooks.extra_metadata,
-        "schema": outcome.schema_text or to_avro(without_operation(schema), table_name=config.name),
-        REPORT_KEY: report.as_text(),
-        **make_off_folder_entry(outcome.written, config, schema),
-        **earlier_log_facts(stats, outcome.snapshot.live),
-    }
-    if schemas := outcome.schemas_after(instant_time):
-        extra[LATEST_SCHEMA] = encode_internal_schema(schemas[-1])
-    if outcome.files_schema is not None and not outcome.files_schema.equals(schema):
-        extra[FILES_SCHEMA] = to_avro(outcome.files_schema, table_name=config.name)
-    return CommitMetadata(
-        settings.operation.name,
-        {p: tuple(s) for p, s in by_partition.items()},
-        extra,
-        replaced,
-        compacted=settings.operation is Operation.COMPACT,
-    )
-
-
-def validate_write(
-    context: TableContext,
-    settings: TransactionSettings,
-    hooks: Hooks,
-    report: Report,
-    commit: OpenCommit,
-    schema: pa.Schema,
-    stats: Sequence[WriteStat],
-    replaced: Mapping[str, tuple[str, ...]],
-) -> None:
-    """Run the validators on the table as the commit will make it. Raise `ValidationFailedError` if one refuses."""
-    if not hooks.validators:
-        return
-    snapshot = context.snapshot()  # Load the newest snapshot: other writers may have published meanwhile.
-    after = make_proposed_snapshot(snapshot, schema, stats, replaced, commit.time)
-    storage = context.storage
-    with report.step("validate") as counted:
-        views = TableView(storage, snapshot), TableView(storage, after)
-        write = ProposedWrite(settings.operation.value, *views, tuple(stats))
-        run_validators(hooks, write)
-        counted["validators"] = len(hooks.validators)
-
-
-def count_rows(
+def _count_rows(
     operation: Operation,
     report: Report,
     stats: Sequence[WriteStat],
@@ -141,76 +230,3 @@ def count_rows(
         replaced=sum(map(len, replaced.values())),
         bytes=sum(stat.size_bytes for stat in stats),
     )
-
-
-def read_other_writes(
-    store: TimelineStore, timeline: Timeline, ours: OpenCommit, *, looks_for_running: bool
-) -> tuple[list[tuple[str, CommitMetadata]], Sequence[Instant]]:
-    """Read the commits that have completed since ours began, and find other programs' running writes.
-
-    Without locks both is done at once: if another writer decides meanwhile, our turn is lost.
-
-    Args:
-        looks_for_running: whether to look for running writes.
-
-    Returns:
-        (instant time, metadata) of the commits, archived ones included; and the result of `find_running_writes`.
-    """
-
-    def read_commits() -> list[tuple[str, CommitMetadata]]:
-        others = timeline.completed_since(ours.known)
-        read = run_all(store.read_commit, others, threads=_READ_THREADS)
-        found = [(instant.time, metadata) for instant, metadata in zip(others, read, strict=True)]
-        return found + store.read_unseen_archived(timeline, ours.known)
-
-    if not looks_for_running:
-        return read_commits(), ()
-    find = partial(find_running_writes, store, timeline, ours.time)
-    return run_both(read_commits, find, at_once=is_remote(store.storage))
-
-
-def _check_columns_unaltered(outcome: Outcome, others: Sequence[tuple[str, CommitMetadata]]) -> None:
-    """Raise an error if columns were altered while the write ran, or if other commits ran while it alters columns.
-
-    The names of columns in a file are those of its instant. So no write may begin before a change and end after it.
-    """
-    known = outcome.snapshot.schemas
-    latest = known[-1].version if known else None
-    for time, metadata in others:
-        text = metadata.extra.get(LATEST_SCHEMA, "")
-        found = decode_internal_schema(text.encode(), name=time) if text else None
-        if outcome.altered is not None or (found.version if found else None) != latest:
-            raise WriteConflictError(
-                f"commit {time} of {outcome.snapshot.config.name} ran while columns were altered; run the write again"
-            )
-
-
-def check_no_plans(store: TimelineStore, timeline: Timeline) -> None:
-    """Refuse to alter columns while a clustering or compaction is planned: its files would have the old names.
-
-    Raises:
-        WriteConflictError: nothing was published.
-    """
-    planned = {*store.read_clustering_groups(timeline).values(), *store.read_compaction_groups(timeline).values()}
-    if planned:
-        raise PendingActionError(
-            f"{store.storage.location}: columns cannot be altered while the table service {min(planned)} is planned; "
-            "run it, or remove its plan"
-        )
-
-
-def make_publish_check(outcome: Outcome, opened: frozenset[str]) -> NewKeyCheck:
-    """Return a function that raises an error if other commits conflict with new partitions or keys of this write.
-
-    Args:
-        opened: partitions that get new file groups.
-    """
-
-    def check(others: Sequence[tuple[str, CommitMetadata]]) -> None:
-        _check_columns_unaltered(outcome, others)
-        beside = {path for _, other in others for path in other.stats}
-        check_nesting(opened.difference(outcome.snapshot.live.partitions()), beside)
-        if outcome.check_new_keys is not None:
-            outcome.check_new_keys(others)
-
-    return check

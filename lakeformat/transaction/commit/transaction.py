@@ -7,14 +7,13 @@ time. If a writer dies, the next writer rolls it back.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import replace
-from functools import partial
 from typing import Final, TypeVar
 
 from lakeformat.codec.timeline_files.service_plans import encode_requested_replace
-from lakeformat.concurrency import Attempts, run_both
+from lakeformat.concurrency import Attempts
 from lakeformat.errors import (
     CommitStateUnknownError,
     LakeformatError,
@@ -23,74 +22,38 @@ from lakeformat.errors import (
     WriteConflictError,
 )
 from lakeformat.file_system_view.context import TableContext
-from lakeformat.file_system_view.file_index.load import undone_times
 from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.files.missing_files import CleanedFileError
-from lakeformat.locks import excludes_writers, lock_table
 from lakeformat.model.commit import CommitMetadata
-from lakeformat.model.files import FileGroupId
-from lakeformat.model.instant import WRITE_ACTIONS, Action, Instant, State
+from lakeformat.model.instant import Action, State
 from lakeformat.model.operation import Operation
-from lakeformat.storage.port import Lease, is_remote
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.timeline.write_report import Report
-from lakeformat.transaction.commit.commit_listeners import (
-    Callbacks,
-    CommitListener,
-    FileIndexUpdater,
-    HashingMetadataWriter,
-    MetadataTableWriter,
-    PublishedCommit,
-    SchemaHistoryWriter,
-)
-from lakeformat.transaction.commit.completed_file import OpenCommit, put_completed
-from lakeformat.transaction.commit.hooks import CommitMessage, Hooks
+from lakeformat.transaction.commit.completed_file import OpenCommit
+from lakeformat.transaction.commit.hooks import Hooks
 from lakeformat.transaction.commit.pending_plans import check_pending_clusterings, make_plan_check
-from lakeformat.transaction.commit.publish import (
-    changed_columns,
-    count_rows,
-    make_commit_metadata,
-    make_publish_check,
-    read_other_writes,
-    validate_write,
-)
+from lakeformat.transaction.commit.publish import BatchWrittenError, Publisher
 from lakeformat.transaction.commit.result import WriteResult
+from lakeformat.transaction.commit.writer_lock import StaleBaseError, WriterLock
 from lakeformat.transaction.order import claims
-from lakeformat.transaction.order.batch_ids import make_batches_entry, read_last_batches
+from lakeformat.transaction.order.batch_ids import read_last_batches
 from lakeformat.transaction.order.claims import PROCESS, keep_alive
 from lakeformat.transaction.order.commit_order import order_of
 from lakeformat.transaction.order.conflict import (
     StalePlanError,
-    check_conflicts,
-    check_opened_slices,
     conflict_of,
     is_stuck,
-    reduce_compactions,
 )
-from lakeformat.transaction.order.decisions import DecisionState, warn_of_single_writer
-from lakeformat.transaction.order.foreign_writes import check_foreign_writes, wait_for_begun_writes
-from lakeformat.transaction.order.outcome import NewKeyCheck, Outcome
-from lakeformat.transaction.order.properties_file import add_properties
+from lakeformat.transaction.order.outcome import Outcome
 from lakeformat.transaction.order.settings import TransactionSettings
 from lakeformat.transaction.order.written_file import stage_folder
-from lakeformat.transaction.undo.recovery import recover
 from lakeformat.transaction.undo.rollback import roll_back
 from lakeformat.transaction.undo.traces import Moment, Traces
-from lakeformat.transaction.upkeep.metadata_creation import make_missing_partitions
 
-__all__ = ["BatchWrittenError", "Transaction"]
+__all__ = ["Transaction"]
 
 _LOG: Final = logging.getLogger("lakeformat.write")
 _Result = TypeVar("_Result")
-_UNDOS: Final = frozenset({Action.ROLLBACK, Action.RESTORE})
-
-
-class BatchWrittenError(WriteConflictError):
-    """Another run of the same batch was published while this one was running."""
-
-
-class _StaleBaseError(WriteConflictError):
-    """The snapshot that the write has read contains a write that was undone since."""
 
 
 class Transaction:
@@ -104,17 +67,7 @@ class Transaction:
         self.context, self.settings, self.hooks = context, settings, hooks
         self.storage, self.store = context.storage, context.store
         self.report = self._make_report()
-        self.listeners: tuple[CommitListener, ...] = (
-            MetadataTableWriter(context, settings.metadata.compact_commits),
-            SchemaHistoryWriter(context),
-            HashingMetadataWriter(context, settings.first_buckets),
-            *([FileIndexUpdater(context, settings.index)] if settings.keeps_index else []),
-            Callbacks(hooks.callbacks),
-        )
-        self._published: PublishedCommit | None = None
-        self._lease: Lease | None = None
-        self._seen: tuple[DecisionState, Timeline] | None = None
-        self._has_begun = self._is_locked = False
+        self.publisher, self.lock = Publisher(context, settings, hooks), WriterLock(context, settings)
 
     def _make_report(self) -> Report:
         return Report(self.context.clock, self.settings.operation.value, self.storage.location)
@@ -129,42 +82,12 @@ class Transaction:
         Args:
             kept_plan: instant time of a clustering whose plan stays even if a run of it has died.
         """
-        if self._is_locked:
+        if self.lock.is_held:
             yield
             return
-        warn_of_single_writer(self.storage)
-        clock, find = self.context.clock, partial(claims.list_claims, self.storage)
-        with lock_table(self.storage, self.settings.lock, clock=clock) as lease:
-            self._lease = lease if excludes_writers(self.storage, self.settings.lock) else None
-            if not self._has_begun:
-                _, claimed = run_both(self._check_version, find, at_once=is_remote(self.storage))
-                self._seen = recover(self.store, self.settings.config, clock, kept_plan=kept_plan, claimed=claimed)
-                add_properties(self.store, clock, self.settings.lacking)
-                make_missing_partitions(self.store, clock, self.settings, lease, self._seen[1])
-            elif self._lease is not None:
-                self._check_version()  # Without locks, a change of the version is a barrier for writes that have begun.
-            self._is_locked = True
-            try:
-                yield
-            finally:
-                self._is_locked = False
-        published, self._published = self._published, None
-        if published is not None:
-            for listener in self.listeners:
-                listener.after_release(published)
-
-    @property
-    def decisions(self) -> int:
-        """Return the number of decisions that others had made when the lock was taken."""
-        return self._seen[0].number if self._seen is not None else 0
-
-    def _check_version(self) -> None:
-        planned, found = self.settings.config.version, self.store.config().version
-        if planned != found:
-            raise StalePlanError(
-                f"{self.storage.location} was moved from table version {planned} to {found} meanwhile; run the write "
-                "again"
-            )
+        with self.lock.hold(kept_plan):
+            yield
+        self.publisher.call_after_release()
 
     def retry(self, attempt: Callable[[], _Result]) -> _Result:
         """Run an attempt. After a conflict run it again, for as long as the settings say.
@@ -178,13 +101,13 @@ class Transaction:
         """
         attempts = Attempts(self.settings.patience, self.context.ids.token)
         while True:
-            self._has_begun = False
+            self.lock.has_begun = False
             try:
                 if order_of(self.store).is_alone and attempts.is_late:
                     with self.hold_lock():
                         return attempt()
                 return attempt()
-            except (BatchWrittenError, _StaleBaseError):
+            except (BatchWrittenError, StaleBaseError):
                 pass  # The next attempt skips the batch, or reads the table after the undo.
             except (TableNotFoundError, StalePlanError) as error:
                 self.report.end(error=error)
@@ -251,13 +174,13 @@ class Transaction:
             action,
             claims.Claim(claim_kind, settings.write_id, dead_after_ms=settings.dead_after_ms),
             data=data if plan is None else None,
-            seen=self._seen,
+            seen=self.lock.seen,
         )
         if plan is not None:
-            check = make_plan_check(self.store, instant, plan, known, self.decisions)
-            claims.decide_claimed(self.store, instant, check, self._lease)
-        self._has_begun = True
-        return OpenCommit(instant, settings.write_id, known, self.decisions)
+            check = make_plan_check(self.store, instant, plan, known, self.lock.decisions)
+            claims.decide_claimed(self.store, instant, check, self.lock.lease)
+        self.lock.has_begun = True
+        return OpenCommit(instant, settings.write_id, known, self.lock.decisions)
 
     def move_to_inflight(
         self,
@@ -324,7 +247,7 @@ class Transaction:
     @contextmanager
     def resume(self, commit: OpenCommit) -> Iterator[None]:
         """Go on with an instant that another process has begun. If the block raises, undo the write."""
-        self._has_begun = True
+        self.lock.has_begun = True
         with self.keep_alive(commit), self.undo_on_failure(lambda _: self.undo(commit)):
             yield
 
@@ -336,35 +259,15 @@ class Transaction:
             known: times of the commits that the write starts from; by default those completed now.
             base: the timeline of the snapshot that the write has read; None if it has read none.
         """
-        self._has_begun = False
+        self.lock.has_begun = False
         with ExitStack() as life:
             with self.hold_lock():
                 known = known if known is not None else self.store.load().commit_times
-                self._check_base(base)
+                self.lock.check_base(base)
                 commit = self.begin(known)
                 life.enter_context(self.keep_alive(commit))
             with self.undo_on_failure(lambda _: self.undo(commit)):
                 yield commit
-
-    def _check_base(self, base: Timeline | None) -> None:
-        """Check that none of the writes on the timeline of the write's snapshot was undone since.
-
-        The snapshot may contain files of a pending write, too: log files, which readers skip block by block.
-
-        Raises:
-            _StaleBaseError: one of them was undone, so its files may be gone.
-        """
-        if base is None or self._seen is None:
-            return
-        known = {i.time for i in base.instants if i.action in _UNDOS and i.state is State.COMPLETED}
-        now = (i for i in self._seen[1].instants if i.action in _UNDOS and i.state is State.COMPLETED)
-        undone = undone_times(self.store, (i for i in now if i.time not in known))
-        undone &= {i.time for i in base.instants if i.action in WRITE_ACTIONS}
-        if undone:
-            raise _StaleBaseError(
-                f"commit {min(undone)} of {self.storage.location} was undone while this write began; run the write "
-                "again"
-            )
 
     @contextmanager
     def undo_on_failure(self, undo: Callable[[BaseException], None]) -> Iterator[None]:
@@ -404,7 +307,7 @@ class Transaction:
                 current = self.store.load().find(commit.time)
                 if current is not None and current.state is State.COMPLETED:
                     self._tidy(commit)
-        self._has_begun = False
+        self.lock.has_begun = False
 
     def _was_seen(self, commit: OpenCommit) -> bool:
         """Tell whether another writer may have noted this write as pending, so that it looks for a rollback of it."""
@@ -421,115 +324,7 @@ class Transaction:
             CommitStateUnknownError: the commit may or may not be visible; the caller must delete nothing.
         """
         with self.hold_lock():
-            self._publish(commit, outcome)
-
-    def _publish(self, commit: OpenCommit, outcome: Outcome) -> None:
-        for listener in self.listeners:
-            listener.add_counts(self.report)
-        stats, replaced = outcome.stats, outcome.replaced_ids
-        opened = [stat for stat in stats if stat.prev_commit in {None, commit.time}]
-        count_rows(self.settings.operation, self.report, stats, len(opened), replaced)
-        self.report.columns = changed_columns(outcome)
-        validate_write(self.context, self.settings, self.hooks, self.report, commit, outcome.schema, stats, replaced)
-        changed = [] if self.settings.operation.allows_appends else stats
-        merged = {s.group for s in changed} - {s.group for s in opened}
-        hidden = {FileGroupId(partition, id_) for partition, ids in replaced.items() for id_ in ids}
-        metadata = make_commit_metadata(self.settings, self.hooks, self.report, outcome, commit.time, stats, replaced)
-        check_new_keys = make_publish_check(outcome, frozenset(stat.partition_path for stat in opened))
-        with self.report.step("publish"):
-            instant, batches = self._put_completed(
-                commit, metadata, frozenset(merged | hidden), outcome, check_new_keys
-            )
-        published = PublishedCommit(
-            commit=commit,
-            instant=instant,
-            schema=outcome.schema,
-            written=outcome.written,
-            base=outcome.snapshot,
-            hidden=frozenset(hidden),
-            message=CommitMessage(
-                commit.time,
-                self.settings.config.name,
-                self.context.storage.location,
-                instant.action.value,
-                self.settings.operation.value,
-                tuple(metadata.all_stats()),
-                {**self.hooks.extra_metadata, **batches},
-            ),
-        )
-        for listener in self.listeners:
-            listener.after_publish(published)
-        self._published = published
-
-    def _put_completed(
-        self,
-        commit: OpenCommit,
-        metadata: CommitMetadata,
-        touched: frozenset[FileGroupId],
-        outcome: Outcome,
-        check_new_keys: NewKeyCheck,
-    ) -> tuple[Instant, Mapping[str, str]]:
-        """Check for conflicts with commits completed since the write began, then create the completed file.
-
-        Return the completed instant and the extra metadata entry with the batch ids.
-
-        Args:
-            touched: file groups that the write changes or hides.
-        """
-        bases = (stat.prev_commit or "" for stat in metadata.all_stats() if stat.is_base)
-        newest = max((time for time in bases if time.isdigit()), default="")
-        batches: dict[str, str] = {}
-        is_shared, has_checked = self.settings.lock.is_shared, False
-
-        def check(timeline: Timeline) -> CommitMetadata:
-            nonlocal has_checked
-            if newest > commit.time:
-                raise WriteConflictError(
-                    f"commit {commit.time} of {self.storage.location} has read commit {newest}, which began later and "
-                    "would hide it; run the write again"
-                )
-            if excludes_writers(self.storage, self.settings.lock) and wait_for_begun_writes(
-                self.store, timeline, commit.time, touched, self.context.clock
-            ):
-                timeline = self.store.load()
-            checks_foreign = not is_shared and not has_checked
-            has_checked = True  # Once: without a common lock it cannot be made sure anyway.
-            completed, running = read_other_writes(self.store, timeline, commit, looks_for_running=checks_foreign)
-            by_name = not self.store.layout.has_completion_times
-            others = reduce_compactions(commit.time, metadata, completed, by_name=by_name)
-            check_conflicts(commit.time, touched - outcome.appended, others, outcome.overwritten)
-            check_pending_clusterings(self.store, timeline, touched, ours=commit.time)
-            if by_name:
-                check_opened_slices(metadata.all_stats(), self.store.read_compaction_groups(timeline))
-            check_foreign_writes(self.store, running, touched, self.context.clock)
-            if others:
-                check_new_keys(others)
-            batches.update(self._make_batches_entry(timeline))
-            return replace(metadata, extra={**metadata.extra, **batches})
-
-        def call_before_publish() -> None:
-            for listener in self.listeners:
-                listener.before_publish(commit, metadata, outcome)
-
-        instant = put_completed(
-            self.store, self.context.clock, commit, check=check, before_put=call_before_publish, lease=self._lease
-        )
-        return instant, batches
-
-    def _make_batches_entry(self, timeline: Timeline) -> Mapping[str, str]:
-        """Return the entry with the last batch id of each app, this write's included.
-
-        Raises:
-            BatchWrittenError: another run of this batch has been published meanwhile.
-        """
-        batch = self.settings.batch
-        last = read_last_batches(self.store, timeline, batch.app if batch else None)
-        if batch is not None and (stored := last.get(batch.app)) is not None and batch.id <= stored:
-            raise BatchWrittenError(
-                f"batch {batch.id} of {batch.app!r} was written to {self.storage.location} by another run meanwhile; "
-                "run the write again, it will be skipped"
-            )
-        return make_batches_entry(last, batch)
+            self.publisher.publish(commit, outcome, self.report, self.lock.lease)
 
     def close(self, commit: OpenCommit, *, has_stage: bool = True, markers: Sequence[str] | None = None) -> WriteResult:
         """Remove the leftovers of the commit. Return the result of the write, and log it.

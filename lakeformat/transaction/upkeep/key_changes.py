@@ -6,7 +6,7 @@ stay in their file group change nothing. Memory: the keys of the file groups tha
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,15 +16,15 @@ import pyarrow.compute as pc
 
 from lakeformat.codec.log_blocks import BlockKind
 from lakeformat.concurrency import run_all
-from lakeformat.file_system_view.snapshot import Snapshot
 from lakeformat.files.block_content import decode_deletes
 from lakeformat.files.log_reader import read_blocks, read_contents
 from lakeformat.index.stored_keys import read_keys, read_keys_of_commit, read_logged_keys
 from lakeformat.merge.versions import LogDeletes
-from lakeformat.model.commit import CommitMetadata, WriteStat
+from lakeformat.model.commit import WriteStat
 from lakeformat.model.files import BaseFile, FileGroupId, FileSlice, LogFile
 from lakeformat.model.operation import Operation
 from lakeformat.storage.port import Storage
+from lakeformat.transaction.upkeep.pending_commit import PendingCommit
 
 __all__ = ["KeyChanges", "find_key_changes", "join_places"]
 
@@ -87,24 +87,14 @@ class _SliceKeys:
 _NOTHING: Final = _Compared(_NO_KEYS, _NO_KEYS, _NO_KEYS)
 
 
-def find_key_changes(
-    storage: Storage,
-    snapshot: Snapshot,
-    instant_time: str,
-    metadata: CommitMetadata,
-    replaced: Mapping[str, Sequence[str]],
-) -> KeyChanges:
+def find_key_changes(commit: PendingCommit) -> KeyChanges:
     """Compare the files that a commit has written with the ones before.
 
     A delete in a log file counts only if it is unconditional: the record index may name the place of a key that is not
     there, but must not lack one that is.
-
-    Args:
-        snapshot: the table before the commit.
-        instant_time: the instant time of the commit.
-        metadata: the metadata of the commit, with the write stats.
-        replaced: maps partition path to the ids of the file groups that the commit replaces.
     """
+    storage, metadata, snapshot = commit.storage, commit.metadata, commit.outcome.snapshot
+    replaced = metadata.replaced
     stats = list(metadata.all_stats())
     touched = frozenset({stat.file_id for stat in stats}.union(*replaced.values()))
     if metadata.operation == Operation.COMPACT.name:
@@ -113,7 +103,7 @@ def find_key_changes(
 
     def compare(stat: WriteStat) -> _Compared:
         old = before.get(stat.group)
-        return _compare_base(storage, instant_time, stat, old) if stat.is_base else _compare_log(storage, stat, old)
+        return _compare_base(storage, commit.time, stat, old) if stat.is_base else _compare_log(storage, stat, old)
 
     found = list(run_all(compare, stats, threads=_THREADS))
     added = join_places((stat.group, keys.added) for stat, keys in zip(stats, found, strict=True))

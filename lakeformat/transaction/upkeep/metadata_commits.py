@@ -84,7 +84,7 @@ def add_changes(
     store: TimelineStore,
     clock: Clock,
     instant_time: str,
-    make_changes: Callable[[MetadataTable], tuple[MetadataChanges, Collection[str]]],
+    make_changes: Callable[[MetadataTable], MetadataChanges],
     *,
     compact_commits: int = COMPACT_COMMITS,
 ) -> None:
@@ -94,7 +94,7 @@ def add_changes(
     call it while the lock is held.
 
     Args:
-        make_changes: called with the metadata table. It returns the changes, and the partitions that cannot follow.
+        make_changes: called with the metadata table.
         compact_commits: the table is compacted first if a file group has more log files.
     """
     order = order_of(store)
@@ -107,8 +107,8 @@ def add_changes(
     timeline = store.load()  # Before the metadata table is opened: see `compact`.
     try:
         table = _open_whole(store, config, timeline)
-        changes, lost = make_changes(table)
-        table = _without_lost(store, clock, table, lost)
+        changes = make_changes(table)
+        table = _without_lost(store, clock, table, changes.lost)
         if is_compaction_due(table, compact_commits):
             table = _compact(table, store.known_config, timeline, instant_time)
         _write(table, instant_time, changes, clock)
@@ -143,7 +143,7 @@ def add_undo(
     clock: Clock,
     instant_time: str,
     undone: Collection[str],
-    make_changes: Callable[[MetadataTable, Timeline], tuple[MetadataChanges, Collection[str]]],
+    make_changes: Callable[[MetadataTable, Timeline], MetadataChanges],
 ) -> None:
     """Write what the undo of completed commits changes into the metadata table, if there is one.
 
@@ -153,8 +153,7 @@ def add_undo(
     Args:
         instant_time: the time of the rollback or restore.
         undone: times of the commits.
-        make_changes: called with the metadata table and the table's timeline as they are without the commits. It
-            returns the changes, and the partitions that cannot follow.
+        make_changes: called with the metadata table and the table's timeline as they are without the commits.
     """
     config = order_of(store).config()
     if not config.has_metadata_table:
@@ -168,8 +167,8 @@ def add_undo(
             compact(table, stored, instant_time)
         without = stored.with_pending(frozenset(undone))
         table = _open_whole(store, config, without)
-        changes, lost = make_changes(table, without)
-        _write(_without_lost(store, clock, table, lost), instant_time, changes, clock)
+        changes = make_changes(table, without)
+        _write(_without_lost(store, clock, table, changes.lost), instant_time, changes, clock)
     except _DAMAGE as error:
         _drop_damaged(store, clock, instant_time, error)
 
@@ -231,8 +230,8 @@ def add_files(store: TimelineStore, clock: Clock, instant_time: str, written: Se
     Args:
         written: partition path, name and size in bytes of each file.
     """
-    changes = MetadataChanges({MetadataPartition.FILES: rows_of_files(written)}, {})
-    add_changes(store, clock, instant_time, lambda _: (changes, ()))
+    changes = MetadataChanges({MetadataPartition.FILES: rows_of_files(written)})
+    add_changes(store, clock, instant_time, lambda _: changes)
 
 
 def _compact(table: MetadataTable, config: TableConfig, timeline: Timeline, instant_time: str) -> MetadataTable:

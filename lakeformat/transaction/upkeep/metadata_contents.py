@@ -27,8 +27,7 @@ from lakeformat.metadata_table.deltacommit import rows_of_files
 from lakeformat.metadata_table.index_definitions import SecondaryIndex, StatisticsForm, choose_columns
 from lakeformat.metadata_table.metadata_table import MetadataTable
 from lakeformat.metadata_table.names import MetadataPartition, file_groups_of
-from lakeformat.metadata_table.new_records import filter_rows, statistics_keys, statistics_rows, stored_statistics
-from lakeformat.metadata_table.partition_records import find_unmeasured, indexed_columns, partition_rows
+from lakeformat.metadata_table.new_records import filter_rows, stored_statistics
 from lakeformat.metadata_table.parts import no_rows
 from lakeformat.model.files import BaseFile, FileSlice, LogFile
 from lakeformat.model.instant import parse_instant_time
@@ -37,7 +36,7 @@ from lakeformat.model.table_config import TableConfig
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.transaction.order.commit_order import order_of
-from lakeformat.transaction.upkeep.new_files import measure_files, read_base
+from lakeformat.transaction.upkeep.new_files import IndexedColumns, measure_files, read_base
 from lakeformat.transaction.upkeep.partition_statistics import can_have_partition_stats, combines_fields
 from lakeformat.transaction.upkeep.secondary_changes import index_type, read_index_keys
 
@@ -134,12 +133,14 @@ class FirstContents:
         return split_rows(index.partition, rows, len(table.list_slices(MetadataPartition.RECORD_INDEX)))
 
     @cached_property
-    def columns(self) -> tuple[str, ...]:
-        """Return the columns that statistics have."""
-        if self._form is not None:
-            return self._form.columns
-        schema = self._snapshot.columns(self._storage.location)
-        return choose_columns(schema, self._options.columns, self._options.most_columns, self._config.traits)
+    def columns(self) -> IndexedColumns:
+        """Return the columns that have statistics."""
+        schema, form = self._snapshot.columns(self._storage.location), self._form
+        if form is None:
+            traits = self._config.traits
+            names = choose_columns(schema, self._options.columns, self._options.most_columns, traits)
+            form = StatisticsForm(names, traits.stores_bound_types)
+        return IndexedColumns(form, with_meta_columns(stored_columns(schema, self._config)))
 
     @cached_property
     def _snapshot(self) -> Snapshot:
@@ -172,25 +173,13 @@ class FirstContents:
 
     # --- statistics and bloom filters -----------------------------------------------------------------
 
-    @property
-    def _stores_types(self) -> bool:
-        return self._config.traits.stores_bound_types if self._form is None else self._form.stores_types
-
-    @cached_property
-    def _stored_schema(self) -> pa.Schema:
-        schema = self._snapshot.columns(self._storage.location)
-        return with_meta_columns(stored_columns(schema, self._config))
-
     def _measure(self, files: Sequence[BaseFile | LogFile]) -> pa.Table:
         """Return the statistics of files. Files whose bounds are not all known have none."""
         tables = [no_rows(MetadataPartition.COLUMN_STATS)]
         for start in range(0, len(files), _FOOTERS):
-            portion = files[start : start + _FOOTERS]
-            measured = measure_files(self._storage, portion, self.columns, self._stored_schema)
-            rows = measured and statistics_rows(
-                measured, self.columns, self._stored_schema, stores_types=self._stores_types
-            )
-            tables += [rows] if rows else []
+            measured = measure_files(self._storage, files[start : start + _FOOTERS], self.columns)
+            rows = self.columns.rows_of_files(measured)
+            tables += [] if rows is None else [rows]
         return pa.concat_tables(tables, promote_options="default")
 
     @cached_property
@@ -204,8 +193,7 @@ class FirstContents:
         if not can_have_partition_stats(self._config):
             return
         live = [(file.partition_path, str(file.name)) for piece in self._snapshot.each_slice() for file in piece.files]
-        types = indexed_columns(self.columns, self._stored_schema, stores_types=self._stores_types)
-        if lacking := find_unmeasured(live, self._statistics, types):
+        if lacking := self.columns.find_unmeasured(live, self._statistics):
             raise UnsupportedTableError(
                 f"column_stats of the metadata table of {self._storage.location} cannot be made: the bounds of "
                 f"{'/'.join(lacking[0])} are not known, and Hudi would lose its rows; name columns without NaN by "
@@ -215,11 +203,10 @@ class FirstContents:
     def _read_partition_statistics(self) -> pa.Table:
         live = [file for piece in self._snapshot.each_slice() for file in piece.files]
         has_logs = any(isinstance(file, LogFile) for file in live)
-        types = indexed_columns(self.columns, self._stored_schema, stores_types=self._stores_types)
         known = self._measure(live) if has_logs and combines_fields(self._config) else self._statistics
         names = [(file.partition_path, str(file.name)) for file in live]
-        known = known.filter(pc.is_in(known["key"], value_set=statistics_keys(names, list(types))))
-        lacking = find_unmeasured(names, known, types)
+        known = known.filter(pc.is_in(known["key"], value_set=self.columns.keys_of(names)))
+        lacking = self.columns.find_unmeasured(names, known)
         config = self._config
         is_custom = has_logs and config.merge_settings.mode is RecordMergeMode.CUSTOM
         can_have = can_have_partition_stats(config) and order_of(self._store).is_alone
@@ -232,7 +219,7 @@ class FirstContents:
         partitions = sorted({path for path, _ in names})
         if not partitions:
             return no_rows(MetadataPartition.PARTITION_STATS)
-        return partition_rows(partitions, known, types, stores_types=self._stores_types)
+        return self.columns.rows_of_partitions(partitions, known)
 
     def _read_filters(self) -> pa.Table:
         newest = self._timeline.newest_time or ""

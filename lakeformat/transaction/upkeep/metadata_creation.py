@@ -166,7 +166,7 @@ def _define(
     secondary: SecondaryIndex | None,
 ) -> None:
     """Store the definitions of the partitions that were made."""
-    columns = contents.columns if MetadataPartition.COLUMN_STATS.value in made else None
+    columns = contents.columns.form.columns if MetadataPartition.COLUMN_STATS.value in made else None
     has_record_index = MetadataPartition.RECORD_INDEX.value in made
     add_definitions(storage, config.traits, columns, has_record_index=has_record_index, secondary=secondary)
 

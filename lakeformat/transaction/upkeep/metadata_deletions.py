@@ -1,7 +1,4 @@
-"""What the deletion of files changes in each partition of the metadata table.
-
-A partition of the metadata table that cannot follow is named, so that the caller drops it.
-"""
+"""What the deletion of files changes in each partition of the metadata table."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ from lakeformat.metadata_table.names import FIXED_PARTITIONS, MetadataPartition,
 from lakeformat.metadata_table.new_records import statistics_keys
 from lakeformat.model.files import BaseFileName
 
-__all__ = ["changes_of_deletion", "find_unmaintained"]
+__all__ = ["changes_of_deletion", "find_unmaintained", "lose_keys"]
 
 _FILES: Final = MetadataPartition.FILES
 _COLUMNS: Final = MetadataPartition.COLUMN_STATS
@@ -32,16 +29,21 @@ def find_unmaintained(table: MetadataTable) -> frozenset[str]:
     return frozenset(table.names) - _MAINTAINED - frozenset(secondary if table.has(_KEYS) else ())
 
 
+def lose_keys(table: MetadataTable) -> MetadataChanges:
+    """Return that the record index cannot follow, nor the secondary indexes, which need it."""
+    secondary = (index.partition.value for index in read_secondary_indexes(table))
+    return MetadataChanges(lost=frozenset({_KEYS.value, *secondary}))
+
+
 def changes_of_deletion(
     table: MetadataTable, deleted: Mapping[str, Iterable[str]], removed: Sequence[str] = ()
-) -> tuple[MetadataChanges, frozenset[str]]:
-    """Return what changes if files go, and the names of the partitions that cannot follow.
+) -> MetadataChanges:
+    """Return what changes if files go.
 
     Args:
         deleted: maps partition path to the names of the files.
         removed: paths of partitions that do not exist any more.
     """
-    lost = find_unmaintained(table)
     files = [(path, name) for path, names in deleted.items() for name in names]
     keys: dict[MetadataPartition, pa.Array] = {}
     if table.has(_COLUMNS):
@@ -49,4 +51,4 @@ def changes_of_deletion(
     if table.has(_FILTERS):
         bases = [bloom_key(*file) for file in files if BaseFileName.match(file[1])]
         keys[_FILTERS] = pa.array(bases, pa.string())
-    return MetadataChanges({_FILES: rows_of_files((), files, removed=removed)}, keys), lost
+    return MetadataChanges({_FILES: rows_of_files((), files, removed=removed)}, keys, find_unmaintained(table))

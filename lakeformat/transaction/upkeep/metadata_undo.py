@@ -21,7 +21,7 @@ from lakeformat.file_system_view.snapshot import Snapshot, list_snapshot
 from lakeformat.index.stored_keys import read_keys, read_live_keys, read_logged_keys
 from lakeformat.metadata_table.compaction import may_have_merged
 from lakeformat.metadata_table.deltacommit import MetadataChanges, fits_log_files
-from lakeformat.metadata_table.index_definitions import is_partitioned_index, read_secondary_indexes
+from lakeformat.metadata_table.index_definitions import is_partitioned_index
 from lakeformat.metadata_table.metadata_table import MetadataTable
 from lakeformat.metadata_table.names import MetadataPartition
 from lakeformat.model.files import BaseFile, BaseFileName, FileGroupId, LogFile, LogFileName, join_path, match_data_file
@@ -33,7 +33,7 @@ from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.transaction.upkeep.key_changes import join_places
 from lakeformat.transaction.upkeep.metadata_commits import add_undo
-from lakeformat.transaction.upkeep.metadata_deletions import changes_of_deletion
+from lakeformat.transaction.upkeep.metadata_deletions import changes_of_deletion, lose_keys
 from lakeformat.transaction.upkeep.secondary_changes import undo_value_changes
 
 __all__ = ["record_undo"]
@@ -59,8 +59,8 @@ def record_undo(store: TimelineStore, config: TableConfig, clock: Clock, undo_ti
 
 def _changes_of_undo(
     store: TimelineStore, config: TableConfig, undo_time: str, undone: Undone, table: MetadataTable, without: Timeline
-) -> tuple[MetadataChanges, frozenset[str]]:
-    """Return what the undo changes, and the names of the partitions that cannot follow.
+) -> MetadataChanges:
+    """Return what the undo changes.
 
     Args:
         table, without: the metadata table and the timeline as they are without the undone writes.
@@ -69,34 +69,33 @@ def _changes_of_undo(
     for names_of in undone.values():
         for path, names in names_of.items():
             files.setdefault(path, {}).update(dict.fromkeys(names))
-    changes, lost = changes_of_deletion(table, files)
+    changes = changes_of_deletion(table, files)
     done = [instant for instant in undone if instant.state is State.COMPLETED]
     if not any(may_have_merged(table, instant.time) for instant in done):
-        return changes, lost
-    lost |= {_RANGES.value} & set(table.names)
+        return changes
+    changes |= MetadataChanges(lost=frozenset({_RANGES.value} & set(table.names)))
     if not table.has(_KEYS):
-        return changes, lost
-    without_keys = lost | {_KEYS.value} | {index.partition.value for index in read_secondary_indexes(table)}
+        return changes
+    without_keys = changes | lose_keys(table)
     if config.has_virtual_keys or is_partitioned_index(table):
-        return changes, without_keys
+        return without_keys
     try:
         snapshot = list_snapshot(store, config, without, is_time_travel=True)
     except (CorruptTableError, InstantNotAvailableError):
-        return changes, without_keys
+        return without_keys
     commits = [read_commit_if_whole(store, instant) for instant in done]
     if None in commits:  # It is not known which file groups a damaged commit has replaced.
-        return changes, without_keys
+        return without_keys
     touched = {group for commit in commits if commit is not None for group in commit.replaced_groups}
     touched |= {FileGroupId(path, file_id) for path, names in files.items() for file_id in _ids_of(names)}
     added = _read_places(store.storage, snapshot, touched)
     if not fits_log_files(table, _KEYS, added["key"]):
-        return changes, without_keys
+        return without_keys
     old = _read_old_keys(store.storage, files)
     gone = _find_gone(table, old, added["key"], {group.file_id for group in touched})
     began = pa.repeat(parse_instant_time(undo_time, config.zone), len(added))
-    values, unknown = undo_value_changes(store, table, snapshot, touched, old)
-    rows = {**changes.rows, _KEYS: added.append_column("instant_ms", began), **values.rows}
-    return MetadataChanges(rows, {**changes.deleted, _KEYS: gone, **values.deleted}), lost | unknown
+    keys = MetadataChanges({_KEYS: added.append_column("instant_ms", began)}, {_KEYS: gone})
+    return changes | keys | undo_value_changes(store, table, snapshot, touched, old)
 
 
 def _ids_of(names: Mapping[str, None]) -> Iterator[str]:

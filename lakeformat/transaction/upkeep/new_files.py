@@ -1,8 +1,13 @@
-"""Footers of the files that a commit has written, and of live files, for their records in the metadata table."""
+"""Footers of the files that a commit has written, and of live files, for their records in the metadata table.
+
+`IndexedColumns` says of which columns the metadata table stores statistics.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 import pyarrow as pa
@@ -16,11 +21,13 @@ from lakeformat.files.footers import open_base, open_parquet
 from lakeformat.files.log_reader import decode_blocks, read_blocks
 from lakeformat.files.slice_skipping import read_block_footers
 from lakeformat.merge.versions import LogRows
-from lakeformat.metadata_table.new_records import MeasuredFile, NewFile, NewLog
+from lakeformat.metadata_table import partition_records
+from lakeformat.metadata_table.index_definitions import StatisticsForm
+from lakeformat.metadata_table.new_records import MeasuredFile, NewFile, NewLog, statistics_keys, statistics_rows
 from lakeformat.model.files import BaseFile, LogFile
 from lakeformat.storage.port import Storage
 
-__all__ = ["measure_files", "read_base", "read_log"]
+__all__ = ["IndexedColumns", "measure_files", "read_base", "read_log"]
 
 #: Maximum number of files that are read at once.
 _THREADS: Final = 8
@@ -29,21 +36,60 @@ _DATA: Final = frozenset({BlockKind.AVRO_DATA, BlockKind.PARQUET_DATA})
 _ROWLESS: Final = frozenset({BlockKind.DELETE, BlockKind.COMMAND})
 
 
-def measure_files(
-    storage: Storage, files: Sequence[BaseFile | LogFile], columns: Collection[str], schema: pa.Schema
-) -> list[MeasuredFile]:
+@dataclass(frozen=True)
+class IndexedColumns:
+    """The columns of a table of which its metadata table stores statistics.
+
+    Attributes:
+        form: their names, and how their bounds are stored. Columns that the schema lacks, or whose type is not indexed,
+            have no statistics.
+        schema: the columns of the table's files, with the meta columns.
+    """
+
+    form: StatisticsForm
+    schema: pa.Schema
+
+    @cached_property
+    def types(self) -> Mapping[str, pa.DataType]:
+        """Return the columns that have statistics, with their types."""
+        return partition_records.indexed_columns(self.form.columns, self.schema, stores_types=self.form.stores_types)
+
+    @cached_property
+    def floats(self) -> tuple[str, ...]:
+        """Return the float columns among them. Footers do not count their NaN."""
+        floats = (field.name for field in self.schema if kind_of(field.type) is Kind.FLOAT)
+        return tuple(name for name in floats if name in self.form.columns)
+
+    def rows_of_files(self, files: Sequence[MeasuredFile]) -> pa.Table | None:
+        """Return the statistics of the files whose bounds are all known; None if none is."""
+        if not files:
+            return None
+        return statistics_rows(files, self.form.columns, self.schema, stores_types=self.form.stores_types)
+
+    def rows_of_partitions(self, partitions: Sequence[str], statistics: pa.Table) -> pa.Table:
+        """Return the statistics of partitions, from those of all their files."""
+        return partition_records.partition_rows(partitions, statistics, self.types, stores_types=self.form.stores_types)
+
+    def keys_of(self, files: Iterable[tuple[str, str]]) -> pa.Array:
+        """Return the keys of the statistics of files, which are given by partition path and name."""
+        return statistics_keys(files, list(self.types))
+
+    def find_unmeasured(self, files: Sequence[tuple[str, str]], statistics: pa.Table | None) -> list[tuple[str, str]]:
+        """Return the files of which the statistics lack a column, or do not know its bounds."""
+        return [*files] if statistics is None else partition_records.find_unmeasured(files, statistics, self.types)
+
+
+def measure_files(storage: Storage, files: Sequence[BaseFile | LogFile], columns: IndexedColumns) -> list[MeasuredFile]:
     """Read the footers of base files and of the blocks of log files. Leave out log files with blocks of unknown kinds.
 
-    Args:
-        columns: names of the columns with statistics.
-        schema: the columns of the files.
+    Float columns are read, to look for NaN.
     """
-    floats = [field.name for field in schema if kind_of(field.type) is Kind.FLOAT and field.name in columns]
+    floats = columns.floats
 
     def read(file: BaseFile | LogFile) -> MeasuredFile | None:
-        return (
-            read_base(storage, file, floats) if isinstance(file, BaseFile) else read_log(storage, file, columns, floats)
-        )
+        if isinstance(file, BaseFile):
+            return read_base(storage, file, floats)
+        return read_log(storage, file, columns.form.columns, floats)
 
     return [found for found in run_all(read, files, threads=_THREADS) if found is not None]
 

@@ -9,8 +9,7 @@ has ended before: its records count as newer, and lack the files of this one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Final
 
 import pyarrow as pa
@@ -19,45 +18,26 @@ import pyarrow.compute as pc
 from lakeformat.file_system_view.file_groups import list_partitions, make_listing, visible_files
 from lakeformat.file_system_view.slices import build_slices
 from lakeformat.file_system_view.snapshot import FileNames, make_latest_base
-from lakeformat.metadata_table.index_definitions import StatisticsForm
+from lakeformat.metadata_table.deltacommit import MetadataChanges
 from lakeformat.metadata_table.metadata_table import MetadataTable
-from lakeformat.metadata_table.new_records import statistics_keys, statistics_rows
-from lakeformat.metadata_table.partition_records import (
-    find_unmeasured,
-    indexed_columns,
-    partition_rows,
-    partition_stats_keys,
-)
-from lakeformat.model.commit import CommitMetadata
+from lakeformat.metadata_table.names import MetadataPartition
+from lakeformat.metadata_table.partition_records import partition_stats_keys
 from lakeformat.model.files import BaseFile, LogFile
 from lakeformat.model.instant import COMMIT_ACTIONS
 from lakeformat.model.merge_settings import RecordMergeMode
 from lakeformat.model.table_config import TableConfig
-from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.transaction.order import claims
 from lakeformat.transaction.order.commit_order import order_of
-from lakeformat.transaction.upkeep.new_files import measure_files
+from lakeformat.transaction.upkeep.new_files import IndexedColumns, measure_files
+from lakeformat.transaction.upkeep.pending_commit import PendingCommit
 
-__all__ = ["PartitionChanges", "can_have_partition_stats", "combines_fields", "find_partition_changes", "live_after"]
+__all__ = ["can_have_partition_stats", "combines_fields", "find_partition_changes", "live_after"]
 
+_PARTITIONS: Final = MetadataPartition.PARTITION_STATS
+_NOT_KNOWN: Final = MetadataChanges(lost=frozenset({_PARTITIONS.value}))
 #: An instant after all others: log files of the pending commit belong to the newest base file.
 _ALWAYS: Final = "9" * 17
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionChanges:
-    """What a commit changes in the statistics.
-
-    Attributes:
-        rows: records of `MetadataPartition.PARTITION_STATS`; None if there are none.
-        deleted: keys of records of partitions without a file.
-        measured: records of `MetadataPartition.COLUMN_STATS` of older files that had none.
-    """
-
-    rows: pa.Table | None
-    deleted: pa.Array
-    measured: pa.Table | None
 
 
 def can_have_partition_stats(config: TableConfig) -> bool:
@@ -81,82 +61,61 @@ def combines_fields(config: TableConfig) -> bool:
 
 
 def find_partition_changes(
-    store: TimelineStore,
-    table: MetadataTable,
-    config: TableConfig,
-    instant_time: str,
-    metadata: CommitMetadata,
-    form: StatisticsForm,
-    schema: pa.Schema,
-    written: pa.Table | None,
-) -> PartitionChanges | None:
-    """Return the changes in the partitions that a commit has written or replaced; None if they are not known.
+    table: MetadataTable, commit: PendingCommit, columns: IndexedColumns, written: pa.Table | None
+) -> MetadataChanges:
+    """Return the changes in the partitions that a commit has written or replaced.
 
-    Memory: the statistics of the live files of these partitions.
+    Among them are statistics of older files that had none. Memory: the statistics of the live files of these
+    partitions.
 
     Args:
-        config: the table's properties.
-        instant_time: the time of the commit, which is pending.
-        metadata: its metadata.
-        form: the form of the statistics.
-        schema: the table's columns, with the meta columns.
         written: records of `MetadataPartition.COLUMN_STATS` of the files that the commit has written.
     """
+    metadata, config, store = commit.metadata, commit.config, commit.store
     if not order_of(store).is_alone:
-        return None
-    types = indexed_columns(form.columns, schema, stores_types=form.stores_types)
+        return _NOT_KNOWN
     touched = sorted({*metadata.stats, *metadata.replaced})
     timeline = store.load()
-    if _is_out_of_order(store, timeline, instant_time, frozenset(touched)):
-        return None
-    live = live_after(store, timeline, table, metadata, touched)
-    with_files = sorted({file.partition_path for file in live})
+    if _is_out_of_order(commit, timeline, frozenset(touched)):
+        return _NOT_KNOWN
+    live = live_after(table, commit, timeline, touched)
     if config.merge_settings.mode is RecordMergeMode.CUSTOM and any(isinstance(file, LogFile) for file in live):
-        return None  # The rows of the table may have other values than its files.
-    names = {(file.partition_path, str(file.name)): file for file in live}
+        return _NOT_KNOWN  # The rows of the table may have other values than its files.
+    file_of = {(file.partition_path, str(file.name)): file for file in live}
     own = {(stat.partition_path, stat.path.rpartition("/")[2]) for stat in metadata.all_stats()}
-    stored = table.column_stats(keys=statistics_keys([file for file in names if file not in own], list(types)))
-    tables = [stored, *([] if written is None else [written])]
-    known = pa.concat_tables(tables, promote_options="default")
-    lacking = find_unmeasured(list(names), known, types)
+    stored = table.column_stats(keys=columns.keys_of(name for name in file_of if name not in own))
+    known = pa.concat_tables([stored, *([] if written is None else [written])], promote_options="default")
+    lacking = columns.find_unmeasured(list(file_of), known)
     measured = None
     if lacking:
-        files = measure_files(store.storage, [names[name] for name in lacking], list(types), schema)
-        measured = statistics_rows(files, form.columns, schema, stores_types=form.stores_types)
-        if measured is None:
-            return None
-        known = pa.concat_tables([_without(known, lacking, types), measured], promote_options="default")
-        if find_unmeasured(lacking, measured, types):
-            return None
-    rows = partition_rows(with_files, known, types, stores_types=form.stores_types) if with_files else None
+        measured = columns.rows_of_files(measure_files(store.storage, [file_of[name] for name in lacking], columns))
+        if measured is None or columns.find_unmeasured(lacking, measured):
+            return _NOT_KNOWN
+        is_replaced = pc.is_in(known["key"], value_set=columns.keys_of(lacking))
+        known = pa.concat_tables([known.filter(pc.invert(is_replaced)), measured], promote_options="default")
+    with_files = sorted({file.partition_path for file in live})
+    rows = {_PARTITIONS: columns.rows_of_partitions(with_files, known)} if with_files else {}
+    if measured is not None and not combines_fields(config):
+        rows[MetadataPartition.COLUMN_STATS] = measured
     gone = [path for path in touched if path not in frozenset(with_files)]
-    is_safe = measured is not None and not combines_fields(config)
-    return PartitionChanges(rows, partition_stats_keys(gone, form.columns), measured if is_safe else None)
+    return MetadataChanges(rows, {_PARTITIONS: partition_stats_keys(gone, columns.form.columns)})
 
 
-def _is_out_of_order(store: TimelineStore, timeline: Timeline, instant_time: str, touched: frozenset[str]) -> bool:
+def _is_out_of_order(commit: PendingCommit, timeline: Timeline, touched: frozenset[str]) -> bool:
     """Tell whether records of one commit may hide those of another that began earlier and completes later.
 
     Writers of lakeformat see that when they complete. One of another program would not, so it counts while it runs.
     """
-    later = (store.read_commit(instant) for instant in timeline.commits if instant.time > instant_time)
+    store = commit.store
+    later = (store.read_commit(instant) for instant in timeline.commits if instant.time > commit.time)
     if any(not touched.isdisjoint({*each.stats, *each.replaced}) for each in later):
         return True
-    earlier = {i.time for i in timeline.pending_writes if i.time < instant_time and i.action in COMMIT_ACTIONS}
+    earlier = {i.time for i in timeline.pending_writes if i.time < commit.time and i.action in COMMIT_ACTIONS}
     return bool(earlier) and not earlier <= claims.list_claimed_times(store.storage)
 
 
-def _without(statistics: pa.Table, files: Sequence[tuple[str, str]], types: Mapping[str, pa.DataType]) -> pa.Table:
-    is_theirs = pc.is_in(statistics["key"], value_set=statistics_keys(files, list(types)))
-    return statistics.filter(pc.invert(is_theirs))
-
-
 def live_after(
-    store: TimelineStore,
-    timeline: Timeline,
-    table: MetadataTable,
-    metadata: CommitMetadata,
-    partitions: Sequence[str],
+    table: MetadataTable, commit: PendingCommit, timeline: Timeline, partitions: Sequence[str]
 ) -> list[BaseFile | LogFile]:
     """Return the files of some partitions that a read will merge when a pending commit is completed.
 
@@ -164,8 +123,8 @@ def live_after(
 
     Args:
         timeline: the table's timeline now.
-        metadata: the metadata of the commit.
     """
+    store, metadata = commit.store, commit.metadata
     if table.instants.find_lacking(timeline) is None and table.instants.find_unknown(timeline) is None:
         listed = table.files(partitions)
         columns = (listed[name].to_pylist() for name in ("partition_path", "file_name", "size_bytes"))

@@ -30,15 +30,14 @@ from lakeformat.metadata_table.index_definitions import SecondaryIndex, read_sec
 from lakeformat.metadata_table.metadata_table import MetadataTable
 from lakeformat.metadata_table.names import MetadataPartition
 from lakeformat.metadata_table.secondary_keys import index_texts, join_secondary_keys, record_keys_of
-from lakeformat.model.commit import CommitMetadata
 from lakeformat.model.files import FileGroupId, FileSlice
 from lakeformat.model.operation import Operation
 from lakeformat.model.record import RECORD_KEY
-from lakeformat.model.table_config import TableConfig
 from lakeformat.storage.port import Storage
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.transaction.order.commit_order import order_of
-from lakeformat.transaction.order.outcome import Outcome, make_proposed_snapshot
+from lakeformat.transaction.order.outcome import make_proposed_snapshot
+from lakeformat.transaction.upkeep.pending_commit import PendingCommit
 
 __all__ = ["changes_of_values", "index_type", "read_index_keys", "undo_value_changes"]
 
@@ -132,86 +131,74 @@ def read_index_keys(
     return _Entries(_join(keys), of)
 
 
-def changes_of_values(
-    store: TimelineStore,
-    table: MetadataTable,
-    config: TableConfig,
-    instant_time: str,
-    metadata: CommitMetadata,
-    outcome: Outcome,
-) -> tuple[MetadataChanges, frozenset[str]]:
-    """Return what a commit changes in all secondary indexes, and the names of the indexes that cannot follow."""
+def changes_of_values(table: MetadataTable, commit: PendingCommit) -> MetadataChanges:
+    """Return what a commit changes in all secondary indexes."""
     indexes = read_secondary_indexes(table)
-    if not indexes or metadata.operation in _NO_CHANGE:
-        return MetadataChanges({}, {}), frozenset()
-    kept = [index for index in indexes if _can_follow(config, outcome, index)]
-    found = _find_value_changes(store, table, config, instant_time, metadata, outcome, kept) if kept else None
+    if not indexes or commit.metadata.operation in _NO_CHANGE:
+        return MetadataChanges()
+    kept = [index for index in indexes if _can_follow(commit, index)]
+    found = _find_value_changes(table, commit, kept) if kept else None
     if found is None:
-        return MetadataChanges({}, {}), frozenset(index.partition.value for index in indexes)
-    fitting, lost = _fitting(table, *found)
-    return fitting, lost | {index.partition.value for index in indexes if index not in kept}
+        return MetadataChanges(lost=_names_of(indexes))
+    return _fitting(table, *found) | MetadataChanges(lost=_names_of(index for index in indexes if index not in kept))
 
 
-def _can_follow(config: TableConfig, outcome: Outcome, index: SecondaryIndex) -> bool:
+def _names_of(indexes: Iterable[SecondaryIndex]) -> frozenset[str]:
+    return frozenset(index.partition.value for index in indexes)
+
+
+def _can_follow(commit: PendingCommit, index: SecondaryIndex) -> bool:
     """Tell whether the texts of the values before a commit are those after it."""
-    snapshot = outcome.snapshot
-    if config.has_virtual_keys or snapshot.schemas or outcome.altered is not None:
+    snapshot = commit.outcome.snapshot
+    if commit.config.has_virtual_keys or snapshot.schemas or commit.outcome.altered is not None:
         return False
-    after = index_type(outcome.files_schema or outcome.schema, index.column)
+    after = index_type(commit.schema, index.column)
     return after is not None and (snapshot.schema is None or index_type(snapshot.schema, index.column) == after)
 
 
 _Keys = Mapping[MetadataPartition, pa.Array]
 
 
-def _fitting(table: MetadataTable, added: _Keys, removed: _Keys) -> tuple[MetadataChanges, frozenset[str]]:
-    """Return the changes of the indexes whose new keys can be written, and the names of the other indexes."""
+def _fitting(table: MetadataTable, added: _Keys, removed: _Keys) -> MetadataChanges:
+    """Return the changes of the indexes whose new keys can be written; the other indexes are lost."""
     fits = {index for index, keys in added.items() if fits_log_files(table, index, pa.chunked_array([keys]))}
     rows = {index: pa.table({"key": added[index], "is_deleted": pa.repeat(False, len(added[index]))}) for index in fits}
     deleted = {index: removed[index] for index in fits}
-    return MetadataChanges(rows, deleted), frozenset(index.value for index in added.keys() - fits)
+    return MetadataChanges(rows, deleted, frozenset(index.value for index in added.keys() - fits))
 
 
 def _find_value_changes(
-    store: TimelineStore,
-    table: MetadataTable,
-    config: TableConfig,
-    instant_time: str,
-    metadata: CommitMetadata,
-    outcome: Outcome,
-    indexes: Sequence[SecondaryIndex],
+    table: MetadataTable, commit: PendingCommit, indexes: Sequence[SecondaryIndex]
 ) -> tuple[_Keys, _Keys] | None:
     """Return the keys that a commit adds to each index, and those that it removes; None if they are not known."""
-    stats, replaced = list(metadata.all_stats()), outcome.replaced_ids
-    hidden = {FileGroupId(path, file_id) for path, ids in replaced.items() for file_id in ids}
-    touched = hidden | {stat.group for stat in stats}
-    snapshot = _newest_before(store, config, outcome, touched)
+    storage, stats, replaced = commit.storage, list(commit.metadata.all_stats()), commit.metadata.replaced
+    touched = {*commit.metadata.replaced_groups, *(stat.group for stat in stats)}
+    snapshot = _newest_before(commit, touched)
     if snapshot is None:
         return None
     paths = sorted({group.partition_path for group in touched})
     pieces = [piece for path in paths for piece in snapshot.slices.get(path, ()) if piece.group in touched]
-    before = replace(snapshot, live=ListedSlices(tuple(pieces)), timeline=store.load())
-    after = make_proposed_snapshot(before, outcome.files_schema or outcome.schema, stats, replaced, instant_time)
-    old, new = (_read_groups(store.storage, each, indexes) for each in (before, after))
+    before = replace(snapshot, live=ListedSlices(tuple(pieces)), timeline=commit.store.load())
+    after = make_proposed_snapshot(before, commit.schema, stats, replaced, commit.time)
+    old, new = (_read_groups(storage, each, indexes) for each in (before, after))
     nothing = _Entries(_NO_KEYS, {index.partition: _NO_KEYS for index in indexes})
     came = [entries.minus(old.get(group, nothing)) for group, entries in new.items()]
     went = [entries.minus(new.get(group, nothing)) for group, entries in old.items()]
     stored = _join(pc.unique(entries.keys) for entries in new.values())
     appeared = _minus(_join(each.keys for each in came), _join(each.keys for each in went))
-    if len(pc.unique(stored)) < len(stored) or _are_elsewhere(store.storage, table, snapshot, appeared, touched):
+    if len(pc.unique(stored)) < len(stored) or _are_elsewhere(storage, table, snapshot, appeared, touched):
         return None
     added = {index: pc.unique(_join(each.of[index] for each in came)) for index in nothing.of}
     removed = {index: _minus(_join(each.of[index] for each in went), added[index]) for index in nothing.of}
     return added, removed
 
 
-def _newest_before(
-    store: TimelineStore, config: TableConfig, outcome: Outcome, touched: Collection[FileGroupId]
-) -> Snapshot | None:
+def _newest_before(commit: PendingCommit, touched: Collection[FileGroupId]) -> Snapshot | None:
     """Return the table as it is before the commit; None if others may write to the same file groups meanwhile."""
-    if outcome.appended.isdisjoint(touched):
-        return outcome.snapshot
-    return list_snapshot(store, config, store.load()) if order_of(store).is_alone else None
+    if commit.outcome.appended.isdisjoint(touched):
+        return commit.outcome.snapshot
+    store = commit.store
+    return list_snapshot(store, commit.config, store.load()) if order_of(store).is_alone else None
 
 
 def _read_groups(
@@ -247,7 +234,7 @@ def _slices(snapshot: Snapshot, path: str) -> Sequence[FileSlice]:
 
 def undo_value_changes(
     store: TimelineStore, table: MetadataTable, snapshot: Snapshot, touched: Collection[FileGroupId], old: pa.Array
-) -> tuple[MetadataChanges, frozenset[str]]:
+) -> MetadataChanges:
     """Return what an undo changes in secondary indexes whose base files may have merged the undone commits.
 
     Memory: the indexes as they are, and the keys and values of the touched file groups.
@@ -269,5 +256,5 @@ def undo_value_changes(
         stored = table.secondary_index(index)
         stored = stored.filter(pc.is_in(record_keys_of(stored), value_set=keys))
         added[index], removed[index] = _minus(right, stored), _minus(stored, right)
-    changes, lost = _fitting(table, added, removed)
-    return changes, lost | {each.partition.value for each in named if each not in indexes}
+    lost = _names_of(index for index in named if index not in indexes)
+    return _fitting(table, added, removed) | MetadataChanges(lost=lost)
