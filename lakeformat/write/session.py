@@ -19,7 +19,6 @@ from lakeformat.concurrency import run_all, thread_pool
 from lakeformat.display import FILES, progress
 from lakeformat.file_system_view.context import TableContext
 from lakeformat.file_system_view.snapshot import Snapshot
-from lakeformat.files.base_file import ROW_GROUP_ROWS
 from lakeformat.keys.partition_paths import match_partitions
 from lakeformat.model.commit import WriteStat
 from lakeformat.model.files import FileGroupId, LogFileName, join_path
@@ -244,7 +243,7 @@ class WriteSession:
             return merge(storage, bucket, bucket.base, rows, task, handles)
 
         # Write large buckets first, so that no thread starts a large bucket at the end.
-        order = sorted(range(len(plan.buckets)), key=lambda at: -_weight(plan.buckets[at]))
+        order = sorted(range(len(plan.buckets)), key=lambda at: -plan.buckets[at].weight)
         with (
             progress(self.job.operation.value, len(order), FILES) as shown,
             thread_pool(self._threads) as pool,
@@ -463,10 +462,6 @@ def _name_logs(written: Iterable[WrittenFile], instant_time: str) -> list[Writte
 
 def _name_of(stat: WriteStat) -> str:
     return stat.path.rpartition("/")[2]
-
-
-def _weight(bucket: Bucket) -> int:
-    return (bucket.base.size_bytes if bucket.base else 0) + len(bucket.rows) * ROW_GROUP_ROWS // 1024
 
 
 def find_closed_partitions(session: WriteSession, snapshot: Snapshot) -> Mapping[str, str]:

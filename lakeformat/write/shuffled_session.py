@@ -273,7 +273,8 @@ class ShuffledSession:
                 combines = job.needs_combining and not tagged.is_resolved
                 refuses = job.dup_policy == "fail" and not tagged.is_resolved
                 buckets = BucketSettings(plan.buckets, tagged.prepare, combines, handles, first, refuses)
-                tasks = assign_to_tasks(_weights(plan), task_weight=TASK_BYTES, at_least=self.runner.least_tasks)
+                weights = [bucket.weight for bucket in plan.buckets]
+                tasks = assign_to_tasks(weights, task_weight=TASK_BYTES, at_least=self.runner.least_tasks)
                 stages = tuple(tagged.stage_tasks)
                 added = self.runner.write(RouteTasks(stages, tagged.tag_files, plan, tuple(tasks), buckets))
                 counted["tasks"] = len(set(tasks))
@@ -475,14 +476,3 @@ def _refuse_stored_keys(units: Sequence[TagUnit], results: Sequence[TagResult]) 
     for unit, result in zip(units, results, strict=True):
         if result.located:
             raise stored_keys_error(sum(each.located for each in results), result.example, unit.partition_path)
-
-
-def _weights(plan: RoutePlan) -> list[int]:
-    """Return for each bucket its estimated work in bytes: the size of its base file plus 1 KB per row.
-
-    The rows are not measured, because the base file dominates the cost of a merge.
-    """
-    return [
-        (bucket.base.size_bytes if bucket.base else 0) + (bucket.updates + bucket.inserts) * 1024
-        for bucket in plan.buckets
-    ]

@@ -32,6 +32,7 @@ from lakeformat.write.workload.buckets import (
     file_sizing,
     log_name,
     make_bucket_id,
+    make_buckets,
     max_encoded_bytes,
     may_append_beside,
     measure_row_bytes,
@@ -63,7 +64,7 @@ def ints(*numbers: int) -> np.ndarray:
 
 
 def shown(buckets: Sequence[Bucket]) -> list[tuple[str, list[int], int]]:
-    return [(bucket.file_id, bucket.rows.tolist(), bucket.lookups) for bucket in buckets]
+    return [(bucket.file_id, bucket.rows.tolist(), bucket.updates) for bucket in buckets]
 
 
 # --- sizes ---------------------------------------------------------------------------------------------------
@@ -220,7 +221,7 @@ def test_updates_go_to_their_files_and_new_rows_fill_small_ones(
     assert shown(buckets) == expected
     assert [each.base for each in buckets] == [each.base for each in slices[:3]] + [None] * (len(expected) - 3)
     positions = [None if each.base_rows is None else each.base_rows.tolist() for each in buckets]
-    assert positions == [[50, -1], [70, 30], [], None][: len(expected)]
+    assert positions == [[50, -1], [70, 30], [], []][: len(expected)]
     assert {each.moved_rows for each in buckets} == {0}
 
 
@@ -248,18 +249,18 @@ def test_rows_of_a_bucket_index_go_to_the_file_group_of_their_bucket() -> None:
         ints(7, 8, 9, 10),
         ints(1, 2, 1, 3),
         HASH,
-        lambda of, bucket: f"{of.buckets}-{bucket}",
+        "new-{}".format,
     )
-    assert shown(buckets) == [(ids[0], [5, 8], 1), (ids[1], [4, 6], 2), (ids[2], [10], 0), ("4-1", [7, 9], 0)]
-    assert [each.base for each in buckets] == [*(each.base for each in slices), None]
+    assert shown(buckets) == [(ids[1], [4, 6], 2), ("new-1", [7, 9], 0), (ids[0], [5, 8], 1), (ids[2], [10], 0)]
+    assert [each.base for each in buckets] == [slices[1].base, None, slices[0].base, slices[2].base]
 
 
 def test_a_slice_without_rows_and_a_slice_of_no_bucket_take_none() -> None:
     slices = [a_slice("f"), a_slice("00000001-x")]
     nothing = (ints(), ints())
-    assert assign_to_buckets("p", slices, nothing, ints(), ints(), HASH, lambda *_: "new") == ()
-    found = assign_to_buckets("p", slices, (ints(3), ints(0)), ints(), ints(), HASH, lambda *_: "new")
-    assert shown(found) == [("f", [3], 1)]
+    assert assign_to_buckets("p", slices, nothing, ints(), ints(), HASH, "new-{}".format) == ()
+    found = assign_to_buckets("p", slices, (ints(3), ints(1)), ints(4), ints(2), HASH, "new-{}".format)
+    assert shown(found) == [("00000001-x", [3], 1), ("new-2", [4], 0)]
 
 
 @pytest.mark.parametrize(
@@ -302,7 +303,10 @@ def test_the_names_of_a_place_are_those_of_its_slice() -> None:
 
 def test_a_bucket_counts_its_rows_and_knows_what_opened_its_slice() -> None:
     base = a_slice("f").base
-    bucket = Bucket("p", "f", base, ints(1, 2, 3), 2)
+    bucket = Bucket("p", "f", base, 7, 9).with_rows(ints(3, 1), ints(2), moved_rows=1, base_rows=ints(5, 6))
+    assert (bucket.rows.tolist(), bucket.moved_rows) == ([3, 1, 2], 1)
+    assert bucket.base_rows is not None
+    assert bucket.base_rows.tolist() == [5, 6]
     assert (bucket.updates, bucket.inserts, bucket.opened_at) == (2, 1, T1)
     assert bucket.file_name == f"f_0-0-0_{T1}.parquet"
     assert replace(bucket, log_place=LogPlace(opened_at=T2)).opened_at == T2
@@ -387,19 +391,29 @@ def test_a_place_names_the_logs_that_may_delete_and_how_they_are_merged(
     assert place.merging == (("rules of", piece) if merges else None)
 
 
-def test_buckets_get_the_places_of_their_slices() -> None:
-    slices = [a_slice("a"), a_slice("b")]
-    buckets = [
-        Bucket("p", "b", slices[1].base, ints(1), 1),
-        Bucket("p", "a", slices[0].base, ints(2), 0),
-        Bucket("p", "new", None, ints(3), 0),
+@pytest.mark.parametrize(
+    ("rules", "logged"),
+    [
+        (AppendRules(), []),
+        (APPENDS, ["b"]),
+        (replace(APPENDS, has_buckets=True), ["a", "b"]),
+        (replace(APPENDS, has_buckets=True, opens_logs=True), ["a", "b", "new-7"]),
+    ],
+)
+def test_buckets_get_the_places_of_their_slices(rules: AppendRules, logged: list[str]) -> None:
+    slices = {5: a_slice("b"), 2: a_slice("a")}
+    buckets = make_buckets("p", slices, {5: 1}, {2: 1, 7: 3}, rules, "new-{}".format)
+    assert [(at, each.file_id, each.base, each.updates, each.inserts) for at, each in buckets.items()] == [
+        (2, "a", slices[2].base, 0, 1),
+        (5, "b", slices[5].base, 1, 0),
+        (7, "new-7", None, 0, 3),
     ]
-    assert AppendRules().place_buckets(buckets, slices) == tuple(buckets)
-    placed = APPENDS.place_buckets(buckets, slices)
-    assert [each.log_place for each in placed] == [LogPlace(T1, 1, T1, slices[1]), None, None]
-    opens = replace(APPENDS, has_buckets=True, opens_logs=True).place_buckets(buckets, slices)
-    assert [each.log_place for each in opens] == [
-        LogPlace(T1, 1, T1, slices[1]),
-        LogPlace(T1, 1, T1, slices[0]),
-        LogPlace(),
-    ]
+    places = {"a": LogPlace(T1, 1, T1, slices[2]), "b": LogPlace(T1, 1, T1, slices[5]), "new-7": LogPlace()}
+    found = {each.file_id: each.log_place for each in buckets.values() if each.log_place is not None}
+    assert found == {file_id: places[file_id] for file_id in logged}
+
+
+def test_the_weight_of_a_bucket_is_its_base_file_and_its_rows() -> None:
+    base = a_slice("f", 700).base
+    assert base is not None
+    assert [Bucket("p", "f", base, 2, 3).weight, Bucket("p", "f", None, 2).weight] == [base.size_bytes + 5_120, 2_048]

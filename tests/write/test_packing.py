@@ -134,8 +134,8 @@ def test_assignment_places_every_row_once(sizes: list[int], owners: list[int], n
     for bucket in buckets:
         at = None if bucket.base is None else files.index(bucket.base)
         assert bucket.base is None or bucket.file_id == bucket.base.name.file_id
-        looked_up += [(row, at) for row in bucket.rows[: bucket.lookups].tolist()]
-        inserted += bucket.rows[bucket.lookups :].tolist()
+        looked_up += [(row, at) for row in bucket.rows[: bucket.updates].tolist()]
+        inserted += bucket.rows[bucket.updates :].tolist()
     assert sorted(looked_up) == sorted(pairs)
     assert sorted(inserted) == fresh.tolist()
 

@@ -14,13 +14,12 @@ from lakeformat.codec.key_fields import FieldRule
 from lakeformat.index.bucket import BucketHash
 from lakeformat.model.files import BaseFile, BaseFileName, FileGroupId, FileSlice, LogFile, LogFileName
 from lakeformat.write.rows.prepare import ANY_PARTITION
-from lakeformat.write.workload.buckets import AppendRules, FileSizing, LogPlace, derive_file_id
+from lakeformat.write.workload.buckets import AppendRules, Bucket, FileSizing, LogPlace, derive_file_id
 from lakeformat.write.workload.global_units import plan_global_units, plan_index_units
 from lakeformat.write.workload.shuffle_plan import (
     HashedRoute,
     KeyUse,
     PartitionRoute,
-    RoutedBucket,
     TagResult,
     TagUnit,
     assign_to_tasks,
@@ -439,8 +438,8 @@ def test_spark_sends_each_value_to_its_task(tasks: int) -> None:
     assert 0 in values or not tasks
 
 
-def a_bucket(path: str, rows: int, inserts: int = 0) -> RoutedBucket:
-    return RoutedBucket(path, "f", None, rows, inserts)
+def a_bucket(path: str, rows: int, inserts: int = 0) -> Bucket:
+    return Bucket(path, "f", None, rows, inserts)
 
 
 @pytest.mark.parametrize(
@@ -466,6 +465,6 @@ def a_bucket(path: str, rows: int, inserts: int = 0) -> RoutedBucket:
     ],
 )
 def test_tasks_read_the_stage_files_themselves_if_that_is_less_work(
-    stages: list[dict[str, int]], buckets: list[RoutedBucket], tasks: list[int], most_rows: int, skips: bool
+    stages: list[dict[str, int]], buckets: list[Bucket], tasks: list[int], most_rows: int, skips: bool
 ) -> None:
     assert may_skip_shuffle(stages, buckets, tasks, most_rows=most_rows) == skips

@@ -21,7 +21,8 @@ from lakeformat.model.operation import Operation
 from lakeformat.write.intake import plan_job
 from lakeformat.write.plan.job import WriteJob
 from lakeformat.write.shuffled_session import ShuffledSession
-from lakeformat.write.workload.shuffle_plan import RoutedBucket, assign_to_tasks, cut_key_ranges, may_skip_shuffle
+from lakeformat.write.workload.buckets import Bucket
+from lakeformat.write.workload.shuffle_plan import assign_to_tasks, cut_key_ranges, may_skip_shuffle
 from tests.helpers import hudi_rs
 from tests.helpers.examples import examples
 from tests.helpers.local_shuffle import InterruptedRunner, write_shuffled
@@ -312,8 +313,8 @@ def test_key_ranges_cut_a_sample_into_the_requested_shares(rows: list[int]) -> N
 
 
 def test_shuffle_is_skipped_if_few_rows_are_read_again_and_a_task_has_few() -> None:
-    def bucket(path: str, rows: int = 10) -> RoutedBucket:
-        return RoutedBucket(path, "f", None, rows, 0)
+    def bucket(path: str, rows: int = 10) -> Bucket:
+        return Bucket(path, "f", None, rows, 0)
 
     stages = [{"a": 10, "b": 10}, {"a": 10}]
     apart, together = [bucket("a", 20), bucket("b")], [bucket("a") for _ in range(5)]

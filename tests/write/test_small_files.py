@@ -103,9 +103,9 @@ APPENDS = AppendRules(takes_logs=True)
 @pytest.mark.parametrize(
     ("sizing", "rules", "updated", "filled"),
     [
-        (HUDI, None, [], "abc"),
-        (OWN, None, [], "c"),
-        (OWN, None, [0], "ac"),
+        (HUDI, AppendRules(), [], "abc"),
+        (OWN, AppendRules(), [], "c"),
+        (OWN, AppendRules(), [0], "ac"),
         # With log files, the smallest slice without any; its updates are appended, so they do not rewrite it.
         (HUDI, APPENDS, [], "b"),
         (OWN, APPENDS, [], "b"),
@@ -114,7 +114,7 @@ APPENDS = AppendRules(takes_logs=True)
         (HUDI, replace(APPENDS, compaction_instants=dict.fromkeys(groups("b"), T2)), [], "a"),
     ],
 )
-def test_slices_that_are_filled(sizing: FileSizing, rules: AppendRules | None, updated: list[int], filled: str) -> None:
+def test_slices_that_are_filled(sizing: FileSizing, rules: AppendRules, updated: list[int], filled: str) -> None:
     slices = [a_slice("a", 50 * MIB), a_slice("b", 9 * MIB), a_slice("c", 10, [(T1, 1)]), a_slice("d", SMALL)]
     found = files_to_fill(slices, 1, sizing, frozenset(), rules, updated)
     assert "".join(file.file_id for file in found) == filled

@@ -62,11 +62,11 @@ def rows_of(keys: str, v: str = "x", **more: Any) -> pa.Table:
 def test_a_profile_has_an_entry_for_each_updated_group_and_one_for_the_inserts_of_a_partition() -> None:
     base = BaseFile("b", BaseFileName("f", "0-0-0", T1), 1)
     buckets = [
-        Bucket("b", "new", None, ints(1, 2), 0),
-        Bucket("b", "f", base, ints(3, 4, 5), 2),
-        Bucket("b", "newer", None, ints(6), 0),
-        Bucket("a", "g", base, ints(7), 1),
-        Bucket("d", "new", None, ints(), 0),
+        Bucket("b", "new", None, 0, 2),
+        Bucket("b", "f", base, 2, 1),
+        Bucket("b", "newer", None, 0, 1),
+        Bucket("a", "g", base, 1, 0),
+        Bucket("d", "new", None),
     ]
     written = [WriteStat("w", "", "c", None, 9, num_inserts=9), WriteStat("x", "", "b", None, 4, num_inserts=4)]
     assert workload_profile(Operation.UPSERT, buckets, [*written, written[0]]) == CommitMetadata(
@@ -235,7 +235,7 @@ def plan_of(
 
 
 def shown(plan: BucketPlan) -> list[tuple[str, list[int], int]]:
-    return [(bucket.file_id, bucket.rows.tolist(), bucket.lookups) for bucket in plan.buckets]
+    return [(bucket.file_id, bucket.rows.tolist(), bucket.updates) for bucket in plan.buckets]
 
 
 NOTHING = (ints(), ints())

@@ -297,7 +297,7 @@ class SparkShuffle:
         """
         if not buckets:
             return []
-        weights = [bucket.base.size_bytes if bucket.base else 0 for bucket in buckets]
+        weights = [bucket.weight for bucket in buckets]
         groups = _groups(assign_to_tasks(weights, task_weight=TASK_BYTES, at_least=self.least_tasks))
         storage = self._context.storage
         settings = replace(handles, folder=f"{stage_folder(self._job.write_id)}/files")

@@ -165,13 +165,13 @@ def _append_rows(
             file.add(check_inserts(rows, settings), _base_rows(part, bucket, place))
         if len(deletes):
             file.delete(*_keys_to_delete(incoming, deletes, bucket, settings), _base_rows(deletes, bucket, place))
-    updates = int((kept_rows < bucket.lookups).sum())
+    updates = int((kept_rows < bucket.updates).sum())
     return file.finish(updates=updates, inserts=len(kept_rows) - updates, deletes=len(deletes))
 
 
 def _sort_in_base_order(rows: Ints, bucket: Bucket) -> Ints:
     """Sort rows of the bucket by their positions in the base file. If one of the rows is new, keep the given order."""
-    if bucket.base_rows is None or (rows >= bucket.lookups).any():
+    if bucket.base_rows is None or (rows >= bucket.updates).any():
         return rows
     return rows[np.argsort(bucket.base_rows[rows], kind="stable")]
 
@@ -183,7 +183,7 @@ def _base_rows(rows: Ints, bucket: Bucket, place: LogPlace) -> BaseRows | None:
     position. So the positions must be ascending and refer to the slice's present base file.
     """
     base = place.file_slice.base if place.file_slice is not None else None
-    if base is None or base != bucket.base or bucket.base_rows is None or (rows >= bucket.lookups).any():
+    if base is None or base != bucket.base or bucket.base_rows is None or (rows >= bucket.updates).any():
         return None
     instant = base.name.instant_time
     if place.named_after not in {None, instant}:

@@ -311,7 +311,7 @@ def _find_copies(
     if not settings.copies_groups:
         return RowGroupCopies(metadata.num_row_groups)
     touched = merger.find_touched_groups(metadata)
-    return plan_copies(open_source, metadata, touched, settings.files, appended=len(bucket.rows) - bucket.lookups)
+    return plan_copies(open_source, metadata, touched, settings.files, appended=bucket.inserts)
 
 
 def preview_copies(
@@ -349,7 +349,7 @@ class KeyFinder:
 
     def __init__(self, bucket: Bucket, source: pa.Table, settings: HandleSettings) -> None:
         self.incoming = Incoming(source, bucket.rows, settings.files.row_group_bytes)
-        self._keys = self.incoming.column(RECORD_KEY, bucket.lookups)
+        self._keys = self.incoming.column(RECORD_KEY, bucket.updates)
         self._found = np.zeros(len(bucket.rows), bool)
 
     @property

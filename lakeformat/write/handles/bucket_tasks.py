@@ -52,7 +52,7 @@ from lakeformat.write.rows.stage import (
 from lakeformat.write.tagging.tag_units import Hits, TagFile, read_hits
 from lakeformat.write.tagging.tagger import refuse_repeated_keys
 from lakeformat.write.workload.buckets import AppendRules, Bucket, LogPlace, derive_file_id, make_bucket_id
-from lakeformat.write.workload.shuffle_plan import HashedRoute, PartitionRoute, RoutedBucket
+from lakeformat.write.workload.shuffle_plan import HashedRoute, PartitionRoute
 
 __all__ = [
     "BUCKET",
@@ -321,7 +321,7 @@ class BucketSettings:
         first_task: number that is added to a bucket's number to get the task number in sequence numbers.
     """
 
-    buckets: tuple[RoutedBucket, ...]
+    buckets: tuple[Bucket, ...]
     prepare: PrepareSettings
     needs_combining: bool
     handles: HandleSettings
@@ -374,10 +374,10 @@ def _write_bucket(
         yield written
 
 
-def _make_bucket(table: pa.Table, routed: RoutedBucket, settings: BucketSettings) -> tuple[pa.Table, Bucket]:
-    """Return a bucket's rows, one per key if the write combines rows, and the `Bucket` that refers to their positions.
+def _make_bucket(table: pa.Table, routed: Bucket, settings: BucketSettings) -> tuple[pa.Table, Bucket]:
+    """Return a bucket's rows, one per key if the write combines rows, and the bucket with their positions.
 
-    In the `Bucket`, rows whose keys were found come first, in order of arrival, and among them those that move to
+    In the bucket, rows whose keys were found come first, in order of arrival, and among them those that move to
     another partition; new rows follow in key order.
     """
     order = np.asarray(pc.sort_indices(table.column(ARRIVAL))).astype(np.int64)
@@ -390,17 +390,9 @@ def _make_bucket(table: pa.Table, routed: RoutedBucket, settings: BucketSettings
     lookup, is_moved = table.column(LOOKUP).to_numpy(), table.column(MOVED).to_numpy()
     new = np.flatnonzero(~lookup)
     new = new[sort_texts(gather_column(table.column(RECORD_KEY), new))]
-    at = np.concatenate([np.flatnonzero(is_moved), np.flatnonzero(lookup & ~is_moved), new])
+    updates = np.concatenate([np.flatnonzero(is_moved), np.flatnonzero(lookup & ~is_moved)])
     rows = conform(table, settings.prepare.prepared_schema)
-    return rows, Bucket(
-        routed.partition_path,
-        routed.file_id,
-        routed.base,
-        at,
-        int(lookup.sum()),
-        int(is_moved.sum()),
-        log_place=routed.log_place,
-    )
+    return rows, routed.with_rows(updates, new, moved_rows=int(is_moved.sum()))
 
 
 @dataclass(frozen=True)
@@ -507,7 +499,8 @@ def _split_by_bucket(
         opened = make_bucket_id(job, buckets, number, derive_file_id(f"{job.write_id}/{path}", -2, number))
         file_id, place = known or (opened, LogPlace())
         base = place.file_slice.base if place.file_slice is not None else None
-        yield Bucket(path, file_id, base, at, len(at) if known else 0, log_place=place), place
+        updates, inserts = (at, at[:0]) if known else (at[:0], at)
+        yield Bucket(path, file_id, base, log_place=place).with_rows(updates, inserts), place
 
 
 def task_folder(job: WriteJob) -> str:

@@ -99,7 +99,6 @@ def _attempt(
     with session.transaction.report.step("find") as counted:
         found = find(snapshot)
         counted.update(found.counts)
-    nothing = np.empty(0, np.int64)
     compacting = session.context.store.read_compaction_groups(snapshot.timeline)
     append_rules = make_append_rules(session.job, snapshot, compacting, reads_stored=True)
     buckets = tuple(
@@ -107,8 +106,6 @@ def _attempt(
             piece.group.partition_path,
             piece.group.file_id,
             piece.base,
-            nothing,
-            0,
             log_place=append_rules.place(piece) if append_rules.takes_logs else None,
         )
         for piece in found.slices

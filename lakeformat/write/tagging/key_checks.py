@@ -39,7 +39,6 @@ from lakeformat.transaction.order.written_file import WrittenFile
 from lakeformat.write.plan.job import WriteJob
 from lakeformat.write.workload.buckets import Bucket, may_append_beside
 from lakeformat.write.workload.profile import BucketPlan
-from lakeformat.write.workload.shuffle_plan import RoutedBucket
 
 __all__ = [
     "join_checks",
@@ -119,7 +118,7 @@ def _make_group_check(opened: frozenset[FileGroupId]) -> NewKeyCheck:
     return check
 
 
-def list_appended_groups(job: WriteJob, buckets: Iterable[Bucket | RoutedBucket]) -> frozenset[FileGroupId]:
+def list_appended_groups(job: WriteJob, buckets: Iterable[Bucket]) -> frozenset[FileGroupId]:
     """Return the file groups to which a write may append although other writers append to them at the same time.
 
     These are groups of a bucket index whose stored rows the write does not read (Hudi: ``NON_BLOCKING_CONCURRENCY_

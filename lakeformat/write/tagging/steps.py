@@ -19,7 +19,6 @@ from lakeformat.write.tagging.global_index import GlobalTagger
 from lakeformat.write.tagging.tagger import InsertFilter, PartitionTagger
 from lakeformat.write.workload.buckets import Bucket
 from lakeformat.write.workload.profile import BucketPlan, assign_buckets, make_append_rules
-from lakeformat.write.workload.shuffle_plan import RoutedBucket
 
 __all__ = ["check_new_partitions", "make_tagger", "plan_buckets"]
 
@@ -84,7 +83,7 @@ def plan_buckets(
 
 
 def check_new_partitions(
-    storage: Storage, snapshot: Snapshot, buckets: Iterable[Bucket | RoutedBucket], written: Iterable[WrittenFile] = ()
+    storage: Storage, snapshot: Snapshot, buckets: Iterable[Bucket], written: Iterable[WrittenFile] = ()
 ) -> None:
     """Refuse new partitions whose folders lie in another partition's folder, or contain one.
 

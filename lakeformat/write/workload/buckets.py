@@ -18,9 +18,10 @@ from __future__ import annotations
 
 import math
 import uuid
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, Protocol
+from itertools import count
+from typing import Final
 
 import mmh3
 import numpy as np
@@ -42,7 +43,6 @@ from lakeformat.write.workload.small_files import SmallFile, choose_files_to_fil
 __all__ = [
     "AppendRules",
     "Bucket",
-    "BucketLoad",
     "FileSizing",
     "InsertShare",
     "LogPlace",
@@ -54,10 +54,12 @@ __all__ = [
     "files_to_fill",
     "log_name",
     "make_bucket_id",
+    "make_buckets",
     "max_encoded_bytes",
     "may_append_beside",
     "measure_row_bytes",
-    "opening_instant",
+    "number_shares",
+    "slices_by_bucket",
     "split_evenly",
     "spread_inserts",
     "tail_bytes",
@@ -141,57 +143,117 @@ class LogPlace:
         return tuple(str(log.name) for log in self.file_slice.logs) if self.file_slice is not None else ()
 
 
-class BucketLoad(Protocol):
-    """The part of a bucket that the workload profile records: its file group and its numbers of rows."""
-
-    @property
-    def partition_path(self) -> str:
-        """Return the partition path of the file group."""
-
-    @property
-    def file_id(self) -> str:
-        """Return the id of the file group."""
-
-    @property
-    def opened_at(self) -> str | None:
-        """Return the instant that opened the file slice to which the rows go; None for a new file group."""
-
-    @property
-    def updates(self) -> int:
-        """Return the number of the bucket's rows whose keys may be in its base file."""
-
-    @property
-    def inserts(self) -> int:
-        """Return the number of the bucket's rows whose keys are in no file."""
-
-
 @dataclass(frozen=True)
+class AppendRules:
+    """The rules by which one write appends rows to log files or rewrites base files.
+
+    Attributes:
+        takes_logs: whether the table takes log files at all.
+        has_buckets: whether a bucket index decides the file group.
+        opens_logs: whether new file groups begin with a log file.
+        by_commit: whether a log file's name holds the instant of the commit that writes it, as from table version 8 on.
+        compaction_instants: for each file group in a pending compaction, the instant of the compaction, which has
+            opened a new slice.
+        reads_stored: whether stored rows are read before anything is appended.
+        orders_versions: whether readers choose between the versions of a row by an ordering column. If so, a deleted
+            version may win over a later one.
+        fills_nulls: whether readers fill nulls of the newer version from the older one, even if the older one was
+            deleted.
+        upserting: paths of log files that contain no deletes, according to the write stats of their commits.
+        merging_of: function that returns the rules by which readers merge the files of a slice.
+    """
+
+    takes_logs: bool = False
+    has_buckets: bool = False
+    opens_logs: bool = False
+    by_commit: bool = False
+    compaction_instants: Mapping[FileGroupId, str] = field(default_factory=dict)
+    reads_stored: bool = False
+    orders_versions: bool = False
+    fills_nulls: bool = False
+    upserting: frozenset[str] = frozenset()
+    merging_of: Callable[[FileSlice], SliceMergeRules] | None = None
+
+    def closed_groups(self, slices: Sequence[FileSlice]) -> frozenset[FileGroupId]:
+        """Return the file groups that take no new rows.
+
+        If the table takes log files, only slices take new rows that have none, and are in no pending compaction. If it
+        takes none, or has a bucket index, no file group is returned.
+        """
+        if not self.takes_logs or self.has_buckets:
+            return frozenset()
+        return frozenset(
+            piece.group
+            for piece in slices
+            if piece.base is None or piece.logs or piece.group in self.compaction_instants
+        )
+
+    def appends_to(self, piece: FileSlice, *, inserts: int) -> bool:
+        """Tell whether a bucket's rows are appended to a log file of the slice. If not, its base file is rewritten.
+
+        Args:
+            inserts: number of new rows in the bucket.
+        """
+        return self.takes_logs and (self.has_buckets or not inserts or bool(piece.logs))
+
+    def place(self, piece: FileSlice | None) -> LogPlace:
+        """Return the log file that this write creates for a slice or for a new file group.
+
+        Args:
+            piece: the slice; None for a new file group.
+        """
+        if piece is None:
+            return LogPlace()
+        compacting = self.compaction_instants.get(piece.group, "")
+        outlived = self.orders_versions or self.fills_nulls
+        deleting = tuple(log for log in piece.logs if log.path not in self.upserting) if outlived else ()
+        merging = self.merging_of(piece) if self.merging_of is not None and (self.reads_stored or deleting) else None
+        if self.by_commit:
+            return LogPlace(None, 1, piece.base_instant, piece, merging, deleting, bool(compacting))
+        after = max(piece.base_instant, compacting)
+        own = [log.name for log in piece.logs if log.name.instant_time == after]
+        version = max((name.version for name in own), default=0) + 1
+        return LogPlace(after, version, after, piece, merging, deleting, bool(compacting))
+
+
+_NO_APPENDS: Final = AppendRules()
+#: Estimated work of one row to write, in bytes of a base file. The rows are not measured, because the base file
+#: dominates the cost of a merge.
+_ROW_WORK: Final = 1024
+
+_NO_ROWS: Final[Ints] = np.empty(0, np.int64)
+
+
+@dataclass(frozen=True, slots=True)
 class Bucket:
-    """The rows that a write brings to one file group.
+    """A file group to which a write brings rows: first as numbers of rows, later with the rows.
 
     Attributes:
         base: base file of the slice that takes the rows; None for a slice without one, and for a new file group.
-        rows: positions of the bucket's rows among the partition's rows. Rows that may be in the base file come first.
-        lookups: the number of rows whose keys may be in the base file.
-        moved_rows: the number of rows that move to another partition; they come first, and are deletes in this bucket.
+        updates: the number of rows whose keys may be in the slice.
+        inserts: the number of the other rows; an estimate as long as the rows are not known.
         log_place: the log file to which the rows are appended; None if they go into a base file.
-        base_rows: for each of the first ``lookups`` rows its position in the base file, -1 if unknown; None if no
-            position is known.
+        rows: positions of the bucket's rows among the partition's rows. The updates come first.
+        moved_rows: the number of rows that move to another partition; they come first, and are deletes in this bucket.
+        base_rows: for each update the row's position in the base file, -1 if unknown; None if no position is known.
     """
 
     partition_path: str
     file_id: str
     base: BaseFile | None
-    rows: Ints
-    lookups: int
-    moved_rows: int = 0
+    updates: int = 0
+    inserts: int = 0
     log_place: LogPlace | None = None
+    rows: Ints = field(default_factory=lambda: _NO_ROWS)
+    moved_rows: int = 0
     base_rows: Ints | None = None
 
     @property
     def opened_at(self) -> str | None:
-        """Return the instant that opened the file slice to which the rows go; None for a new file group."""
-        return opening_instant(self.base, self.log_place)
+        """Return the instant that opened the file slice to which the rows go; None if the bucket opens it itself."""
+        if self.log_place is not None:
+            return self.log_place.opened_at
+        return self.base.name.instant_time if self.base is not None else None
 
     @property
     def file_name(self) -> str:
@@ -199,21 +261,20 @@ class Bucket:
         return str(self.base.name) if self.base is not None else self.file_id
 
     @property
-    def updates(self) -> int:
-        """Return the number of the bucket's rows whose keys may be in its base file."""
-        return self.lookups
+    def weight(self) -> int:
+        """Return the estimated work to write the bucket, in bytes."""
+        size = self.base.size_bytes if self.base is not None else 0
+        return size + (self.updates + self.inserts) * _ROW_WORK
 
-    @property
-    def inserts(self) -> int:
-        """Return the number of the bucket's rows whose keys are in no file."""
-        return len(self.rows) - self.lookups
+    def with_rows(self, updates: Ints, inserts: Ints, *, moved_rows: int = 0, base_rows: Ints | None = None) -> Bucket:
+        """Return the bucket with its rows.
 
-
-def opening_instant(base: BaseFile | None, log_place: LogPlace | None) -> str | None:
-    """Return the instant that opened the file slice of a bucket; None if the bucket opens the slice itself."""
-    if log_place is not None:
-        return log_place.opened_at
-    return base.name.instant_time if base is not None else None
+        Args:
+            updates: positions of the rows whose keys may be in the slice, those that move to another partition first.
+            inserts: positions of the other rows.
+        """
+        given = replace(self, updates=len(updates), inserts=len(inserts), moved_rows=moved_rows, base_rows=base_rows)
+        return replace(given, rows=np.concatenate([updates, inserts]))
 
 
 def spread_inserts(rows: int, small_files: Sequence[SmallFile], sizing: FileSizing) -> tuple[InsertShare, ...]:
@@ -232,18 +293,17 @@ def files_to_fill(
     rows: int,
     sizing: FileSizing,
     closed_groups: frozenset[FileGroupId],
-    append_rules: AppendRules | None = None,
+    append_rules: AppendRules = _NO_APPENDS,
     updated: Collection[int] = (),
 ) -> Sequence[SmallFile]:
     """Return the small file slices of a partition that take its ``rows`` inserts, before new files do.
 
     Args:
         closed_groups: file groups that take no inserts.
-        append_rules: the rules by which rows are appended to slices; None if the table takes no log files.
+        append_rules: the rules by which rows are appended to slices.
         updated: positions of the slices that the write updates.
     """
-    takes_logs = append_rules is not None and append_rules.takes_logs
-    closed_groups |= append_rules.closed_groups(slices) if append_rules is not None else frozenset()
+    closed_groups |= append_rules.closed_groups(slices)
     small: Sequence[SmallFile] = [
         SmallFile(at, piece.group.file_id, piece.size_bytes)
         for at, piece in enumerate(slices)
@@ -251,9 +311,9 @@ def files_to_fill(
     ]
     if not sizing.fills_all:
         sizes = [piece.size_bytes for piece in slices]
-        rewritten = () if takes_logs else updated
+        rewritten = () if append_rules.takes_logs else updated
         small = choose_files_to_fill(sizes, small, rows * sizing.row_bytes, sizing.max_file_bytes, rewritten)
-    if takes_logs:
+    if append_rules.takes_logs:
         small = sorted(small, key=lambda file: (file.size_bytes, file.file_id))[: sizing.most_filled]
     return small
 
@@ -264,6 +324,40 @@ def split_evenly(rows: int, most: int) -> list[int]:
     return [rows // parts + (part < rows % parts) for part in range(parts)]
 
 
+def number_shares(shares: Sequence[InsertShare], slices: int) -> list[int]:
+    """Return for each share the number of its file: the position of its slice, or from ``slices`` on for new files."""
+    new = count(slices)
+    return [next(new) if share.small is None else share.small.at for share in shares]
+
+
+def make_buckets(
+    partition_path: str,
+    slices: Mapping[int, FileSlice],
+    updates: Mapping[int, int],
+    inserts: Mapping[int, int],
+    append_rules: AppendRules,
+    file_id_of: Callable[[int], str],
+) -> Mapping[int, Bucket]:
+    """Return the buckets of one partition by their ascending numbers, with the numbers of their rows.
+
+    The numbers are those of a bucket index, or positions of slices, continued for new files.
+
+    Args:
+        slices: the live file slices by number.
+        updates, inserts: the numbers of rows of each bucket.
+        file_id_of: makes the file id of a new file group from the bucket's number.
+    """
+    buckets: dict[int, Bucket] = {}
+    for number in sorted({*updates, *inserts}):
+        piece, added = slices.get(number), inserts.get(number, 0)
+        file_id = file_id_of(number) if piece is None else piece.group.file_id
+        appends = append_rules.opens_logs if piece is None else append_rules.appends_to(piece, inserts=added)
+        log_place = append_rules.place(piece) if appends else None
+        base = None if piece is None else piece.base
+        buckets[number] = Bucket(partition_path, file_id, base, updates.get(number, 0), added, log_place)
+    return buckets
+
+
 def assign_to_files(
     partition_path: str,
     files: Sequence[FileSlice],
@@ -272,12 +366,12 @@ def assign_to_files(
     sizing: FileSizing,
     next_file_id: Callable[[], str],
     *,
+    append_rules: AppendRules = _NO_APPENDS,
     closed_groups: frozenset[FileGroupId] = frozenset(),
     is_leaving: npt.NDArray[np.bool_] | None = None,
     base_rows: Ints | None = None,
-    append_rules: AppendRules | None = None,
 ) -> tuple[Bucket, ...]:
-    """Return the buckets of one partition: one per existing file that takes rows, and one per new file.
+    """Return the buckets of one partition with their rows: one per existing file that takes rows, and one per new file.
 
     Args:
         located: two arrays: positions of rows, and positions in ``files`` of slices that may hold their keys.
@@ -286,42 +380,23 @@ def assign_to_files(
         closed_groups: file groups that take no inserts.
         is_leaving: for each entry of ``located``, whether the row moves to another partition; None if no row moves.
         base_rows: for each entry of ``located``, the row's position in the base file, or -1; None if none is known.
-        append_rules: the rules by which rows are appended to slices; None if the table takes no log files.
     """
     rows, owners = located
-    if is_leaving is None:
-        order = np.argsort(owners, kind="stable")
-        left = np.zeros(len(files), np.int64)
-    else:
-        order = np.lexsort((~is_leaving, owners))
-        left = np.bincount(owners[is_leaving], minlength=len(files))
-    bounds = np.searchsorted(owners[order], np.arange(len(files) + 1))
-    updates = {at: rows[order[bounds[at] : bounds[at + 1]]] for at in range(len(files)) if bounds[at] < bounds[at + 1]}
-    small = files_to_fill(files, len(new), sizing, closed_groups, append_rules, updates)
-    inserts: dict[int, Ints] = {}
-    insert_buckets: list[Bucket] = []
-    start = 0
-    for share in spread_inserts(len(new), small, sizing):
-        part = new[start : start + share.rows]
-        start += share.rows
-        if share.small is None:
-            insert_buckets.append(Bucket(partition_path, next_file_id(), None, part, 0))
-        else:
-            inserts[share.small.at] = part
-    none = np.empty(0, np.int64)
-    update_buckets = (
-        Bucket(
-            partition_path,
-            files[at].group.file_id,
-            files[at].base,
-            np.concatenate([updates.get(at, none), inserts.get(at, none)]),
-            len(updates.get(at, none)),
-            int(left[at]),
-            base_rows=None if base_rows is None else base_rows[order[bounds[at] : bounds[at + 1]]],
-        )
-        for at in sorted({*updates, *inserts})
-    )
-    return (*update_buckets, *insert_buckets)
+    order = np.arange(len(rows)) if is_leaving is None else np.argsort(~is_leaving, kind="stable")
+    entries = _group_by_owner(order, owners[order])
+    small = files_to_fill(files, len(new), sizing, closed_groups, append_rules, entries)
+    shares = spread_inserts(len(new), small, sizing)
+    parts = np.split(new, np.cumsum([share.rows for share in shares[:-1]], dtype=np.int64))
+    inserts = dict(zip(number_shares(shares, len(files)), parts, strict=False))
+    sizes = _lengths(entries), _lengths(inserts)
+    planned = make_buckets(partition_path, dict(enumerate(files)), *sizes, append_rules, lambda _: next_file_id())
+    buckets: list[Bucket] = []
+    for number, bucket in planned.items():
+        at = entries.get(number, _NO_ROWS)
+        moved = 0 if is_leaving is None else int(is_leaving[at].sum())
+        known = None if base_rows is None else base_rows[at]
+        buckets.append(bucket.with_rows(rows[at], inserts.get(number, _NO_ROWS), moved_rows=moved, base_rows=known))
+    return tuple(buckets)
 
 
 def assign_to_buckets(
@@ -331,35 +406,33 @@ def assign_to_buckets(
     new: Ints,
     new_buckets: Ints,
     buckets: PartitionBuckets,
-    file_id_of: Callable[[PartitionBuckets, int], str],
+    file_id_of: Callable[[int], str],
+    *,
+    append_rules: AppendRules = _NO_APPENDS,
 ) -> tuple[Bucket, ...]:
-    """Return the buckets of one partition by the rows' bucket numbers (Hudi: ``SparkBucketIndexPartitioner``).
+    """Return the buckets of one partition with their rows, by the rows' bucket numbers.
 
     Args:
-        files: the partition's live file slices, at most one per bucket number.
-        located: two arrays of equal length: positions of rows, and positions in ``files`` of slices that may hold
-            their keys.
-        new: positions of the rows whose keys no file holds.
+        files, located, new: as for `assign_to_files`; at most one file slice per bucket number.
         new_buckets: the bucket number of each new row.
         buckets: the partition's buckets.
-        file_id_of: makes the file id of a new file group from the partition's buckets and its bucket number.
+        file_id_of: makes the file id of a new file group from its bucket number.
     """
-    file_at = {buckets.bucket_of(piece.group.file_id): at for at, piece in enumerate(files)}
-    rows, owners = located
-    lookups = _group_by_owner(rows, owners)
-    inserts = _group_by_owner(new, new_buckets)
-    none = np.empty(0, np.int64)
-    update_buckets = []
-    for bucket, at in sorted(file_at.items(), key=lambda item: item[1]):
-        found, added = lookups.get(at, none), inserts.pop(bucket, none) if bucket is not None else none
-        if len(found) or len(added):
-            piece = files[at]
-            taken = np.concatenate([found, added])
-            update_buckets.append(Bucket(partition_path, piece.group.file_id, piece.base, taken, len(found)))
-    insert_buckets = [
-        Bucket(partition_path, file_id_of(buckets, bucket), None, added, 0) for bucket, added in inserts.items()
-    ]
-    return (*update_buckets, *insert_buckets)
+    slices = slices_by_bucket(files, buckets)
+    number_of = np.fromiter((buckets.bucket_of(piece.group.file_id) or 0 for piece in files), np.int64)
+    updates, inserts = _group_by_owner(located[0], number_of[located[1]]), _group_by_owner(new, new_buckets)
+    sizes = _lengths(updates), _lengths(inserts)
+    planned = make_buckets(partition_path, slices, *sizes, append_rules, file_id_of)
+    return tuple(
+        bucket.with_rows(updates.get(number, _NO_ROWS), inserts.get(number, _NO_ROWS))
+        for number, bucket in planned.items()
+    )
+
+
+def slices_by_bucket(slices: Sequence[FileSlice], buckets: PartitionBuckets) -> Mapping[int, FileSlice]:
+    """Return the file slices of a partition by the numbers of their buckets, without those that belong to no bucket."""
+    numbered = ((buckets.bucket_of(piece.group.file_id), piece) for piece in slices)
+    return {number: piece for number, piece in numbered if number is not None}
 
 
 def may_append_beside(job: WriteJob) -> bool:
@@ -387,8 +460,13 @@ def make_bucket_id(job: WriteJob, buckets: PartitionBuckets, bucket: int, file_i
 def _group_by_owner(rows: Ints, owners: Ints) -> dict[int, Ints]:
     """Group rows by their owner (the number of a file or bucket). The rows of an owner keep their order."""
     order = np.argsort(owners, kind="stable")
-    known, starts = np.unique(owners[order], return_index=True)
-    return dict(zip(known.tolist(), np.split(rows[order], starts[1:]), strict=True)) if len(rows) else {}
+    ascending = owners[order]
+    starts = np.flatnonzero(np.diff(ascending, prepend=-1))
+    return dict(zip(ascending[starts].tolist(), np.split(rows[order], starts[1:]), strict=False))
+
+
+def _lengths(grouped: Mapping[int, Ints]) -> dict[int, int]:
+    return {number: len(rows) for number, rows in grouped.items()}
 
 
 #: Bits that are set in the hash from which a file id is made, so that the id begins with a letter (a, b, e or f).
@@ -512,88 +590,3 @@ def tail_bytes(job: WriteJob, *, tasks: bool) -> int:
 def log_name(place: LogPlace, file_id: str, instant_time: str, write_token: str) -> LogFileName:
     """Return the name of the log file that a commit adds to a slice."""
     return LogFileName(file_id, place.named_after or instant_time, place.version, write_token)
-
-
-@dataclass(frozen=True)
-class AppendRules:
-    """The rules by which one write appends rows to log files or rewrites base files.
-
-    Attributes:
-        takes_logs: whether the table takes log files at all.
-        has_buckets: whether a bucket index decides the file group.
-        opens_logs: whether new file groups begin with a log file.
-        by_commit: whether a log file's name holds the instant of the commit that writes it, as from table version 8 on.
-        compaction_instants: for each file group in a pending compaction, the instant of the compaction, which has
-            opened a new slice.
-        reads_stored: whether stored rows are read before anything is appended.
-        orders_versions: whether readers choose between the versions of a row by an ordering column. If so, a deleted
-            version may win over a later one.
-        fills_nulls: whether readers fill nulls of the newer version from the older one, even if the older one was
-            deleted.
-        upserting: paths of log files that contain no deletes, according to the write stats of their commits.
-        merging_of: function that returns the rules by which readers merge the files of a slice.
-    """
-
-    takes_logs: bool = False
-    has_buckets: bool = False
-    opens_logs: bool = False
-    by_commit: bool = False
-    compaction_instants: Mapping[FileGroupId, str] = field(default_factory=dict)
-    reads_stored: bool = False
-    orders_versions: bool = False
-    fills_nulls: bool = False
-    upserting: frozenset[str] = frozenset()
-    merging_of: Callable[[FileSlice], SliceMergeRules] | None = None
-
-    def closed_groups(self, slices: Sequence[FileSlice]) -> frozenset[FileGroupId]:
-        """Return the file groups that take no new rows.
-
-        If the table takes log files, only slices take new rows that have none, and are in no pending compaction. If it
-        takes none, or has a bucket index, no file group is returned.
-        """
-        if not self.takes_logs or self.has_buckets:
-            return frozenset()
-        return frozenset(
-            piece.group
-            for piece in slices
-            if piece.base is None or piece.logs or piece.group in self.compaction_instants
-        )
-
-    def place_buckets(self, buckets: Iterable[Bucket], slices: Sequence[FileSlice]) -> tuple[Bucket, ...]:
-        """Return the partition's buckets. Those whose rows are appended to a log file have ``log_place`` set."""
-        if not self.takes_logs:
-            return tuple(buckets)
-        of_group = {each.group.file_id: each for each in slices}
-        return tuple(self._with_place(bucket, of_group.get(bucket.file_id)) for bucket in buckets)
-
-    def _with_place(self, bucket: Bucket, piece: FileSlice | None) -> Bucket:
-        if not (self.opens_logs if piece is None else self.appends_to(piece, inserts=bucket.inserts)):
-            return bucket
-        return replace(bucket, log_place=self.place(piece))
-
-    def appends_to(self, piece: FileSlice, *, inserts: int) -> bool:
-        """Tell whether a bucket's rows are appended to a log file of the slice. If not, its base file is rewritten.
-
-        Args:
-            inserts: number of new rows in the bucket.
-        """
-        return self.takes_logs and (self.has_buckets or not inserts or bool(piece.logs))
-
-    def place(self, piece: FileSlice | None) -> LogPlace:
-        """Return the log file that this write creates for a slice or for a new file group.
-
-        Args:
-            piece: the slice; None for a new file group.
-        """
-        if piece is None:
-            return LogPlace()
-        compacting = self.compaction_instants.get(piece.group, "")
-        outlived = self.orders_versions or self.fills_nulls
-        deleting = tuple(log for log in piece.logs if log.path not in self.upserting) if outlived else ()
-        merging = self.merging_of(piece) if self.merging_of is not None and (self.reads_stored or deleting) else None
-        if self.by_commit:
-            return LogPlace(None, 1, piece.base_instant, piece, merging, deleting, bool(compacting))
-        after = max(piece.base_instant, compacting)
-        own = [log.name for log in piece.logs if log.name.instant_time == after]
-        version = max((name.version for name in own), default=0) + 1
-        return LogPlace(after, version, after, piece, merging, deleting, bool(compacting))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TypeAlias, TypeVar
 
 import numpy as np
@@ -28,7 +28,6 @@ from lakeformat.write.rows.prepare import deleted_rows_of, winning_rows
 from lakeformat.write.workload.buckets import (
     AppendRules,
     Bucket,
-    BucketLoad,
     FileSizing,
     assign_to_buckets,
     assign_to_files,
@@ -116,7 +115,7 @@ def _look_up_inserts(job: WriteJob, rows: pa.Table, bucket: Bucket) -> Bucket:
         return bucket
     winners = winning_rows(gather(rows, bucket.rows), job.rule)
     chosen = bucket.rows if winners is None else bucket.rows[winners]
-    return replace(bucket, rows=chosen, lookups=len(chosen), base_rows=None)
+    return bucket.with_rows(chosen, chosen[:0], moved_rows=bucket.moved_rows)
 
 
 def _size_in_threads(size: Callable[[str], FileSizing], paths: Collection[str]) -> Mapping[str, FileSizing]:
@@ -224,16 +223,26 @@ def _buckets(
     def next_file_id() -> str:
         return derive_file_id(job.write_id, -1, next(numbers))
 
-    def next_bucket_id(buckets_of_path: PartitionBuckets, bucket: int) -> str:
-        return make_bucket_id(job, buckets_of_path, bucket, next_file_id())
-
     for path, found in placed.items():
         slices = snapshot.slices.get(path, ()) if job.uses_existing_groups else ()
         located, new, size = (found.keys, found.files), found.new, sizing[path]
-        if found.new_buckets is not None and found.buckets is not None:
-            mine = assign_to_buckets(path, slices, located, new, found.new_buckets, found.buckets, next_bucket_id)
+        if found.new_buckets is not None and (hashing := found.buckets) is not None:
+
+            def next_bucket_id(bucket: int, hashing: PartitionBuckets = hashing) -> str:
+                return make_bucket_id(job, hashing, bucket, next_file_id())
+
+            buckets += assign_to_buckets(
+                path,
+                slices,
+                located,
+                new,
+                found.new_buckets,
+                hashing,
+                next_bucket_id,
+                append_rules=append_rules,
+            )
         else:
-            mine = assign_to_files(
+            buckets += assign_to_files(
                 path,
                 slices,
                 located,
@@ -245,7 +254,6 @@ def _buckets(
                 base_rows=found.base_rows,
                 append_rules=append_rules,
             )
-        buckets += append_rules.place_buckets(mine, slices)
     return tuple(buckets)
 
 
@@ -258,9 +266,7 @@ def count_false_positives(job: WriteJob, written: Iterable[WrittenFile]) -> Mapp
     return {"false_positives": sum(file.unmatched_lookups for file in written)} if asks else {}
 
 
-def workload_profile(
-    operation: Operation, buckets: Iterable[BucketLoad], written: Iterable[WriteStat]
-) -> CommitMetadata:
+def workload_profile(operation: Operation, buckets: Iterable[Bucket], written: Iterable[WriteStat]) -> CommitMetadata:
     """Return the profile that an inflight file holds (Hudi: ``saveWorkloadProfileMetadataToInflight``).
 
     The profile has one entry per file group to update, and per partition one entry with an empty file id for inserts.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, count
@@ -27,12 +27,14 @@ from lakeformat.model.files import BaseFile, FileGroupId, FileSlice
 from lakeformat.write.rows.prepare import ANY_PARTITION
 from lakeformat.write.workload.buckets import (
     AppendRules,
+    Bucket,
     FileSizing,
     InsertShare,
-    LogPlace,
     derive_file_id,
     files_to_fill,
-    opening_instant,
+    make_buckets,
+    number_shares,
+    slices_by_bucket,
     spread_inserts,
 )
 from lakeformat.write.workload.small_files import SmallFile
@@ -42,7 +44,6 @@ __all__ = [
     "KeyUse",
     "PartitionRoute",
     "RoutePlan",
-    "RoutedBucket",
     "TagResult",
     "TagUnit",
     "assign_to_tasks",
@@ -159,23 +160,6 @@ class TagResult:
 
 
 @dataclass(frozen=True, slots=True)
-class RoutedBucket:
-    """A file group to which a shuffled write brings rows: a number of updates, and an estimated number of inserts."""
-
-    partition_path: str
-    file_id: str
-    base: BaseFile | None
-    updates: int
-    inserts: int
-    log_place: LogPlace | None = None
-
-    @property
-    def opened_at(self) -> str | None:
-        """Return the instant that opened the file slice to which the rows go; None for a new file group."""
-        return opening_instant(self.base, self.log_place)
-
-
-@dataclass(frozen=True, slots=True)
 class PartitionRoute:
     """The rule by which a task assigns the rows of one partition to buckets.
 
@@ -219,7 +203,7 @@ class HashedRoute:
 class RoutePlan:
     """All buckets of a write, and for each partition path the rule that assigns its rows to them."""
 
-    buckets: tuple[RoutedBucket, ...]
+    buckets: tuple[Bucket, ...]
     routes: Mapping[str, PartitionRoute]
 
 
@@ -334,37 +318,37 @@ def plan_routes(
     found: dict[str, list[TagResult]] = {}
     for unit, result in zip(units, results, strict=True):
         found.setdefault(unit.partition_path, []).append(result)
-    buckets: list[RoutedBucket] = []
+    buckets: list[Bucket] = []
     routes: dict[str, PartitionRoute] = {}
     new_ids = (derive_file_id(write_id, -1, number) for number in count())
     for path in sorted({*found, *(incoming.keys() - {ANY_PARTITION})}):
-        own, tagged = slices.get(path, ()), found.get(path, [])
+        own, tagged, first = slices.get(path, ()), found.get(path, []), len(buckets)
         if keys.hashing is not None:
             hashing = keys.hashing.of(path)
-            routed = _plan_hashed(path, own, tagged, keys, hashing, append_rules, bucket_id_of, new_ids)
-            searched = frozenset(at for at, each in routed.items() if each.updates and not keys.drops_stored)
-            hashed = HashedRoute(hashing, {bucket: len(buckets) + at for at, bucket in enumerate(routed)}, searched)
+            pieces = slices_by_bucket(own, hashing)
+            counts = _count_hashed(pieces, own, tagged, keys, hashing)
+
+            def make_id(number: int, hashing: PartitionBuckets = hashing) -> str:
+                return bucket_id_of(hashing, number, next(new_ids))
+
+            planned = make_buckets(path, pieces, *counts, append_rules, make_id)
+            searched = frozenset(at for at, each in planned.items() if each.updates and not keys.drops_stored)
+            hashed = HashedRoute(hashing, {number: first + at for at, number in enumerate(planned)}, searched)
             routes[path] = PartitionRoute({}, (), (), drops_stored=keys.drops_stored, hashed=hashed)
-            buckets += routed.values()
-            continue
-        hits = ((result.deleted if keys.drops_stored else result.hits).items() for result in tagged)
-        updates = dict(chain.from_iterable(hits))
-        fills = partial(files_to_fill, own, closed_groups=closed_groups, append_rules=append_rules, updated=updates)
-        shares, cuts = _share_inserts(incoming.get(path, 0), tagged, sizing, fills)
-        tops = {share.small.at: share.rows for share in shares if share.small is not None}
-        by_file: dict[int, int] = {}
-        for at in sorted({*updates, *tops}):
-            by_file[at] = len(buckets)
-            piece, top = own[at], tops.get(at, 0)
-            log_place = append_rules.place(piece) if append_rules.appends_to(piece, inserts=top) else None
-            buckets.append(RoutedBucket(path, piece.group.file_id, piece.base, updates.get(at, 0), top, log_place))
-        inserts: list[int] = []
-        for share in shares:
-            inserts.append(len(buckets) if share.small is None else by_file[share.small.at])
-            if share.small is None:
-                buckets.append(RoutedBucket(path, next(new_ids), None, 0, share.rows))
-        deleting = {} if keys.drops_stored else {at: piece for at, piece in deleting_of(own).items() if at in updates}
-        routes[path] = PartitionRoute(by_file, cuts, tuple(inserts), deleting, keys.drops_stored)
+        else:
+            hits = ((result.deleted if keys.drops_stored else result.hits).items() for result in tagged)
+            updates = dict(chain.from_iterable(hits))
+            fills = partial(files_to_fill, own, closed_groups=closed_groups, append_rules=append_rules, updated=updates)
+            shares, cuts = _share_inserts(incoming.get(path, 0), tagged, sizing, fills)
+            files = number_shares(shares, len(own))
+            inserts = {file: share.rows for file, share in zip(files, shares, strict=True)}
+            planned = make_buckets(path, dict(enumerate(own)), updates, inserts, append_rules, lambda _: next(new_ids))
+            at_of = {number: first + at for at, number in enumerate(planned)}
+            by_file = {file: at for file, at in at_of.items() if file < len(own)}
+            deleting = {} if keys.drops_stored else {at: each for at, each in deleting_of(own).items() if at in updates}
+            targets = tuple(at_of[file] for file in files)
+            routes[path] = PartitionRoute(by_file, cuts, targets, deleting, keys.drops_stored)
+        buckets += planned.values()
     return RoutePlan(tuple(buckets), routes)
 
 
@@ -395,38 +379,26 @@ def _share_inserts(
     return shares, cuts
 
 
-def _plan_hashed(
-    path: str,
+def _count_hashed(
+    stored: Collection[int],
     slices: Sequence[FileSlice],
     results: Sequence[TagResult],
     keys: KeyUse,
     hashing: PartitionBuckets,
-    append_rules: AppendRules,
-    bucket_id_of: Callable[[PartitionBuckets, int, str], str],
-    new_ids: Iterator[str],
-) -> Mapping[int, RoutedBucket]:
-    """Return the buckets of one partition of a bucket index, by their numbers in the index.
+) -> tuple[Mapping[int, int], Mapping[int, int]]:
+    """Return the numbers of updates and of inserts of each bucket of a partition, by its number in the index.
 
-    Source: Hudi's ``SparkBucketIndexPartitioner``.
+    Args:
+        stored: the numbers of the buckets that have a file slice.
     """
-    of_bucket = {hashing.bucket_of(piece.group.file_id): piece for piece in slices}
-    counted = _count_of_buckets(results)
-    deleted = {hashing.bucket_of(slices[at].group.file_id): n for result in results for at, n in result.deleted.items()}
-    planned: dict[int, RoutedBucket] = {}
-    for bucket, rows in sorted(counted.items()):
-        piece = of_bucket.get(bucket)
-        if piece is None and keys.drops_new:
-            continue
-        file_id = bucket_id_of(hashing, bucket, next(new_ids)) if piece is None else piece.group.file_id
-        updates = rows if piece is not None and keys.looks_up else 0
-        if keys.drops_stored:
-            updates = deleted.get(bucket, 0)
-        inserts = rows - updates
-        appends = append_rules.opens_logs if piece is None else append_rules.appends_to(piece, inserts=inserts)
-        log_place = append_rules.place(piece) if appends else None
-        base = None if piece is None else piece.base
-        planned[bucket] = RoutedBucket(path, file_id, base, updates, inserts, log_place)
-    return planned
+    counted = {at: rows for at, rows in _count_of_buckets(results).items() if at in stored or not keys.drops_new}
+    if keys.drops_stored:
+        hits = chain.from_iterable(result.deleted.items() for result in results)
+        deleted = {hashing.bucket_of(slices[at].group.file_id): rows for at, rows in hits}
+        updates = {bucket: deleted.get(bucket, 0) for bucket in counted}
+    else:
+        updates = {bucket: rows for bucket, rows in counted.items() if keys.looks_up and bucket in stored}
+    return updates, {bucket: rows - updates.get(bucket, 0) for bucket, rows in counted.items()}
 
 
 def _count_of_buckets(results: Sequence[TagResult]) -> Mapping[int, int]:
@@ -504,7 +476,7 @@ def find_shuffle_values(tasks: int) -> list[int]:
 
 
 def may_skip_shuffle(
-    stages: Sequence[Mapping[str, int]], buckets: Sequence[RoutedBucket], tasks: Sequence[int], *, most_rows: int
+    stages: Sequence[Mapping[str, int]], buckets: Sequence[Bucket], tasks: Sequence[int], *, most_rows: int
 ) -> bool:
     """Tell whether each task should read its rows from the stage files itself, as less work than a shuffle.
 
