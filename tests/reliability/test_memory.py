@@ -153,5 +153,5 @@ def test_a_merge_takes_no_more_memory_for_more_row_groups(folder: Path, monkeypa
     row_group_bytes = batch(0, ROW_GROUP_ROWS).nbytes
     assert row_group_bytes / 4 < arrow_small
     assert arrow_large < 1.2 * arrow_small
-    # The file's filter takes three bytes a row, in a few copies while it is decoded and encoded.
-    assert python_large - python_small < 16 * (large - small) * ROW_GROUP_ROWS
+    # The file's filter takes three bytes a row, in five copies while it is decoded and encoded. A sixth would be 18.
+    assert python_large - python_small < 17 * (large - small) * ROW_GROUP_ROWS

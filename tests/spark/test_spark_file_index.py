@@ -140,6 +140,9 @@ CHOSEN = [
     ("id <=> 7 and null is null", 4),
     ("id > 7 and false", 0),
 ]
+#: Condition on a function that keeps the order of a column -> the number of files that plain Python reads. Spark gives
+#: a file index no such condition.
+FEWER_IN_PLAIN_PYTHON = {"cast(id as double) > 158.5": 1, "id + 1 = 150": 4}
 
 
 def test_each_query_reads_the_files_that_may_match_and_selects_the_rows_of_a_full_scan(
@@ -186,7 +189,8 @@ def test_conditions_of_plain_python_read_the_files_of_its_plan(frame: DataFrame,
             continue
         assert files(frame.where(text)) == expected, text
         # Spark also evaluates functions of a partition value that is null.
-        assert plan.files_after_stats in (expected, expected + 4 * ("(place)" in text)), text
+        fewest = FEWER_IN_PLAIN_PYTHON.get(text, expected)
+        assert plan.files_after_stats in (fewest, fewest + 4 * ("(place)" in text)), text
     assert compared > len(CHOSEN) // 2
 
 
