@@ -347,6 +347,7 @@ class Table(
                 of_rows = (frozenset(), 0) if job.named_partitions else distinct_partitions(reader, job.prepare.keys)
                 return session.run_delete_partitions(*of_rows)
             if job.writes_directly:
-                return write_direct(session, reader, read_again if can_be_read_again(given) else None, bad_rows)
+                again = read_again if can_be_read_again(given) else None
+                return write_direct(session, reader, again, bad_rows, snapshot)
             with prepare_input(self.context.storage, job, reader, bad_rows) as (prepared, arrived):
                 return session.run_staged(prepared, arrived, snapshot.timeline.commit_times, snapshot)

@@ -33,6 +33,7 @@ def write_direct(
     rows: Iterable[pa.RecordBatch],
     read_again: Callable[[], Iterable[pa.RecordBatch]] | None = None,
     bad_rows: BadRows | None = None,
+    planned_snapshot: Snapshot | None = None,
 ) -> WriteResult:
     """Stream rows into base files, and publish them.
 
@@ -43,21 +44,30 @@ def write_direct(
         rows: the rows of the first attempt.
         read_again: returns the rows for another attempt after a conflict; None if they can be read only once.
         bad_rows: collects the rows that cannot be written; None refuses them. ``read_again`` clears it.
+        planned_snapshot: the snapshot from which the job was planned. The first attempt uses it while it is new.
 
     Raises:
         SchemaMismatchError, InvalidInputError: if the rows cannot be written. Nothing was published.
         WriteConflictError, LockTimeoutError: if another writer interfered. A retry is safe.
     """
-    transaction = session.transaction
+    planned = [planned_snapshot]
+
+    def refresh() -> Snapshot:
+        return session.refresh(planned.pop() if planned else None)
+
     if read_again is None:
-        return _write_stream(session, rows, bad_rows)
-    left = [rows]
-    return transaction.retry(
-        lambda: _write_direct(session, left.pop() if left else read_again(), lambda begin: begin(), bad_rows)
+        return _write_stream(session, rows, bad_rows, refresh)
+    unread = [rows]
+    return session.transaction.retry(
+        lambda: _write_direct(
+            session, unread.pop() if unread else read_again(), lambda begin: begin(), bad_rows, refresh
+        )
     )
 
 
-def _write_stream(session: WriteSession, rows: Iterable[pa.RecordBatch], bad_rows: BadRows | None) -> WriteResult:
+def _write_stream(
+    session: WriteSession, rows: Iterable[pa.RecordBatch], bad_rows: BadRows | None, refresh: Callable[[], Snapshot]
+) -> WriteResult:
     """Write rows that can be read only once. After a conflict, only what comes before the rows is repeated."""
     has_begun = False
 
@@ -68,7 +78,7 @@ def _write_stream(session: WriteSession, rows: Iterable[pa.RecordBatch], bad_row
         return begun
 
     try:
-        return _write_direct(session, rows, run_begin, bad_rows)
+        return _write_direct(session, rows, run_begin, bad_rows, refresh)
     except WriteConflictError as error:
         if has_begun:
             error.args = (f"{error}; its rows came as a stream, which has been read: give them anew",)
@@ -83,13 +93,19 @@ def _write_direct(
     rows: Iterable[pa.RecordBatch],
     run_begin: Callable[[Callable[[], _Begun]], _Begun],
     bad_rows: BadRows | None,
+    refresh: Callable[[], Snapshot],
 ) -> WriteResult:
-    """Make one attempt of `write_direct`. ``run_begin`` runs the begin of the transaction, once or with retries."""
+    """Make one attempt of `write_direct`.
+
+    Args:
+        run_begin: runs the begin of the transaction, once or with retries.
+        refresh: returns the table's present state.
+    """
     context, transaction = session.context, session.transaction
     with ExitStack() as life, thread_pool(max(1, pa.cpu_count())) as pool:
 
         def begin() -> _Begun:
-            snapshot = context.snapshot()
+            snapshot = refresh()
             if (skipped := transaction.skip_known_batch(snapshot)) is not None:
                 return snapshot, skipped
             session.job = session.job.at(snapshot)
@@ -127,10 +143,10 @@ def _write_direct(
             writer.abandon()
             raise
         if not repeats:
-            return session.run_direct(commit, written, tails, writer.rows)
+            return session.run_direct(commit, written, tails, writer.rows, snapshot)
         arrived = _read_back(context.storage, written, tails, job.prepare.schema)
         with prepare_input(context.storage, job, arrived) as (prepared, _):
-            return session.run_direct(commit, (), prepared, writer.rows)
+            return session.run_direct(commit, (), prepared, writer.rows, snapshot)
 
 
 def _read_back(

@@ -63,7 +63,7 @@ _LOG: Final = logging.getLogger("lakeformat.write")
 #: Task number of the first bucket that the driver writes if tasks have also written files. The task number is part of
 #: file names and sequence numbers, so the driver must not reuse the numbers of the tasks.
 AFTER_TASKS: Final = 1 << 20
-#: A snapshot from which the job was planned is used again for this many milliseconds.
+#: A snapshot is used again without a look at the timeline for this many milliseconds after the session was made.
 _FRESH_MS: Final = 1000
 #: Number of files that are moved at the same time.
 _MOVE_THREADS: Final = 8
@@ -171,8 +171,7 @@ class WriteSession:
         plans: list[tuple[BucketPlan, Snapshot]],
     ) -> WriteResult:
         """Make one attempt of `run_staged`. Append its bucket plan and the snapshot of the plan to ``plans``."""
-        snapshot = planned_snapshot if self._is_fresh(planned_snapshot) else None
-        snapshot = snapshot or self.context.snapshot_since(planned_snapshot)
+        snapshot = self.refresh(planned_snapshot)
         if (skipped := self.transaction.skip_known_batch(snapshot)) is not None:
             return skipped
         self.job = self.job.at(snapshot)
@@ -208,12 +207,15 @@ class WriteSession:
         plans.append((plan, snapshot))
         return self.transaction.close(commit, has_stage=False, markers=self._markers)
 
-    def _is_fresh(self, planned_snapshot: Snapshot | None) -> bool:
-        """Tell whether the snapshot was loaded a moment ago, so that reading the timeline again would find the same.
+    def refresh(self, snapshot: Snapshot | None) -> Snapshot:
+        """Return the table's present state: ``snapshot`` itself if it is new, or if the table has not changed since.
 
-        If another writer has committed since, the conflict check finds it.
+        A snapshot is new if this session was made less than a second ago. If another writer has committed since, the
+        conflict check finds it.
         """
-        return planned_snapshot is not None and self.context.clock.now_ms() - self._made_ms < _FRESH_MS
+        if snapshot is not None and self.context.clock.now_ms() - self._made_ms < _FRESH_MS:
+            return snapshot
+        return self.context.snapshot_since(snapshot)
 
     # --- step 6: write files --------------------------------------------------------------------------
 
@@ -313,6 +315,7 @@ class WriteSession:
         written: Sequence[WrittenFile],
         tails: Mapping[str, pa.Table],
         input_rows: int,
+        begun_snapshot: Snapshot | None = None,
     ) -> WriteResult:
         """Write the remaining rows to files, and publish these together with base files that are already written.
 
@@ -321,9 +324,10 @@ class WriteSession:
         Args:
             written: finished base files in the stage folder.
             tails: for each partition path the rows that were too few for a file; they are written here.
+            begun_snapshot: the snapshot from which the commit began. It is used again while it is new.
         """
         with self.transaction.staging():
-            snapshot = self.context.snapshot()
+            snapshot = self.refresh(begun_snapshot)
             if (skipped := self.transaction.skip_known_batch(snapshot)) is not None:
                 self.transaction.undo(commit)
                 return skipped

@@ -58,6 +58,8 @@ __all__ = [
 
 #: A row group with this many bytes, decompressed, is not small, even if it has few rows.
 _ENOUGH_BYTES: Final = 8 << 20
+#: All row groups of a smaller file are encoded again: reading and writing its footer byte for byte costs more.
+_LEAST_BYTES: Final = 16 << 10
 #: Row groups are copied only if they have at least this share of all bytes.
 LEAST_SHARE: Final = 1 / 16
 #: Number of keys that are compared with a row group's range before all others.
@@ -190,7 +192,7 @@ def plan_copies(
     examined = [at for at in range(count) if examines and touched[at] and not oversized[at] and not small[at]]
     sizes = [group_bytes(metadata, at) for at in range(count)]
     wanted = [*copied, *examined]
-    if not wanted or sum(sizes[at] for at in wanted) < LEAST_SHARE * sum(sizes):
+    if sum(sizes) < _LEAST_BYTES or sum(sizes[at] for at in wanted) < LEAST_SHARE * sum(sizes):
         return RowGroupCopies(count)
     try:
         stored = find_groups(open_source, metadata, wanted, settings)
