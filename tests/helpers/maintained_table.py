@@ -13,7 +13,7 @@ import lakeformat
 from lakeformat.model.instant import Action
 from lakeformat.model.record import COMMIT_TIME, META_COLUMNS
 from lakeformat.read.scan import Scan
-from tests.helpers.written_table import VARIANTS, Entry, Key, Model, Row, Variant, WrittenTable
+from tests.helpers.written_table import COLUMNS, VARIANTS, Entry, Key, Model, Row, Variant, WrittenTable
 
 __all__ = ["KeptTable"]
 
@@ -54,7 +54,7 @@ class KeptTable(WrittenTable):
 
     def now(self) -> Entry:
         """Return the newest commit; for an empty table a commit without rows."""
-        return self.past[-1] if self.past else Entry("", {}, dict(self.columns))
+        return self.past[-1] if self.past else Entry("", {}, dict(COLUMNS))
 
     def record_service(self, service: str, result: Any) -> None:
         """Record the commit of a service, if there is one. Its instant is that of the plan, which may be old."""
@@ -203,7 +203,7 @@ class KeptTable(WrittenTable):
         if often % 3 != 1:
             return
         errors: list[type[lakeformat.LakeformatError]] = []
-        before = self.past[-2] if len(self.past) > 1 else Entry("", {}, dict(self.columns))
+        before = self.past[-2] if len(self.past) > 1 else Entry("", {}, dict(COLUMNS))
         if not self.past:
             errors = [lakeformat.InstantNotAvailableError]
         elif self.now().instant in self.saved:

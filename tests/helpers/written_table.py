@@ -24,7 +24,7 @@ from lakeformat.transaction.commit.result import WriteResult
 from tests.helpers import hudi_rs
 from tests.helpers.faulty import CountingIds, SteppingClock
 
-__all__ = ["Entry", "Kind", "Model", "WrittenTable"]
+__all__ = ["COLUMNS", "Entry", "Kind", "Model", "WrittenTable"]
 
 Row = dict[str, Any]
 Key = tuple[str | None, int]

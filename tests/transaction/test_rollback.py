@@ -52,7 +52,6 @@ KEPT = f"p/{base_name('a', hour(1))}"
 BASE, CHANGES, LOG = (
     f"p/{name}" for name in (base_name("a", hour(2)), f"{log_name('a', hour(2))}.cdc", log_name("b", hour(2)))
 )
-MARKER = f".hoodie/.temp/{hour(2)}/{BASE}.marker.CREATE"
 
 
 @pytest.fixture
@@ -78,11 +77,16 @@ def one_commit(storage: MemoryStorage) -> TimelineStore:
     return store
 
 
+def marker_of(path: str) -> str:
+    return f".hoodie/.temp/{hour(2)}/{path}.marker.CREATE"
+
+
 def die(store: TimelineStore, word: str, *files: str, claims: bool = True) -> Instant:
-    """Leave what a dead writer of hour 2 leaves: its instant, files, marker, staged rows, claim and heartbeat."""
+    """Leave what a dead writer of hour 2 leaves: its instant, files, their markers, staged rows, claim and heartbeat."""
     found = put_instants(store, word)
     put_files(store, *files)
-    store.storage.create(MARKER, b"")
+    for file in files:
+        store.storage.create(marker_of(file), b"")
     if claims:
         claim(store)
     return found[0] if found else instant("c2!")
@@ -113,11 +117,11 @@ def disturbed(store: TimelineStore, when: object, act: object) -> TimelineStore:
 @pytest.mark.parametrize(
     ("word", "gone"),
     [
-        ("c2?", [BASE, CHANGES]),
-        ("c2!", [BASE, CHANGES]),
-        ("d2!", [BASE, CHANGES, LOG]),
-        ("r2!", [BASE, CHANGES, LOG]),
-        ("k2!", [BASE, CHANGES]),  # Other writers have written the log file to the slice that the plan opened.
+        ("c2?", [CHANGES, LOG, BASE]),
+        ("c2!", [CHANGES, LOG, BASE]),
+        ("d2!", [CHANGES, LOG, BASE]),
+        ("r2!", [CHANGES, LOG, BASE]),
+        ("k2!", [CHANGES, BASE]),  # Other writers have written the log file to the slice that the plan opened.
     ],
 )
 def test_rollback_leaves_nothing_of_a_dead_write(
@@ -140,6 +144,37 @@ def test_rollback_leaves_nothing_of_a_dead_write(
     )
     if not store.storage.has_lock:
         assert read_state(store.storage)[0].undone == (f"{hour(2)}/{WRITE}",)
+
+
+@pytest.mark.parametrize(
+    ("word", "claims", "is_marked", "is_listed"),
+    [
+        ("c2!", True, True, False),
+        ("d2!", True, True, False),
+        ("c2!", True, False, True),  # It died before its first marker.
+        ("c2!", False, True, True),  # It is another program's.
+        ("k2!", True, True, True),  # An earlier run of the plan may have left files after its markers had gone.
+        ("r2!", True, True, True),
+    ],
+)
+def test_markers_name_the_files_of_our_writes(
+    word: str, claims: bool, is_marked: bool, is_listed: bool, store: TimelineStore, clock: SetClock
+) -> None:
+    """What is listed has the base file of another partition, too, which has no marker."""
+    unmarked, unwritten = f"q/{base_name('c', hour(2))}", f"p/{base_name('e', hour(2))}"
+    victim = die(store, word, *([BASE] if is_marked else []), claims=claims)
+    if is_marked:
+        store.storage.create(marker_of(unwritten), b"")
+    put_files(store, unmarked)
+    assert undo(store, clock, victim)
+    plan = store.read_rollback_plan(instant("b5"))
+    assert plan is not None
+    root = store.storage.location
+    named = [path.removeprefix(f"{root}/") for request in plan.requests for path in request.files_to_delete]
+    assert named == [*([BASE] if is_marked else []), *([unmarked] if is_listed else [])]
+    assert [path for path in stored(store) if path.startswith(("p/", "q/"))] == sorted(
+        [KEPT, *([] if is_listed else [unmarked])]
+    )
 
 
 def test_writer_that_undoes_itself_may_keep_its_staged_rows(store: TimelineStore, clock: SetClock) -> None:
@@ -296,7 +331,7 @@ def test_late_files_of_a_rolled_back_write_are_deleted(
     before = stored(store)
     victim = die(store, "", BASE, CHANGES)
     assert undo(store, clock, victim, keeps_stage=keeps_stage)
-    late = [] if rolled_back or not store.storage.has_lock else [BASE, CHANGES, MARKER]
+    late = [] if rolled_back or not store.storage.has_lock else [BASE, CHANGES, marker_of(BASE), marker_of(CHANGES)]
     assert stored(store) == sorted([*before, *late, *([STAGED] if keeps_stage else [])])
     if not store.storage.has_lock:
         assert read_state(store.storage)[0].undone == (hour(2),)
@@ -376,7 +411,9 @@ def test_files_of_a_new_run_are_not_deleted(event: str, unlocked: TimelineStore)
     revert_run(disturbed(unlocked, is_listing_of_files, act), run)
     left = stored(unlocked)
     assert BASE in left
-    assert (claim_path(hour(2)) in left, MARKER in left) == ((True, True) if event == "a new run" else (False, False))
+    assert (claim_path(hour(2)) in left, marker_of(BASE) in left) == (
+        (True, True) if event == "a new run" else (False, False)
+    )
 
 
 @pytest.mark.parametrize("is_completed", [True, False])
@@ -393,7 +430,7 @@ def test_run_that_ends_before_its_undo_is_decided_keeps_all(is_completed: bool, 
 
     before: list[str] = []
     revert_run(disturbed(unlocked, is_decided, act), run)
-    assert {BASE, MARKER, STAGED, claim_path(hour(2))} < set(before)
+    assert {BASE, marker_of(BASE), STAGED, claim_path(hour(2))} < set(before)
     assert stored(unlocked) == before
 
 

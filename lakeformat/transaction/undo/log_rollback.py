@@ -23,7 +23,7 @@ from lakeformat.files.log_reader import read_blocks
 from lakeformat.files.log_writer import encode_rollback_block
 from lakeformat.model.files import LogFile, LogFileName, join_path
 from lakeformat.storage.port import Storage
-from lakeformat.transaction.undo.markers import list_marked_logs
+from lakeformat.transaction.undo.markers import MarkerKind, list_marked
 
 __all__ = ["cancel_blocks", "list_own_logs", "log_rollback_requests", "logs_that_stay"]
 
@@ -53,7 +53,9 @@ def log_rollback_requests(storage: Storage, instant_time: str, *, by_markers: bo
 
 
 def _find_logs_by_markers(storage: Storage, instant_time: str) -> Iterable[LogFile]:
-    for path in list_marked_logs(storage, instant_time):
+    for path, kind in list_marked(storage, instant_time):
+        if kind is not MarkerKind.APPEND:
+            continue
         partition, _, name = path.rpartition("/")
         parsed, info = LogFileName.match(name), storage.info(path)
         if parsed is not None and info is not None:

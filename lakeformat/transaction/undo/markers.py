@@ -19,7 +19,7 @@ from lakeformat.model.files import PARTITION_MARKER, LogFileName, join_path
 from lakeformat.storage.port import HOODIE, Storage, is_remote
 from lakeformat.timeline.timeline_layout import TimelineLayout
 
-__all__ = ["MarkerKind", "list_marked_logs", "marker_kind", "prepare_partition", "put_markers", "remove_markers"]
+__all__ = ["MarkerKind", "list_marked", "marker_kind", "prepare_partition", "put_markers", "remove_markers"]
 
 #: The name of a file with many markers, one per line, and of the file that says that there are such files.
 _LINES: Final = "MARKERS"
@@ -36,6 +36,9 @@ class MarkerKind(str, Enum):
     CREATE = "CREATE"
     MERGE = "MERGE"
     APPEND = "APPEND"
+
+
+_KINDS: Final = frozenset(kind.value for kind in MarkerKind)
 
 
 def marker_kind(path: str, layout: TimelineLayout, *, merges: bool) -> MarkerKind:
@@ -73,21 +76,27 @@ def put_markers(storage: Storage, instant_time: str, kinds: Mapping[str, MarkerK
     return (f"{folder}/{_LINES}{number}", f"{folder}/{_LINES_TYPE}")
 
 
-def list_marked_logs(storage: Storage, instant_time: str) -> Iterator[str]:
-    """Yield the paths of the log files that an instant may have appended to: those with markers of kind APPEND."""
-    yield from _find_marked(storage, _marker_folder(instant_time), len(_marker_folder(instant_time)) + 1)
+def list_marked(storage: Storage, instant_time: str) -> Iterator[tuple[str, MarkerKind]]:
+    """Yield the path of each data file that an instant may have written, relative to the table, and its marker's kind.
+
+    A file of the path may not exist: its marker comes first.
+    """
+    folder = _marker_folder(instant_time)
+    for name in _list_names(storage, folder, len(folder) + 1):
+        path, _, kind = name.rpartition(".marker.")
+        if path and kind in _KINDS:
+            yield path, MarkerKind(kind)
 
 
-def _find_marked(storage: Storage, folder: str, skipped: int) -> Iterator[str]:
-    end = f".marker.{MarkerKind.APPEND.value}"
+def _list_names(storage: Storage, folder: str, skipped: int) -> Iterator[str]:
+    """Yield the names of the markers in a folder, without the first ``skipped`` characters of their paths."""
     for entry in storage.list(folder):
         if entry.is_folder:
-            yield from _find_marked(storage, entry.path, skipped)
-        elif entry.name.endswith(end):
-            yield entry.path[skipped : -len(end)]
+            yield from _list_names(storage, entry.path, skipped)
         elif re.fullmatch(rf"{_LINES}\d+", entry.name):
-            lines = storage.read(entry.path).decode("utf-8", "replace").splitlines()
-            yield from (line.removesuffix(end) for line in lines if line.endswith(end))
+            yield from storage.read(entry.path).decode("utf-8", "replace").splitlines()
+        else:
+            yield entry.path[skipped:]
 
 
 def remove_markers(storage: Storage, instant_time: str) -> None:

@@ -1,4 +1,9 @@
-"""Rollback of dead writers (Hudi: ``ListingBasedRollbackStrategy``). Each step may be run again.
+"""Rollback of dead writers. Each step may be run again.
+
+The markers of a write name its files, because each writer of lakeformat makes the marker of a file before the file. So
+no folder of data is listed (Hudi: ``MarkerBasedRollbackStrategy``). The folders are listed (Hudi:
+``ListingBasedRollbackStrategy``) if there is no marker, for instants of other programs, and for runs of plans, whose
+instant may have had a run before.
 
 Call these functions under the table's lock. A rollback first stores its plan on the timeline. Then it checks that the
 instant to undo, called the victim, has not completed. Only then does it delete files.
@@ -11,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Final
 
 from lakeformat.codec.timeline_files.recovery import (
     RollbackMetadata,
@@ -20,17 +26,19 @@ from lakeformat.codec.timeline_files.recovery import (
     decode_rollback_plan,
     encode_rollback_plan,
 )
+from lakeformat.concurrency import run_all
 from lakeformat.errors import CorruptTableError, WriteConflictError
-from lakeformat.model.files import LogFileName
+from lakeformat.model.files import LogFileName, match_data_file
 from lakeformat.model.instant import REPLACE_ACTIONS, Action, Instant, State
 from lakeformat.model.table_config import TableConfig
-from lakeformat.storage.port import Clock
+from lakeformat.storage.port import Clock, Storage
 from lakeformat.timeline.store import TimelineStore
 from lakeformat.timeline.timeline import Timeline
 from lakeformat.transaction.order import claims
 from lakeformat.transaction.order.commit_order import order_of
 from lakeformat.transaction.order.decisions import Decision, DecisionState, Kind, decide, prepare_removal
 from lakeformat.transaction.undo.log_rollback import cancel_blocks, log_rollback_requests, logs_that_stay
+from lakeformat.transaction.undo.markers import list_marked
 from lakeformat.transaction.undo.traces import Moment, Traces, list_files_of, planned_files
 from lakeformat.transaction.upkeep.metadata_commits import add_files
 
@@ -41,6 +49,11 @@ __all__ = [
     "roll_back",
     "was_rolled_back",
 ]
+
+#: Actions of writes that have one run for each instant.
+_MARKED: Final = frozenset({Action.COMMIT, Action.DELTA_COMMIT})
+#: Maximum number of files that are looked for at once.
+_THREADS: Final = 8
 
 
 def roll_back(
@@ -70,7 +83,7 @@ def roll_back(
         if order_of(store).late_ms or was_rolled_back(store, timeline, victim.time):
             # The plan of the rollback does not name files that the writer wrote after it was rolled back. If they
             # stayed, they would become visible once the instant is archived.
-            _take_back_files(traces, _make_requests(store, victim), victim.time)
+            _take_back_files(traces, _make_requests(store, victim, by_markers=False), victim.time)
         traces.take_back(Moment.CLAIM)
         return True
     if current.state is State.COMPLETED or _is_being_rolled_back(store, timeline, victim.time):
@@ -98,7 +111,8 @@ def _decide_rollback(store: TimelineStore, rollback: Instant, victim: Instant, c
             return None
         if _is_being_rolled_back(store, timeline, victim.time):
             return None
-        plan = RollbackPlan(victim.time, victim.action.value, _make_requests(store, victim))
+        requests = _make_requests(store, victim, by_markers=claim is not None)
+        plan = RollbackPlan(victim.time, victim.action.value, requests)
         return Decision(
             kind=Kind.UNDO,
             instant_time=rollback.time,
@@ -114,19 +128,38 @@ def _is_being_rolled_back(store: TimelineStore, timeline: Timeline, instant_time
     return any(rollback.state is not State.COMPLETED for rollback in _rollbacks_of(store, timeline, instant_time))
 
 
-def _make_requests(store: TimelineStore, victim: Instant) -> tuple[RollbackRequest, ...]:
-    """Return the rollback requests that undo an instant."""
+def _make_requests(store: TimelineStore, victim: Instant, *, by_markers: bool) -> tuple[RollbackRequest, ...]:
+    """Return the rollback requests that undo an instant.
+
+    Args:
+        by_markers: whether the instant's writer made a marker before each file, and none was removed since.
+    """
     # Log files whose names contain a compaction's time were written by other commits, so they stay. Those with the time
     # of a plan that resizes buckets were, too, but only to new buckets, which will not be.
     is_delta = victim.action is Action.DELTA_COMMIT
+    marked = _list_marked_files(store.storage, victim) if by_markers and victim.action in _MARKED else None
+    if marked is None:
+        files = list_files_of(store, {victim.time}, logs=is_delta or victim.action in REPLACE_ACTIONS)
+        marked = [file.path for file in files]
     paths: dict[str, list[str]] = {}
-    for file in list_files_of(store, {victim.time}, logs=is_delta or victim.action in REPLACE_ACTIONS):
-        paths.setdefault(file.partition_path, []).append(f"{store.storage.location}/{file.path}")
+    for path in sorted(marked):
+        paths.setdefault(path.rpartition("/")[0], []).append(f"{store.storage.location}/{path}")
     deletes = (RollbackRequest(partition, files_to_delete=tuple(found)) for partition, found in paths.items())
     if not is_delta or store.layout.has_completion_times:
         return tuple(deletes)
-    is_ours = claims.read_claim(store.storage, victim.time) is not None
-    return (*deletes, *log_rollback_requests(store.storage, victim.time, by_markers=is_ours))
+    return (*deletes, *log_rollback_requests(store.storage, victim.time, by_markers=by_markers))
+
+
+def _list_marked_files(storage: Storage, victim: Instant) -> list[str] | None:
+    """Return the paths of the files that exist, have a marker, and have the instant in their names.
+
+    Return None if there is no marker.
+    """
+    marked = [path for path, _ in list_marked(storage, victim.time)]
+    parsed = ((path, match_data_file(path.rpartition("/")[2])) for path in marked)
+    own = [path for path, name in parsed if name is not None and name.instant_time == victim.time]
+    found = run_all(storage.info, own, threads=_THREADS)
+    return [path for path, info in zip(own, found, strict=True) if info is not None] if marked else None
 
 
 def revert_run(store: TimelineStore, instant: Instant) -> None:
