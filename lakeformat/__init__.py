@@ -303,7 +303,7 @@ def _instead(name: str) -> str:
         return "; lakeformat.adopt(path, ...) makes a folder of Parquet files a table"
     from lakeformat.errors import nearest
 
-    return nearest(name, [known for known in __all__ if known[0] != "_"])
+    return nearest(name, [name for name in __all__ if name[0] != "_"])
 
 
 def __dir__() -> list[str]:

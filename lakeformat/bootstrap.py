@@ -135,10 +135,10 @@ def folder_type(texts: Iterable[str | None]) -> pa.DataType:
     >>> folder_type(["1", "12"]), folder_type(["01", "12"])
     (DataType(int32), DataType(string))
     """
-    known = [text for text in texts if text is not None]
-    if not known or not all(_is_number(text) for text in known):
+    values = [text for text in texts if text is not None]
+    if not values or not all(_is_number(text) for text in values):
         return pa.string()
-    return pa.int32() if all(-(2**31) <= int(text) < 2**31 for text in known) else pa.int64()
+    return pa.int32() if all(-(2**31) <= int(text) < 2**31 for text in values) else pa.int64()
 
 
 def _is_number(text: str) -> bool:
@@ -254,8 +254,8 @@ def adopt_folder(
     parts = sources[0].columns if partition_by is None else tuple(partition_by)
 
     def read(names: Sequence[str]) -> pa.Table:
-        wanted = pa.schema([schema.field(name) for name in names])
-        return pa.Table.from_batches(_batches(storage, sources, wanted), wanted)
+        asked = pa.schema([schema.field(name) for name in names])
+        return pa.Table.from_batches(_batches(storage, sources, asked), asked)
 
     check_keys(storage.location, schema.names, keys, parts, read)
     hive = {_HIVE_STYLE: True} if parts and parts == sources[0].columns else {}
@@ -358,8 +358,8 @@ def _batches(storage: Storage, files: Sequence[SourceFile], schema: pa.Schema) -
         folders = dict(file.values)
         with _open(storage, file) as parquet:
             present = set(parquet.schema_arrow.names)
-            wanted = [name for name in schema.names if name in present]
-            for batch in row_batches(parquet, f"{storage.location}/{file.path}", _ROWS, columns=wanted):
+            present_names = [name for name in schema.names if name in present]
+            for batch in row_batches(parquet, f"{storage.location}/{file.path}", _ROWS, columns=present_names):
                 columns = [_column(batch, field, folders) for field in schema]
                 yield pa.RecordBatch.from_arrays(columns, schema=schema)
 

@@ -169,7 +169,7 @@ class _Alarm:
             try:
                 while self._due:
                     now = time.monotonic()
-                    for periodic in [each for each, due in self._due.items() if due <= now]:
+                    for periodic in [periodic_job for periodic_job, due in self._due.items() if due <= now]:
                         del self._due[periodic]
                         periodic.begin()
                     self._wakes_at = min(self._due.values(), default=now)
@@ -292,10 +292,10 @@ def run_both(
     with thread_pool(1) as pool:
         running = pool.submit(first)
         try:
-            found = second()
+            other = second()
         finally:
             result = running.result()
-        return result, found
+        return result, other
 
 
 def every(seconds: float, action: Callable[[], bool], *, name: str) -> AbstractContextManager[None]:

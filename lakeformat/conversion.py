@@ -119,14 +119,14 @@ def convert(
     parts = (partition_by,) if isinstance(partition_by, str) else None if partition_by is None else tuple(partition_by)
     if path is None:
         return convert_folder(*_own_folder(source, options), keys, parts, ordering)
-    found = _open(source)
-    parts = found.partition_by if parts is None else parts
-    validator = _check_rows(found, keys, parts)
-    table = create(path, found.schema, record_key=keys, partition_by=parts, ordering=ordering, **options)
+    opened = _open(source)
+    parts = opened.partition_by if parts is None else parts
+    validator = _check_rows(opened, keys, parts)
+    table = create(path, opened.schema, record_key=keys, partition_by=parts, ordering=ordering, **options)
     if table.snapshot().timeline.commits:
         raise InvalidInputError(f"{table.location} is a table with commits already; give another path")
-    origin = {_CONVERTED_FROM: found.name}
-    table.bulk_insert(found.read(found.schema.names), validators=[validator], extra_metadata=origin)
+    origin = {_CONVERTED_FROM: opened.name}
+    table.bulk_insert(opened.read(opened.schema.names), validators=[validator], extra_metadata=origin)
     return table
 
 
@@ -147,16 +147,16 @@ def convert_folder(
         return adopted
     if _find_kind(storage) is None:
         return adopt_folder(storage, keys, partition_by, ordering, given)
-    files, found = _list_files(storage), _open(storage.location)
-    parts = found.partition_by if partition_by is None else partition_by
-    validator = _check_rows(found, keys, parts)
+    files, opened = _list_files(storage), _open(storage.location)
+    parts = opened.partition_by if partition_by is None else partition_by
+    validator = _check_rows(opened, keys, parts)
 
     def source_is_unchanged(write: ProposedWrite) -> None:
-        if (now := _open(storage.location).name) != found.name:
-            raise InvalidInputError(f"{found.name} is {now} now; convert it again when no other process writes to it")
+        if (now := _open(storage.location).name) != opened.name:
+            raise InvalidInputError(f"{opened.name} is {now} now; convert it again when no other process writes to it")
 
     settings = {**key_settings(keys, parts, ordering), **given}
-    rows, origin = found.read(found.schema.names), {_CONVERTED_FROM: found.name}
+    rows, origin = opened.read(opened.schema.names), {_CONVERTED_FROM: opened.name}
     return take_folder(storage, settings, files, rows, [validator, source_is_unchanged], origin)
 
 
@@ -260,7 +260,9 @@ def _iceberg(table: Any) -> _Source:
     name = f"Iceberg table {table.location()}, snapshot {None if snapshot is None else snapshot.snapshot_id}"
     with _refusing(name, "pyiceberg"):
         columns, fields = table.schema(), table.spec().fields
-        parts = tuple(columns.find_column_name(each.source_id) for each in fields if str(each.transform) == "identity")
+        parts = tuple(
+            columns.find_column_name(field.source_id) for field in fields if str(field.transform) == "identity"
+        )
         schema = columns.as_arrow()
 
     def scan(names: Sequence[str]) -> Any:

@@ -112,14 +112,14 @@ def fit_columns(widths: Sequence[int], is_number: Sequence[bool], room: int) -> 
         return list(widths)
     fitted: list[int] = []
     for width, number in zip(widths, is_number, strict=True):
-        left = room - sum(fitted) - _GAP * len(fitted)
-        wanted = width if number else min(width, _WIDEST_TEXT)
-        if fitted and wanted > left and (number or left < _LEAST_TEXT):
+        remaining = room - sum(fitted) - _GAP * len(fitted)
+        fitting = width if number else min(width, _WIDEST_TEXT)
+        if fitted and fitting > remaining and (number or remaining < _LEAST_TEXT):
             break
-        fitted.append(min(wanted, left))
+        fitted.append(min(fitting, remaining))
     if fitted:
-        left = room - sum(fitted) - _GAP * (len(fitted) - 1)
-        fitted[-1] = min(widths[len(fitted) - 1], fitted[-1] + left)
+        remaining = room - sum(fitted) - _GAP * (len(fitted) - 1)
+        fitted[-1] = min(widths[len(fitted) - 1], fitted[-1] + remaining)
     return fitted
 
 
@@ -131,8 +131,8 @@ def text_width(text: str) -> int:
     """
     if text.isascii():
         return len(text)
-    zero = sum(unicodedata.category(each) in {"Mn", "Me", "Cf"} for each in text)
-    return len(text) - zero + sum(unicodedata.east_asian_width(each) in {"W", "F"} for each in text)
+    zero = sum(unicodedata.category(character) in {"Mn", "Me", "Cf"} for character in text)
+    return len(text) - zero + sum(unicodedata.east_asian_width(character) in {"W", "F"} for character in text)
 
 
 def cut_text(text: str, most: int) -> str:
@@ -158,8 +158,8 @@ def text_rows(head: Sequence[str], rows: Iterable[Sequence[Any]], *, note: str =
     """
     given = [list(row) for row in rows]
     texts = [[_plain(value) for value in row] for row in given]
-    numbers = [any(_is_number(row[at]) for row in given) for at in range(len(head))]
-    widths = [max(map(text_width, (name, *(row[at] for row in texts)))) for at, name in enumerate(head)]
+    numbers = [any(_is_number(row[number]) for row in given) for number in range(len(head))]
+    widths = [max(map(text_width, (name, *(row[number] for row in texts)))) for number, name in enumerate(head)]
     room = shutil.get_terminal_size((120, 24)).columns
     fitted = fit_columns(widths, numbers, room)
     lines = [_text_line([*head], fitted, numbers), *(_text_line(row, fitted, numbers) for row in texts)]

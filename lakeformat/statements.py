@@ -118,9 +118,9 @@ def merge_rows(
     with (
         reuse_memory(),
         put_aside_rows(session, bad_rows),
-        prepare_input(context.storage, job, rows, bad_rows) as (found, input_rows),
+        prepare_input(context.storage, job, rows, bad_rows) as (rows_and_count, input_rows),
     ):
-        prepared = found
+        prepared = rows_and_count
         if bad_rows is not None and source_snapshot is None:
             prepared = take_out_repeats(prepared, bad_rows, ",".join(job.prepare.keys.record_fields))
         check_distinct(prepared, is_global=plan.is_global, context=context, source_snapshot=source_snapshot)

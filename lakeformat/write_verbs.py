@@ -47,13 +47,13 @@ PARTITIONS_TO_DELETE: Final = "hoodie.datasource.write.partitions.to.delete"
 def _refuse_unknown_arguments(method: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
     """Wrap a writing method. An unknown keyword argument raises an error that suggests the nearest known argument."""
     parameters = list(inspect.signature(method).parameters.values())[1:]
-    own = [each.name for each in parameters if each.kind is not inspect.Parameter.VAR_KEYWORD]
-    known = (*own, *HookArguments.__annotations__)
+    own = [parameter.name for parameter in parameters if parameter.kind is not inspect.Parameter.VAR_KEYWORD]
+    names = (*own, *HookArguments.__annotations__)
 
     @wraps(method)
     def checked(*given: _Arguments.args, **named: _Arguments.kwargs) -> _Result:
         table = cast("WriteVerbs[Any]", given[0])
-        check_write_arguments(named, known, method.__name__, table._options_are_given)
+        check_write_arguments(named, names, method.__name__, table._options_are_given)
         return method(*given, **named)
 
     return checked
@@ -364,10 +364,10 @@ class WriteVerbs(ServiceHost, Generic[RowsT]):
             WriteConflictError, LockTimeoutError: another writer changed the same files or held the lock; a retry is
                 safe.
         """
-        wanted = (partitions,) if isinstance(partitions, str) else tuple(partitions)
-        if not wanted:
+        paths = (partitions,) if isinstance(partitions, str) else tuple(partitions)
+        if not paths:
             raise InvalidInputError("no partition is named; give partition paths")
-        return self._write(None, Operation.DELETE_PARTITION, hooks, {PARTITIONS_TO_DELETE: wanted})
+        return self._write(None, Operation.DELETE_PARTITION, hooks, {PARTITIONS_TO_DELETE: paths})
 
     @_refuse_unknown_arguments
     def write(

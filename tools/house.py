@@ -7,6 +7,7 @@ The rules:
 - No loop searches the list of a schema's names.
 - No test assigns to a constant of the project.
 - The number of look-ups of options outside `lakeformat.config` never rises, nor do the counts of `RATCHETS`.
+- The number of variables and parameters with a name of `VAGUE_NAMES` never rises, nor that of long signatures.
 - Docstrings and comments do not contain the phrases of `PHRASES`.
 """
 
@@ -35,6 +36,14 @@ FUNCTION_LINES: Final = 60
 #: Maximum number of places outside `lakeformat.config` that look up an option by its key. When such a place is removed,
 #: lower this number; never raise it.
 OPTIONS_BY_TEXT: Final = 123
+#: Names that do not say what a variable holds, and the number of variables and parameters of `lakeformat` that have one.
+#: When some get a noun, lower this number; never raise it.
+VAGUE_NAMES: Final = frozenset({"at", "each", "found", "known", "left", "one", "wanted"})
+VAGUE: Final = 202
+#: Most parameters of a function, and the number of functions of `lakeformat` that have more. Commands and public verbs
+#: are among them. Lower it when one is split; never raise it.
+PARAMETERS: Final = 7
+LONG_SIGNATURES: Final = 36
 #: Matches phrases that are unclear or hide the subject of a sentence. ``there is no X`` is allowed.
 PHRASES: Final = re.compile(
     r"\b(told|tells of|stands|whoever|nobody|of what|but for|as far as|goes by)\b"
@@ -298,6 +307,20 @@ def options_by_text(module: Module) -> int:
     return len(found)
 
 
+def vague_names(module: Module) -> int:
+    """Count the variables and parameters of a module whose name is one of `VAGUE_NAMES`."""
+    stored = (node.id for node in module.nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
+    named = (node.arg for node in module.nodes if isinstance(node, ast.arg))
+    return sum(name in VAGUE_NAMES for name in (*stored, *named))
+
+
+def long_signatures(module: Module) -> int:
+    """Count the functions of a module with more than `PARAMETERS` parameters, without ``self`` and ``cls``."""
+    signatures = (node.args for node in module.nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    listed = ([arg.arg for arg in (*of.posonlyargs, *of.args, *of.kwonlyargs)] for of in signatures)
+    return sum(len(names) - (names[:1] in (["self"], ["cls"])) > PARAMETERS for names in listed)
+
+
 def places(ratchet: Ratchet, everywhere: list[Module]) -> int:
     """Count the places of the package that know the fact of a ratchet and do not belong to its rooms."""
     outside = (m for m in everywhere if m.path.startswith("lakeformat/") and not m.path.startswith(ratchet.rooms))
@@ -372,6 +395,11 @@ def problems(root: Path) -> Iterator[str]:
     looked_up = sum(options_by_text(module) for module in outside)
     if looked_up > OPTIONS_BY_TEXT:
         yield f"{looked_up} places look options up, more than {OPTIONS_BY_TEXT}: parse them into a value of config"
+    package = [module for module in project_modules if module.path.startswith("lakeformat/")]
+    if (vague := sum(map(vague_names, package))) > VAGUE:
+        yield f"{vague} variables have a name that says nothing, more than {VAGUE}: say what they hold"
+    if (many := sum(map(long_signatures, package))) > LONG_SIGNATURES:
+        yield f"{many} functions have more than {PARAMETERS} parameters, more than {LONG_SIGNATURES}: pass one value"
     for ratchet in RATCHETS:
         if (found := places(ratchet, project_modules)) > ratchet.most:
             yield f"{found} places know {ratchet.fact}, more than {ratchet.most}: {ratchet.cure}"

@@ -78,8 +78,8 @@ def conform(rows: Any, schema: pa.Schema, *, exact: bool = False) -> Any:
     if rows.schema.equals(schema):
         return rows
     place: dict[str, int] = {}
-    for at, name in enumerate(rows.schema.names):
-        place.setdefault(name, at)
+    for position, name in enumerate(rows.schema.names):
+        place.setdefault(name, position)
     columns = [
         _column(rows.column(place[field.name]), field, conform_exactly if exact else conform_array)
         if field.name in place

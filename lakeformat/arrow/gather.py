@@ -123,16 +123,16 @@ def keep_rows(columns: list[pa.ChunkedArray], at: Ints | None) -> list[pa.Chunke
     return results[::-1]
 
 
-def _gather_chunks(chunks: list[pa.Array], at: Ints) -> Iterator[pa.Array]:
-    """Yield from each chunk the rows at ``at``, positions in the whole column. Release each chunk after use."""
+def _gather_chunks(chunks: list[pa.Array], rows: Ints) -> Iterator[pa.Array]:
+    """Yield from each chunk the rows at ``rows``, positions in the whole column. Release each chunk after use."""
     first, chunks = 0, chunks[::-1]
     while chunks:
         chunk = chunks.pop()
-        low, high = np.searchsorted(at, [first, first + len(chunk)]).tolist()
+        low, high = np.searchsorted(rows, [first, first + len(chunk)]).tolist()
         if high - low == len(chunk) > 0:
             yield chunk
         elif low < high:
-            yield gather_array(chunk, pa.array(at[low:high] - first))
+            yield gather_array(chunk, pa.array(rows[low:high] - first))
         first += len(chunk)
 
 
@@ -169,21 +169,23 @@ class _ChunkPositions:
         return cls(parts, back)
 
 
-def _gather_column(column: pa.ChunkedArray, at: Ints, spots: dict[tuple[int, ...], _ChunkPositions]) -> pa.ChunkedArray:
+def _gather_column(
+    column: pa.ChunkedArray, rows: Ints, spots: dict[tuple[int, ...], _ChunkPositions]
+) -> pa.ChunkedArray:
     try:
-        return pa.chunked_array(_gather_parts(column, at, spots), column.type)
+        return pa.chunked_array(_gather_parts(column, rows, spots), column.type)
     except (pa.ArrowInvalid, pa.ArrowCapacityError):  # The result is over 2 GiB, the limit of one array.
-        if len(at) < 2:
+        if len(rows) < 2:
             raise
-        halves = [_gather_column(column, part, {}) for part in np.array_split(at, 2)]
+        halves = [_gather_column(column, part, {}) for part in np.array_split(rows, 2)]
         return pa.chunked_array([chunk for half in halves for chunk in half.chunks], column.type)
 
 
-def _gather_parts(column: pa.ChunkedArray, at: Ints, spots: dict[tuple[int, ...], _ChunkPositions]) -> list[pa.Array]:
+def _gather_parts(column: pa.ChunkedArray, rows: Ints, spots: dict[tuple[int, ...], _ChunkPositions]) -> list[pa.Array]:
     lengths = tuple(map(len, column.chunks))
     if lengths not in spots:
         spots[lengths] = (
-            _ChunkPositions.of(lengths, at) if len(lengths) != 1 else _ChunkPositions([(0, pa.array(at))], None)
+            _ChunkPositions.of(lengths, rows) if len(lengths) != 1 else _ChunkPositions([(0, pa.array(rows))], None)
         )
     split = spots[lengths]
     parts = [gather_array(column.chunk(owner), places) for owner, places in split.parts]

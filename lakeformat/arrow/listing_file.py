@@ -35,6 +35,6 @@ def open_listing(source: Any, size_bytes: int) -> pq.ParquetFile:
     rows = 0
     for group in map(footer.row_group, range(footer.num_row_groups)):
         rows += group.num_rows
-        if rows > most or any(group.column(at).num_values > most for at in range(group.num_columns)):
+        if rows > most or any(group.column(column).num_values > most for column in range(group.num_columns)):
             raise pa.ArrowInvalid(f"its {size_bytes:,} bytes stand for more rows than any file of its kind")
     return parquet

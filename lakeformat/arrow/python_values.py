@@ -69,7 +69,9 @@ def _convert_column(values: Any, kind: pa.DataType | None) -> pa.Array | pa.Chun
 
 def _may_lose(kind: pa.DataType) -> bool:
     if kind_of(kind).is_nested:
-        return kind_of(kind) is Kind.STRUCT or any(_may_lose(kind.field(at).type) for at in range(kind.num_fields))
+        return kind_of(kind) is Kind.STRUCT or any(
+            _may_lose(kind.field(number).type) for number in range(kind.num_fields)
+        )
     return bool(kind_of(kind) is Kind.INTEGER or kind_of(kind).is_temporal or kind == pa.float32())
 
 
@@ -117,10 +119,10 @@ def _widen_struct(rows: Sequence[Mapping[Any, Any]], kind: pa.StructType, path: 
         if _may_lose(inner):
             inner = _widen([row.get(field.name) for row in rows], inner, place)
         fields.append(field.with_type(inner))
-    known = {field.name for field in kind}
-    spelled = {name.lower(): name for name in known}
+    names = {field.name for field in kind}
+    spelled = {name.lower(): name for name in names}
     for name in dict.fromkeys(chain.from_iterable(rows)):
-        if name in known:
+        if name in names:
             continue
         place = f"{path}.{name}" if path else name
         if not isinstance(name, str):
@@ -177,12 +179,12 @@ def _entries(value: Any, path: str) -> Iterable[tuple[Any, Any]]:
         if isinstance(entry, Mapping) and not {*entry} <= {"key", "value"}:
             extra = next(name for name in entry if name not in {"key", "value"})
             raise pa.ArrowInvalid(f"an entry of the map{_inside(path)} has {extra!r} beside its key and its value")
-    pairs = ((each.get("key"), each.get("value")) if isinstance(each, Mapping) else each for each in value)
+    pairs = ((entry.get("key"), entry.get("value")) if isinstance(entry, Mapping) else entry for entry in value)
     return [(pair[0], pair[1]) for pair in pairs if _is_pair(pair)]
 
 
 def _refuse_cut(values: Sequence[Any], kind: pa.DataType, path: str) -> None:
-    suspects = tuple(each for each in set(map(type, values)) if issubclass(each, (*_FRACTIONS, datetime)))
+    suspects = tuple(kind for kind in set(map(type, values)) if issubclass(kind, (*_FRACTIONS, datetime)))
     if not suspects:
         return
     is_date, is_float32, unit = kind_of(kind) is Kind.DATE, kind == pa.float32(), getattr(kind, "unit", "ns")

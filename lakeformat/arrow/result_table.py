@@ -83,13 +83,13 @@ _MOST_BLOCKS: Final = 90
 
 def first_rows(batches: pa.RecordBatchReader) -> pa.Table:
     """Read the rows that are shown, and one more if there is one, so that a preview can say that there are more."""
-    found, count = [], 0
+    shown, count = [], 0
     for batch in batches:
-        found.append(batch.slice(0, SHOWN_ROWS + 1 - count))
-        count += found[-1].num_rows
+        shown.append(batch.slice(0, SHOWN_ROWS + 1 - count))
+        count += shown[-1].num_rows
         if count > SHOWN_ROWS:
             break
-    return pa.Table.from_batches(found, batches.schema)
+    return pa.Table.from_batches(shown, batches.schema)
 
 
 def preview(head: str, read: Callable[[], pa.Table]) -> str:

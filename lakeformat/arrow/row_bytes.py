@@ -56,8 +56,8 @@ def value_ends(values: pa.Array) -> Ints:
             return _to_ends(lengths[_indices(values)] if len(lengths) else np.zeros(count, np.int64))
         case Kind.STRUCT:
             ends: Ints = np.zeros(count + 1, np.int64)
-            for at in range(kind.num_fields):
-                ends += value_ends(values.field(at))
+            for number in range(kind.num_fields):
+                ends += value_ends(values.field(number))
             return ends
         case Kind.MAP:
             return _within(values, value_ends(values.keys) + value_ends(values.items))
@@ -70,8 +70,8 @@ def value_ends(values: pa.Array) -> Ints:
 
 
 def _within(values: Any, children: Ints) -> Ints:
-    at: npt.NDArray[Any] = np.asarray(values.offsets)
-    return _from_zero(children[at])
+    offsets: npt.NDArray[Any] = np.asarray(values.offsets)
+    return _from_zero(children[offsets])
 
 
 def _from_zero(ends: npt.NDArray[Any]) -> Ints:
@@ -136,11 +136,11 @@ def row_sizes(rows: pa.Table, at: Ints) -> Ints:
     return result
 
 
-def _lengths(values: pa.Array, at: Ints) -> Any:
+def _lengths(values: pa.Array, rows: Ints) -> Any:
     kind = values.type
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
         ends = np.frombuffer(values.buffers()[1], np.int32, len(values) + 1, 4 * values.offset)
-        return ends[at + 1] - ends[at]
+        return ends[rows + 1] - ends[rows]
     if kind_of(kind).is_nested or kind_of(kind) is Kind.DICTIONARY:
-        return np.diff(value_ends(values))[at]
+        return np.diff(value_ends(values))[rows]
     return max(values.nbytes // len(values), 1)

@@ -31,7 +31,7 @@ def _decode(values: pa.Array) -> pa.Array:
 
 def _holds_floats(kind: pa.DataType) -> bool:
     if kind_of(kind).is_nested:
-        return any(_holds_floats(kind.field(at).type) for at in range(kind.num_fields))
+        return any(_holds_floats(kind.field(number).type) for number in range(kind.num_fields))
     return kind_of(kind) is Kind.FLOAT
 
 

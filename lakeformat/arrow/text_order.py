@@ -48,9 +48,11 @@ def sort_texts(texts: pa.Array | pa.ChunkedArray) -> Ints:
         ordered = word[order]
         same = ordered[1:] == ordered[:-1]
         tied = np.flatnonzero(np.append(same, False) | np.insert(same, 0, False))
-        at = order[tied]
-        words = [_join_bytes(rows[at], columns[start : start + _WORD]) for start in range(0, len(columns), _WORD)]
-        order[tied] = at[np.lexsort(words[::-1])]
+        tied_rows = order[tied]
+        words = [
+            _join_bytes(rows[tied_rows], columns[start : start + _WORD]) for start in range(0, len(columns), _WORD)
+        ]
+        order[tied] = tied_rows[np.lexsort(words[::-1])]
     return order
 
 
@@ -82,7 +84,7 @@ def _find_differing(rows: Bytes) -> Ints:
     """Return the columns whose bytes are not the same in all rows."""
     sample = rows[:: max(1, len(rows) // _SAMPLE)]
     maybe = np.flatnonzero((sample == rows[0]).all(axis=0))
-    same = [at for at in maybe.tolist() if (rows[:, at] == rows[0, at]).all()]
+    same = [column for column in maybe.tolist() if (rows[:, column] == rows[0, column]).all()]
     return np.setdiff1d(np.arange(rows.shape[1]), same)
 
 

@@ -54,7 +54,7 @@ def _is_local(of: pa.DataType) -> bool:
 def _leaf_types(types: Iterable[pa.DataType]) -> Iterator[pa.DataType]:
     for of in types:
         if kind_of(of).is_nested:
-            yield from _leaf_types(of.field(at).type for at in range(of.num_fields))
+            yield from _leaf_types(of.field(number).type for number in range(of.num_fields))
         else:
             yield of
 
@@ -97,7 +97,7 @@ def add_actions(
     paths, folders, sizes = (
         column.to_pylist() for column in (file_paths(files), files["partition_path"], files["size_bytes"])
     )
-    for at, (path, folder, size) in enumerate(zip(paths, folders, sizes, strict=True)):
+    for number, (path, folder, size) in enumerate(zip(paths, folders, sizes, strict=True)):
         yield {
             "add": {
                 "path": quote(path),
@@ -105,7 +105,7 @@ def add_actions(
                 "size": size,
                 "modificationTime": now_ms,
                 "dataChange": True,
-                "stats": _statistics_text(at, rows[at], columns),
+                "stats": _statistics_text(number, rows[number], columns),
             }
         }
 
@@ -128,22 +128,22 @@ class _ColumnStatistics:
 def _column_statistics(name: str, bounds: ColumnBounds | None) -> _ColumnStatistics | None:
     if bounds is None:
         return None
-    low, high = (_json_texts(each) for each in sure_bounds(bounds))
+    low, high = (_json_texts(bound) for bound in sure_bounds(bounds))
     return _ColumnStatistics(json.dumps(name), low, high, bounds.null_count.to_pylist())
 
 
-def _statistics_text(at: int, rows: int, columns: Sequence[_ColumnStatistics | None]) -> str:
+def _statistics_text(number: int, rows: int, columns: Sequence[_ColumnStatistics | None]) -> str:
     """Return the statistics of a file: of all columns, or of none.
 
     deltalake 1.6 reads no row of a file for a filter on a column without bounds, if other columns have some.
     """
-    known = [each for each in columns if each is not None and each.is_known(at, rows)]
-    if len(known) < len(columns):
+    measured = [column for column in columns if column is not None and column.is_known(number, rows)]
+    if len(measured) < len(columns):
         return f'{{"numRecords":{rows}}}'
-    bounded = [each for each in known if each.nulls[at] != rows]
-    low = ",".join(f"{each.name}:{each.low[at]}" for each in bounded)
-    high = ",".join(f"{each.name}:{each.high[at]}" for each in bounded)
-    nulls = ",".join(f"{each.name}:{each.nulls[at]}" for each in known)
+    bounded = [column for column in measured if column.nulls[number] != rows]
+    low = ",".join(f"{column.name}:{column.low[number]}" for column in bounded)
+    high = ",".join(f"{column.name}:{column.high[number]}" for column in bounded)
+    nulls = ",".join(f"{column.name}:{column.nulls[number]}" for column in measured)
     return f'{{"numRecords":{rows},"minValues":{{{low}}},"maxValues":{{{high}}},"nullCount":{{{nulls}}}}}'
 
 

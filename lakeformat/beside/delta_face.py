@@ -68,12 +68,12 @@ class DeltaFace:
             yield from delta.add_actions(portion, counts, values, schema, now)
 
     def _metadata(self, log: DeltaLog, schema: pa.Schema, dropped: tuple[str, ...], now_ms: int) -> Mapping[str, Any]:
-        known = log.metadata
+        stored = log.metadata
         return {
-            "id": known.get("id") or str(uuid.UUID(self._context.ids.token())),
+            "id": stored.get("id") or str(uuid.UUID(self._context.ids.token())),
             "format": {"provider": "parquet", "options": {}},
             "schemaString": spark_schema_json(schema),
             "partitionColumns": list(dropped),
             "configuration": {},
-            "createdTime": known.get("createdTime") or now_ms,
+            "createdTime": stored.get("createdTime") or now_ms,
         }

@@ -246,13 +246,13 @@ def _put_checkpoint(storage: Storage, version: int, now_ms: int) -> None:
     versions, checkpoint = _list(storage)
     if checkpoint >= version:
         return
-    state = _replay(storage, [each for each in versions if each <= version], checkpoint, None)
-    kept = (each for each in state.removes.values() if each["deletionTimestamp"] > now_ms - _REMOVED_MS)
+    state = _replay(storage, [number for number in versions if number <= version], checkpoint, None)
+    kept = (remove for remove in state.removes.values() if remove["deletionTimestamp"] > now_ms - _REMOVED_MS)
     rows: list[Mapping[str, Any]] = [
         {"protocol": state.protocol},
         {"metaData": _without_mappings(state.metadata)},
-        *({"add": {**_without_mappings(each), "dataChange": False}} for each in state.adds.values()),
-        *({"remove": {**each, "dataChange": False}} for each in kept),
+        *({"add": {**_without_mappings(add), "dataChange": False}} for add in state.adds.values()),
+        *({"remove": {**remove, "dataChange": False}} for remove in kept),
     ]
     sink = pa.BufferOutputStream()
     pq.write_table(pa.Table.from_pylist(rows, schema=_CHECKPOINT), sink)

@@ -191,20 +191,20 @@ def compare_files(portions: Iterable[Portion], shown: frozenset[str]) -> FileCha
 
     A base file never changes, and no two have one path, so paths are enough.
     """
-    known = pa.array(sorted(shown), pa.string())
+    shown_paths = pa.array(sorted(shown), pa.string())
     live: set[str] = set()
     added: list[Portion] = []
     for portion in portions:
         paths = file_paths(portion.files)
         live.update(paths.to_pylist())
-        new = pc.invert(pc.is_in(paths, known))
+        new = pc.invert(pc.is_in(paths, shown_paths))
         if pc.any(new).as_py():
             added.append(_choose(portion, new))
     return FileChanges(tuple(added), tuple(sorted(shown - live)))
 
 
 def _choose(portion: Portion, flags: pa.Array) -> Portion:
-    bounds = {path: _choose_bounds(each, flags) for path, each in portion.bounds.items()}
+    bounds = {path: _choose_bounds(columns, flags) for path, columns in portion.bounds.items()}
     return Portion(portion.files.filter(flags), bounds)
 
 
@@ -242,25 +242,25 @@ def explain_difference(stored: pa.DataType, wanted: pa.DataType) -> str:
     return next(_differences(stored, wanted), "")
 
 
-def _differences(stored: pa.DataType, wanted: pa.DataType) -> Iterator[str]:
-    kind = kind_of(wanted)
+def _differences(stored: pa.DataType, expected: pa.DataType) -> Iterator[str]:
+    kind = kind_of(expected)
     if kind_of(stored) is not kind:
-        yield f"{stored}, not {wanted}"
+        yield f"{stored}, not {expected}"
     elif kind is Kind.STRUCT:
         fields = {field.name: field.type for field in stored}
-        for field in wanted:
+        for field in expected:
             if field.name in fields:
                 yield from _differences(fields[field.name], field.type)
     elif kind is Kind.MAP:
-        yield from _differences(stored.key_type, wanted.key_type)
-        yield from _differences(stored.item_type, wanted.item_type)
+        yield from _differences(stored.key_type, expected.key_type)
+        yield from _differences(stored.item_type, expected.item_type)
     elif kind is Kind.LIST:
-        yield from _differences(stored.value_type, wanted.value_type)
+        yield from _differences(stored.value_type, expected.value_type)
     elif kind is Kind.TIMESTAMP:
-        if (stored.tz is None) is not (wanted.tz is None):
-            yield f"{stored}, not {wanted}"
-    elif kind in (Kind.INTEGER, Kind.FLOAT, Kind.DECIMAL) and stored not in (wanted, *_WIDENED.get(wanted, ())):
-        yield f"{stored}, not {wanted}"
+        if (stored.tz is None) is not (expected.tz is None):
+            yield f"{stored}, not {expected}"
+    elif kind in (Kind.INTEGER, Kind.FLOAT, Kind.DECIMAL) and stored not in (expected, *_WIDENED.get(expected, ())):
+        yield f"{stored}, not {expected}"
 
 
 #: Maps a type to the types that readers of other formats widen to it.

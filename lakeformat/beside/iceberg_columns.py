@@ -208,7 +208,7 @@ def sole_values(portion: Portion, names: Sequence[str], rows: Sequence[int]) -> 
     if not names:
         return [()] * len(rows)
     columns = [_sole_values(portion.bounds.get(column_path([name])), rows) for name in names]
-    return [None if any(each is _UNSURE for each in values) else values for values in zip(*columns, strict=True)]
+    return [None if any(value is _UNSURE for value in values) else values for values in zip(*columns, strict=True)]
 
 
 _UNSURE: Final = object()
@@ -245,7 +245,9 @@ def _statistics(portion: Portion, schema: pa.Schema, columns: Schema) -> Iterato
         if bounds is None or bounds.minimum.type != schema.field(name).type:
             continue
         field = columns.find_field(name)
-        low, high = ([_encode(value, field.field_type) for value in plain_values(each)] for each in sure_bounds(bounds))
+        low, high = (
+            [_encode(value, field.field_type) for value in plain_values(bound)] for bound in sure_bounds(bounds)
+        )
         nans = [None] * len(low) if bounds.nan_count is None else bounds.nan_count.to_pylist()
         yield _Statistics(field.field_id, low, high, bounds.null_count.to_pylist(), nans)
 
@@ -271,27 +273,27 @@ def data_files(
         location: the folder of the table.
     """
     statistics = list(_statistics(portion, schema, columns))
-    paths, sizes = (each.to_pylist() for each in (file_paths(portion.files), portion.files["size_bytes"]))
-    for at, (path, size) in enumerate(zip(paths, sizes, strict=True)):
+    paths, sizes = (cells.to_pylist() for cells in (file_paths(portion.files), portion.files["size_bytes"]))
+    for number, (path, size) in enumerate(zip(paths, sizes, strict=True)):
         counts: dict[str, dict[int, Any]] = {
-            "value_counts": {each.field_id: rows[at] for each in statistics},
+            "value_counts": {measured.field_id: rows[number] for measured in statistics},
             "null_value_counts": {},
             "nan_value_counts": {},
             "lower_bounds": {},
             "upper_bounds": {},
         }
-        for each in statistics:
-            counts["null_value_counts"] |= each.of(each.nulls, at)
-            counts["nan_value_counts"] |= each.of(each.nans, at)
-            counts["lower_bounds"] |= each.of(each.low, at)
-            counts["upper_bounds"] |= each.of(each.high, at)
+        for column in statistics:
+            counts["null_value_counts"] |= column.of(column.nulls, number)
+            counts["nan_value_counts"] |= column.of(column.nans, number)
+            counts["lower_bounds"] |= column.of(column.low, number)
+            counts["upper_bounds"] |= column.of(column.high, number)
         yield DataFile.from_args(
             _table_format_version=2,
             content=DataFileContent.DATA,
             file_path=f"{location}/{path}",
             file_format=FileFormat.PARQUET,
-            partition=Record(*partitions[at]),
-            record_count=rows[at],
+            partition=Record(*partitions[number]),
+            record_count=rows[number],
             file_size_in_bytes=size,
             **counts,
         )

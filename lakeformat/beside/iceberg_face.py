@@ -99,7 +99,7 @@ class IcebergFace:
             _number(metadata),
             said.get(INSTANT, ""),
             said.get(COMPLETED, ""),
-            frozenset(location[start:] for each in manifests for location in each.locations),
+            frozenset(location[start:] for manifest in manifests for location in manifest.locations),
             "" if newest is None or INSTANT in said else said.get("engine-name", "another program"),
             stored=_Read(stored, manifests),
         )
@@ -127,8 +127,8 @@ class IcebergFace:
         rows = footers.rows
         parts = _find_partitions(changes, names, rows)
         if stored is None:
-            if any(None in each for each in parts):  # A folder does not have one value: bounds prune.
-                names, parts = (), [[()] * len(each) for each in parts]
+            if any(None in part for part in parts):  # A folder does not have one value: bounds prune.
+                names, parts = (), [[()] * len(values) for values in parts]
             stored = self._create(changes.schema, names)
             if stored is None:
                 return None
@@ -151,8 +151,10 @@ class IcebergFace:
     def _create(self, schema: pa.Schema, names: Sequence[str]) -> Stored | None:
         columns = iceberg_schema(schema, {})
         fields = (
-            PartitionField(columns.find_field(name).field_id, PARTITION_FIELD_ID_START + at, IdentityTransform(), name)
-            for at, name in enumerate(names)
+            PartitionField(
+                columns.find_field(name).field_id, PARTITION_FIELD_ID_START + number, IdentityTransform(), name
+            )
+            for number, name in enumerate(names)
         )
         return self._place.create(columns, PartitionSpec(*fields))
 
@@ -211,7 +213,9 @@ class _Draft:
         metadata = stored.metadata
         self._metadata, self._changes, self._context = metadata, changes, context
         self.updates: list[TableUpdate] = []
-        self._expired = [each for each in metadata.snapshots if not changes.keeps(_said(each).get(INSTANT, ""))]
+        self._expired = [
+            snapshot for snapshot in metadata.snapshots if not changes.keeps(_said(snapshot).get(INSTANT, ""))
+        ]
         #: The version of the face.
         self.number = _number(metadata) + 1
         self._columns = self._change_columns(held)
@@ -232,16 +236,16 @@ class _Draft:
             held: the different schemas of the added files.
         """
         metadata, ids = self._metadata, _ids(self._metadata)
-        columns = iceberg_schema(self._changes.schema, ids, max(each.schema_id for each in metadata.schemas) + 1)
-        known = next((each for each in metadata.schemas if each == columns), None)
-        if known is None:
+        columns = iceberg_schema(self._changes.schema, ids, max(stored.schema_id for stored in metadata.schemas) + 1)
+        same = next((stored for stored in metadata.schemas if stored == columns), None)
+        if same is None:
             self.updates += [AddSchemaUpdate(schema=columns), SetCurrentSchemaUpdate.model_validate({"schema-id": -1})]
-        elif known.schema_id != metadata.current_schema_id:
-            self.updates.append(SetCurrentSchemaUpdate.model_validate({"schema-id": known.schema_id}))
-        mapping = name_mapping(add_ids(ids | schema_ids([columns]), (field for each in held for field in each)))
+        elif same.schema_id != metadata.current_schema_id:
+            self.updates.append(SetCurrentSchemaUpdate.model_validate({"schema-id": same.schema_id}))
+        mapping = name_mapping(add_ids(ids | schema_ids([columns]), (field for fields in held for field in fields)))
         if metadata.properties.get(_MAPPING) != mapping:
             self.updates.append(SetPropertiesUpdate(updates={_MAPPING: mapping}))
-        return known or columns
+        return same or columns
 
     def write(
         self,
@@ -253,8 +257,8 @@ class _Draft:
         location = metadata.location.rstrip("/")
         new: dict[int, list[DataFile]] = {}
         for portion, rows, parts in added:
-            known = data_files(portion, rows, [part or () for part in parts], changes.schema, self._columns, location)
-            for part, file in zip(parts, known, strict=True):
+            data = data_files(portion, rows, [part or () for part in parts], changes.schema, self._columns, location)
+            for part, file in zip(parts, data, strict=True):
                 file.spec_id = metadata.default_spec_id if part is not None else self._unparted()
                 new.setdefault(file.spec_id, []).append(file)
         removed = frozenset(f"{location}/{path}" for path in changes.files.removed)
@@ -276,13 +280,13 @@ class _Draft:
             SetSnapshotRefUpdate.model_validate(newest),
         ]
         if self._expired:
-            gone = {"snapshot-ids": [each.snapshot_id for each in self._expired]}
+            gone = {"snapshot-ids": [snapshot.snapshot_id for snapshot in self._expired]}
             self.updates.append(RemoveSnapshotsUpdate.model_validate(gone))
 
     def _unparted(self) -> int:
         """Return the number of the kind of files without partition values; add that kind if it is missing."""
         specs = self._files.specs
-        number = next((each for each, spec in specs.items() if not spec.fields), None)
+        number = next((spec_id for spec_id, spec in specs.items() if not spec.fields), None)
         if number is None:
             number = max(specs) + 1
             specs[number] = PartitionSpec(spec_id=number)
@@ -315,7 +319,7 @@ class _Draft:
         files, metadata = self._files.files, self._metadata
         if not self._expired:
             return
-        kept = [self._snapshot, *(each for each in metadata.snapshots if each not in self._expired)]
+        kept = [self._snapshot, *(snapshot for snapshot in metadata.snapshots if snapshot not in self._expired)]
         try:
             for location in find_unreachable(self._expired, kept, files):
                 files.delete(location)

@@ -53,7 +53,7 @@ def read_manifests(snapshot: Snapshot | None, files: FileIO) -> tuple[Manifest, 
         return Manifest(manifest, frozenset(entry.data_file.file_path for entry in entries))
 
     read_all = run_all(read, list(snapshot.manifests(files)), threads=_READERS)
-    return tuple(each for each in read_all if each.locations)
+    return tuple(manifest for manifest in read_all if manifest.locations)
 
 
 def find_unreachable(expired: Sequence[Snapshot], kept: Sequence[Snapshot], files: FileIO) -> list[str]:
@@ -61,26 +61,28 @@ def find_unreachable(expired: Sequence[Snapshot], kept: Sequence[Snapshot], file
 
     A manifest belongs to snapshots that follow each other. So those next to the expired ones name it, if any does.
     """
-    gone = {each.snapshot_id for each in expired}
-    ordered = sorted((*expired, *kept), key=lambda each: each.sequence_number or 0)
-    beside = {at + step for at, each in enumerate(ordered) if each.snapshot_id in gone for step in (-1, 1)}
+    gone = {snapshot.snapshot_id for snapshot in expired}
+    ordered = sorted((*expired, *kept), key=lambda snapshot: snapshot.sequence_number or 0)
+    beside = {
+        position + step for position, snapshot in enumerate(ordered) if snapshot.snapshot_id in gone for step in (-1, 1)
+    }
     named = {
         manifest.manifest_path
-        for at, each in enumerate(ordered)
-        if at in beside and each.snapshot_id not in gone
-        for manifest in each.manifests(files)
+        for position, snapshot in enumerate(ordered)
+        if position in beside and snapshot.snapshot_id not in gone
+        for manifest in snapshot.manifests(files)
     }
-    listed = {manifest.manifest_path for each in expired for manifest in each.manifests(files)}
-    return [*sorted(listed - named), *(each.manifest_list for each in expired)]
+    listed = {manifest.manifest_path for snapshot in expired for manifest in snapshot.manifests(files)}
+    return [*sorted(listed - named), *(snapshot.manifest_list for snapshot in expired)]
 
 
 def _choose_rewritten(manifests: Sequence[Manifest], removed: frozenset[str]) -> list[list[Manifest]]:
     """Return groups of manifests to be written again, each group as one."""
-    groups = [[each] for each in manifests if each.locations & removed]
+    groups = [[kept] for kept in manifests if kept.locations & removed]
     small: dict[int, list[Manifest]] = {}
-    for each in manifests:
-        if len(each.locations) <= _ENTRIES // 2:
-            small.setdefault(each.file.partition_spec_id, []).append(each)
+    for manifest in manifests:
+        if len(manifest.locations) <= _ENTRIES // 2:
+            small.setdefault(manifest.file.partition_spec_id, []).append(manifest)
     for alike in small.values():
         if len(alike) >= _SMALL:
             groups = [*(group for group in groups if group[0] not in alike), alike]
@@ -119,8 +121,8 @@ class SnapshotFiles:
             added: the new files by the number of their kind of partitions.
         """
         groups = _choose_rewritten(manifests, removed)
-        rewritten = {each.file.manifest_path for group in groups for each in group}
-        kept = [each.file for each in manifests if each.file.manifest_path not in rewritten]
+        rewritten = {manifest.file.manifest_path for group in groups for manifest in group}
+        kept = [manifest.file for manifest in manifests if manifest.file.manifest_path not in rewritten]
         new = [
             manifest
             for spec, some in added.items()

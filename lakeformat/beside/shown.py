@@ -44,7 +44,7 @@ def check_shown(snapshot: Snapshot, location: str) -> None:
         UnsupportedTableError: it has vectors, skeletons, or files from before an alteration of columns.
     """
     if snapshot.live.has_logs:
-        slices = sum(bool(each.logs) for each in snapshot.each_slice())
+        slices = sum(bool(piece.logs) for piece in snapshot.each_slice())
         raise UncompactedError(
             f"{location}: {slices} file slices have log files, whose changes other formats cannot show; compact() first"
         )
@@ -93,12 +93,12 @@ def read_footers(
         UnsupportedTableError: readers of other formats would read another value from a file, or none.
         CorruptTableError: a file is missing or damaged.
     """
-    wanted = {field.name: field.type for field in schema if field.name not in constants}
+    types = {field.name: field.type for field in schema if field.name not in constants}
 
     def read(file: BaseFile) -> tuple[int, pa.Schema]:
         with open_base(storage, file) as source, open_parquet(source, f"{storage.location}/{file.path}") as parquet:
             for field in parquet.schema_arrow:
-                if field.name in wanted and (why := explain_difference(field.type, wanted[field.name])):
+                if field.name in types and (why := explain_difference(field.type, types[field.name])):
                     raise UnsupportedTableError(
                         f"{storage.location}/{file.path} holds the column {field.name} as {why}, from before a change "
                         f"of its type; {_CURE}"
@@ -116,7 +116,7 @@ def find_first_whole(store: TimelineStore, timeline: Timeline) -> str:
 
     A clean that counts versions of files does not say which instants it keeps: all from the clean on are whole.
     """
-    cleans = [each for each in timeline.of_action(Action.CLEAN) if each.state is State.COMPLETED]
+    cleans = [clean for clean in timeline.of_action(Action.CLEAN) if clean.state is State.COMPLETED]
     if not cleans:
         return ""
     clean = store.read_clean(cleans[-1])

@@ -100,8 +100,8 @@ class GlueCatalog:
                 table: dict[str, Any] = self._client.get_table(DatabaseName=database, Name=name, **self._catalog)
             except self._client.exceptions.EntityNotFoundException:
                 return None
-        found: dict[str, Any] = table["Table"]
-        return found
+        entry_table: dict[str, Any] = table["Table"]
+        return entry_table
 
     def find_table(self, database: str, name: str) -> CatalogEntry | None:
         """Return a table; None if there is none."""
@@ -165,24 +165,24 @@ class GlueCatalog:
             pages = self._client.get_paginator("get_partitions").paginate(
                 DatabaseName=entry.database, TableName=entry.name, ExcludeColumnSchema=True, **self._catalog
             )
-            return [_read_partition(each) for page in pages for each in page["Partitions"]]
+            return [_read_partition(partition) for page in pages for partition in page["Partitions"]]
 
     def find_partitions(self, entry: CatalogEntry, values: Sequence[tuple[str, ...]]) -> Sequence[CatalogPartition]:
         """Return those of the partitions with these values that the table has."""
-        found: list[CatalogPartition] = []
+        partitions: list[CatalogPartition] = []
         for batch in _batches(values, _READ):
-            wanted = [{"Values": list(each)} for each in batch]
-            while wanted:
-                answer = self._call("batch_get_partition", entry, PartitionsToGet=wanted)
-                found += map(_read_partition, answer["Partitions"])
-                wanted = answer.get("UnprocessedKeys", [])
-        return found
+            remaining = [{"Values": list(key)} for key in batch]
+            while remaining:
+                answer = self._call("batch_get_partition", entry, PartitionsToGet=remaining)
+                partitions += map(_read_partition, answer["Partitions"])
+                remaining = answer.get("UnprocessedKeys", [])
+        return partitions
 
     def add_partitions(self, entry: CatalogEntry, partitions: Sequence[CatalogPartition]) -> None:
         """Add partitions. Pass over those that exist."""
         storage = self._need_table(entry)["StorageDescriptor"]
         for batch in _batches(partitions, _CHANGED):
-            given = [_partition_input(each, storage) for each in batch]
+            given = [_partition_input(key, storage) for key in batch]
             answer = self._call("batch_create_partition", entry, PartitionInputList=given)
             _check_answers(answer, entry, "add partitions to", "AlreadyExistsException")
 
@@ -191,8 +191,8 @@ class GlueCatalog:
         storage = self._need_table(entry)["StorageDescriptor"]
         for batch in _batches(partitions, _CHANGED):
             given = [
-                {"PartitionValueList": list(each.values), "PartitionInput": _partition_input(each, storage)}
-                for each in batch
+                {"PartitionValueList": list(partition.values), "PartitionInput": _partition_input(partition, storage)}
+                for partition in batch
             ]
             answer = self._call("batch_update_partition", entry, Entries=given)
             _check_answers(answer, entry, "change partitions of")
@@ -200,7 +200,7 @@ class GlueCatalog:
     def drop_partitions(self, entry: CatalogEntry, partitions: Sequence[CatalogPartition]) -> None:
         """Drop partitions from the catalog. Their files stay. Pass over those that do not exist."""
         for batch in _batches(partitions, _DELETED):
-            gone = [{"Values": list(each.values)} for each in batch]
+            gone = [{"Values": list(key.values)} for key in batch]
             answer = self._call("batch_delete_partition", entry, PartitionsToDelete=gone)
             _check_answers(answer, entry, "drop partitions of", "EntityNotFoundException")
 
@@ -218,7 +218,7 @@ class GlueCatalog:
 
 
 def _read_columns(columns: Sequence[Mapping[str, Any]]) -> tuple[CatalogColumn, ...]:
-    return tuple(CatalogColumn(each["Name"], each.get("Type", ""), each.get("Comment", "")) for each in columns)
+    return tuple(CatalogColumn(column["Name"], column.get("Type", ""), column.get("Comment", "")) for column in columns)
 
 
 def _read_partition(partition: Mapping[str, Any]) -> CatalogPartition:
@@ -227,15 +227,15 @@ def _read_partition(partition: Mapping[str, Any]) -> CatalogPartition:
 
 
 def _columns_of(columns: Sequence[CatalogColumn]) -> list[dict[str, str]]:
-    return [{"Name": each.name, "Type": each.type, "Comment": each.comment} for each in columns]
+    return [{"Name": column.name, "Type": column.type, "Comment": column.comment} for column in columns]
 
 
 def _overlay(table: Mapping[str, Any], entry: CatalogEntry) -> dict[str, Any]:
     """Return Glue's form of an entry. What only ``table`` has is kept."""
     now = datetime.now(timezone.utc)
     storage = table.get("StorageDescriptor", {})
-    known = storage.get("SerdeInfo", {}).get("Parameters", {})
-    serde = {"SerializationLibrary": entry.serde, "Parameters": {**known, **entry.serde_properties}}
+    parameters = storage.get("SerdeInfo", {}).get("Parameters", {})
+    serde = {"SerializationLibrary": entry.serde, "Parameters": {**parameters, **entry.serde_properties}}
     return {
         **table,
         "Parameters": {**table.get("Parameters", {}), **entry.properties},

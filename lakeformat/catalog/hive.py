@@ -169,7 +169,7 @@ class HiveCatalog:
         return table
 
     def _columns(self, columns: Sequence[CatalogColumn]) -> list[Any]:
-        return [self._types.FieldSchema(each.name, each.type, each.comment) for each in columns]
+        return [self._types.FieldSchema(column.name, column.type, column.comment) for column in columns]
 
     def alter_table(self, entry: CatalogEntry, *, cascade: bool) -> None:
         """Change a table. Keep properties and attributes that the entry does not have."""
@@ -198,20 +198,22 @@ class HiveCatalog:
     def find_partitions(self, entry: CatalogEntry, values: Sequence[tuple[str, ...]]) -> Sequence[CatalogPartition]:
         """Return those of the partitions with these values that the table has."""
         keys = [key.name.lower() for key in entry.partition_keys]
-        pairs = (zip(keys, each, strict=True) for each in values)
-        return self._read_named(entry, ["/".join(f"{k.translate(_ESCAPED)}={v.translate(_ESCAPED)}" for k, v in each)
-                                        for each in pairs])  # fmt: skip
+        pairs = (zip(keys, key, strict=True) for key in values)
+        return self._read_named(entry, ["/".join(f"{k.translate(_ESCAPED)}={v.translate(_ESCAPED)}" for k, v in names)
+                                        for names in pairs])  # fmt: skip
 
     def _read_named(self, entry: CatalogEntry, names: Sequence[str]) -> list[CatalogPartition]:
         """Read partitions by their names, in batches."""
-        found: list[CatalogPartition] = []
+        partitions_read: list[CatalogPartition] = []
         for start in range(0, len(names), self._batch):
             with _errors(f"read partitions of {entry.full_name}"):
                 batch = self._client.get_partitions_by_names(
                     entry.database, entry.name, names[start : start + self._batch]
                 )
-            found += [CatalogPartition(tuple(each.values), each.sd.location or "") for each in batch]
-        return found
+            partitions_read += [
+                CatalogPartition(tuple(partition.values), partition.sd.location or "") for partition in batch
+            ]
+        return partitions_read
 
     def add_partitions(self, entry: CatalogEntry, partitions: Sequence[CatalogPartition]) -> None:
         """Add partitions. Pass over those that exist."""
@@ -231,17 +233,17 @@ class HiveCatalog:
         storage = self._need_table(entry).sd
         for start in range(0, len(partitions), self._batch):
             batch = []
-            for each in partitions[start : start + self._batch]:
+            for partition in partitions[start : start + self._batch]:
                 own = copy.copy(storage)
-                own.location = each.location
-                batch.append(self._types.Partition(list(each.values), entry.database, entry.name, 0, 0, own))
+                own.location = partition.location
+                batch.append(self._types.Partition(list(partition.values), entry.database, entry.name, 0, 0, own))
             yield batch
 
     def drop_partitions(self, entry: CatalogEntry, partitions: Sequence[CatalogPartition]) -> None:
         """Drop partitions from the catalog. Their files stay. Pass over those that do not exist."""
-        for each in partitions:
+        for partition in partitions:
             with _errors(f"drop a partition of {entry.full_name}"), suppress(self._types.NoSuchObjectException):
-                self._client.drop_partition(entry.database, entry.name, list(each.values), False)
+                self._client.drop_partition(entry.database, entry.name, list(partition.values), False)
 
     def close(self) -> None:
         """Close the connection."""
@@ -249,4 +251,4 @@ class HiveCatalog:
 
 
 def _read_columns(columns: Sequence[Any] | None) -> tuple[CatalogColumn, ...]:
-    return tuple(CatalogColumn(each.name, each.type, each.comment or "") for each in columns or ())
+    return tuple(CatalogColumn(column.name, column.type, column.comment or "") for column in columns or ())

@@ -84,7 +84,7 @@ def _read_xml(path: Path) -> str:
         root = ElementTree.parse(path).getroot()  # noqa: S314  The settings of this machine.
     except (OSError, ElementTree.ParseError):
         return ""
-    values = [each.findtext("value") or "" for each in root.iter("property") if _named(each.findtext("name"))]
+    values = [element.findtext("value") or "" for element in root.iter("property") if _named(element.findtext("name"))]
     return values[-1].strip() if values else ""
 
 
@@ -98,5 +98,5 @@ def _read_defaults(path: Path) -> str:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
-    found = re.findall(rf"^\s*spark\.(?:hadoop\.)?{re.escape(_NAME)}[\s=:]+(\S+)", text, re.MULTILINE)
-    return str(found[-1]) if found else ""
+    addresses = re.findall(rf"^\s*spark\.(?:hadoop\.)?{re.escape(_NAME)}[\s=:]+(\S+)", text, re.MULTILINE)
+    return str(addresses[-1]) if addresses else ""

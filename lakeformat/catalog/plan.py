@@ -126,8 +126,8 @@ def make_entries(facts: TableFacts, options: CatalogOptions, catalog: str) -> tu
     if options.names_snapshot:
         names.setdefault(name, False)  # Without a suffix the read-optimized table has the name.
     return tuple(
-        _make_entry(facts, options, catalog, each, is_realtime=not is_optimized, is_optimized=is_optimized)
-        for each, is_optimized in names.items()
+        _make_entry(facts, options, catalog, name, is_realtime=not is_optimized, is_optimized=is_optimized)
+        for name, is_optimized in names.items()
     )
 
 
@@ -152,8 +152,8 @@ def _make_entry(
     return CatalogEntry(
         database=options.database or facts.config.get(DATABASE) or "default",
         name=name,
-        columns=tuple(CatalogColumn(each, type_) for each, type_ in types.items() if each not in fields),
-        partition_keys=tuple(CatalogColumn(each, types.get(each, "string")) for each in fields),
+        columns=tuple(CatalogColumn(name, type_) for name, type_ in types.items() if name not in fields),
+        partition_keys=tuple(CatalogColumn(name, types.get(name, "string")) for name in fields),
         location=location,
         input_format=formats[is_realtime],
         output_format=_OUTPUT_FORMAT,
@@ -166,8 +166,8 @@ def _make_entry(
 
 def find_location(location: str, options: CatalogOptions, catalog: str) -> str:
     """Return the location that is registered. Glue calls S3 ``s3://``, not ``s3a://``."""
-    found = options.location or location
-    return f"s3://{found[6:]}" if catalog == "glue" and found.startswith("s3a://") else found
+    place = options.location or location
+    return f"s3://{place[6:]}" if catalog == "glue" and place.startswith("s3a://") else place
 
 
 def _with_meta_columns(schema: pa.Schema) -> pa.Schema:
@@ -176,9 +176,9 @@ def _with_meta_columns(schema: pa.Schema) -> pa.Schema:
 
 def _spark_properties(schema: pa.Schema, partition_fields: Sequence[str], version: str, length: int) -> dict[str, str]:
     """Return the properties by which Spark knows the table's columns (``SparkDataSourceTableUtils``)."""
-    known = {field.name: field for field in schema}
+    fields = {field.name: field for field in schema}
     columns = [field for field in schema if field.name not in partition_fields]
-    columns += [known.get(name) or pa.field(name, pa.string(), nullable=False) for name in partition_fields]
+    columns += [fields.get(name) or pa.field(name, pa.string(), nullable=False) for name in partition_fields]
     text = spark_schema_json(columns)
     parts = [text[start : start + length] for start in range(0, len(text), length)]
     return {
@@ -226,7 +226,7 @@ def plan_table(wanted: CatalogEntry, found: CatalogEntry | None, *, recreates: b
                 "not of Hudi; register this one by another name"
             )
         return TableChange(Change.RECREATE, wanted)
-    keys, found_keys = (tuple(key.name.lower() for key in each.partition_keys) for each in (wanted, found))
+    keys, found_keys = (tuple(key.name.lower() for key in entry.partition_keys) for entry in (wanted, found))
     if keys != found_keys:
         if recreates:
             return TableChange(Change.RECREATE, wanted)
@@ -235,7 +235,7 @@ def plan_table(wanted: CatalogEntry, found: CatalogEntry | None, *, recreates: b
             f"{', '.join(keys) or '(none)'}; drop it there, or set "
             "hoodie.datasource.hive_sync.recreate_table_on_error=true"
         )
-    before, after = ({column.name.lower(): column.type for column in each.columns} for each in (found, wanted))
+    before, after = ({column.name.lower(): column.type for column in entry.columns} for entry in (found, wanted))
     retyped = [name for name in after if name in before and before[name] != after[name]]
     moved = [name for name in (*after, *before) if (name in after) != (name in before)]
     is_same = (
@@ -331,7 +331,7 @@ def plan_partitions(
         is_complete: whether ``paths`` are all partitions of the table. Then the catalog loses all others.
         touches: whether partitions that only have new files are altered, too.
     """
-    known = {partition.values: partition for partition in found}
+    by_values = {partition.values: partition for partition in found}
     changes: dict[str, list[CatalogPartition]] = {"added": [], "changed": [], "touched": [], "dropped": []}
     seen = set()
     for path in sorted(paths):
@@ -339,7 +339,7 @@ def plan_partitions(
         if partition is None:
             continue
         seen.add(partition.values)
-        present = known.get(partition.values)
+        present = by_values.get(partition.values)
         if path in dropped:
             kind = "dropped" if present else ""
         elif present is None:
@@ -351,5 +351,5 @@ def plan_partitions(
         if kind:
             changes[kind].append(partition)
     if is_complete:
-        changes["dropped"] += [partition for values, partition in known.items() if values not in seen]
+        changes["dropped"] += [partition for values, partition in by_values.items() if values not in seen]
     return PartitionChanges(**{kind: tuple(partitions) for kind, partitions in changes.items()})

@@ -218,13 +218,13 @@ class CatalogSession:
 
         The table is read again after the catalog, so that it has all commits which the catalog knows.
         """
-        found = self._client.find_table(wanted.database, wanted.name)
+        stored = self._client.find_table(wanted.database, wanted.name)
         state, entries = self._load()
         wanted = entries[number]
-        known = found.properties if found is not None and is_same_place(found.location, wanted.location) else {}
-        if not (again or full) and self._options.is_incremental and self._is_current(state, known):
+        progress = stored.properties if stored is not None and is_same_place(stored.location, wanted.location) else {}
+        if not (again or full) and self._options.is_incremental and self._is_current(state, progress):
             return Registration(self._catalog, (wanted.full_name,))
-        planned = plan_table(wanted, found, recreates=self._options.recreates)
+        planned = plan_table(wanted, stored, recreates=self._options.recreates)
         is_new = planned.change in {Change.CREATE, Change.RECREATE}
         if planned.change is Change.RECREATE:
             self._client.drop_table(wanted)
@@ -234,7 +234,7 @@ class CatalogSession:
             # The metastore changes its partitions by itself. In Glue only a new type must reach the partitions.
             cascade = bool(wanted.partition_keys) and (self._catalog == "hive" or planned.retyped)
             self._client.alter_table(wanted, cascade=cascade)
-        changes = self._change_partitions(wanted, state, {} if is_new else known, full=full)
+        changes = self._change_partitions(wanted, state, {} if is_new else progress, full=full)
         if planned.change is not Change.NONE or changes != PartitionChanges() or not self._options.is_conditional:
             writer = f"lakeformat {_find_version('lakeformat')}".rstrip()
             has_path = self._catalog == "hive"
@@ -250,13 +250,13 @@ class CatalogSession:
             partitions_dropped=len(changes.dropped),
         )
 
-    def _is_current(self, state: _TableState, known: Mapping[str, str]) -> bool:
+    def _is_current(self, state: _TableState, progress: Mapping[str, str]) -> bool:
         """Tell whether an entry has the newest commit."""
-        completion = known.get(LAST_COMPLETION, state.last_completion)
-        return known.get(LAST_COMMIT) == state.last_commit and completion == state.last_completion
+        completion = progress.get(LAST_COMPLETION, state.last_completion)
+        return progress.get(LAST_COMMIT) == state.last_commit and completion == state.last_completion
 
     def _change_partitions(
-        self, entry: CatalogEntry, state: _TableState, known: Mapping[str, str], *, full: bool
+        self, entry: CatalogEntry, state: _TableState, progress: Mapping[str, str], *, full: bool
     ) -> PartitionChanges:
         """Plan the changes of an entry's partitions, and make them."""
         options = self._options
@@ -264,20 +264,20 @@ class CatalogSession:
         partitioning = Partitioning.of(state.config, options, location)
         if options.skips_partitions or not partitioning.fields:
             return PartitionChanges()
-        last = known.get(LAST_COMMIT, "")
+        last = progress.get(LAST_COMMIT, "")
         is_complete = full or not options.is_incremental or not state.has_all_since(last)
-        found: Sequence[CatalogPartition]
+        partitions: Sequence[CatalogPartition]
         paths: Sequence[str]
         dropped: frozenset[str] = frozenset()
         if is_complete:
-            found = self._client.list_partitions(entry)
+            partitions = self._client.list_partitions(entry)
             paths = tuple(self._context.snapshot().slices)
         else:
-            paths, dropped = self._touched_since(state, last, known.get(LAST_COMPLETION))
-            values = [each.values for path in paths if (each := partitioning.partition(path)) is not None]
-            found = self._client.find_partitions(entry, values) if values else ()
+            paths, dropped = self._touched_since(state, last, progress.get(LAST_COMPLETION))
+            values = [partition.values for path in paths if (partition := partitioning.partition(path)) is not None]
+            partitions = self._client.find_partitions(entry, values) if values else ()
         changes = plan_partitions(
-            paths, dropped, found, partitioning, is_complete=is_complete, touches=options.touches_partitions
+            paths, dropped, partitions, partitioning, is_complete=is_complete, touches=options.touches_partitions
         )
         if changes.added:
             self._client.add_partitions(entry, changes.added)

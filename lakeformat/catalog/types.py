@@ -23,7 +23,7 @@ def hive_type(type_: pa.DataType, *, has_timestamps: bool) -> str:
         fields = (f"{_hive_name(f.name)}:{hive_type(f.type, has_timestamps=has_timestamps)}" for f in type_)
         return f"struct<{','.join(fields)}>".replace("-", "_").lower()
     if pat.is_map(type_):
-        key, item = (hive_type(each, has_timestamps=has_timestamps) for each in (type_.key_type, type_.item_type))
+        key, item = (hive_type(kind, has_timestamps=has_timestamps) for kind in (type_.key_type, type_.item_type))
         return f"map<{key},{item}>"
     if _is_list(type_):
         return f"array<{hive_type(type_.value_type, has_timestamps=has_timestamps)}>"

@@ -33,8 +33,8 @@ def version() -> None:
     print(f"lakeformat {lakeformat.__version__}")
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(asked: bool) -> None:
+    if asked:
         version()
         raise typer.Exit
 

@@ -18,10 +18,10 @@ def first_rows(batches: pa.RecordBatchReader, most: int) -> pa.RecordBatchReader
     """Return the first rows of a stream. No more batches are read than are needed."""
 
     def read() -> Iterator[pa.RecordBatch]:
-        left = most
-        while left > 0 and (batch := next(batches, None)) is not None:
-            yield batch.slice(0, left)
-            left -= batch.num_rows
+        remaining = most
+        while remaining > 0 and (batch := next(batches, None)) is not None:
+            yield batch.slice(0, remaining)
+            remaining -= batch.num_rows
 
     return pa.RecordBatchReader.from_batches(batches.schema, read())
 
@@ -34,8 +34,8 @@ def change_lines(changes: pa.RecordBatchReader, keys: Sequence[str]) -> pa.Recor
         keys: columns of the record key.
     """
     images = changes.schema.field("after").type
-    known = [images.field(at) for at in range(images.num_fields)]
-    shown = [field for field in known if field.name in keys]
+    fields = [images.field(number) for number in range(images.num_fields)]
+    shown = [field for field in fields if field.name in keys]
     schema = pa.schema([("change", pa.string()), ("instant", pa.string()), *shown, ("values", pa.string())])
     lines = (_lines(batch, schema, [field.name for field in shown]) for batch in changes)
     return pa.RecordBatchReader.from_batches(schema, lines)

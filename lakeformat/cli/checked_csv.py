@@ -86,8 +86,8 @@ def convert_texts(
         bad_rows.take_out_unread(faults, json_texts(texts.take(pa.array(bad))), first)
         texts = texts.take(pa.array(np.delete(np.arange(texts.num_rows), bad)))
     for field in converted:
-        at = schema.get_field_index(field.name)
-        texts = texts.set_column(at, field, parse(texts.column(at), field))
+        position = schema.get_field_index(field.name)
+        texts = texts.set_column(position, field, parse(texts.column(position), field))
     return texts.cast(schema)
 
 

@@ -111,7 +111,7 @@ def _columns(table: Table) -> list[dict[str, str]]:
 
 
 def _show_columns(columns: Sequence[Mapping[str, str]]) -> None:
-    show_rows(("column", "type"), [(each["name"], each["type"]) for each in columns])
+    show_rows(("column", "type"), [(column["name"], column["type"]) for column in columns])
 
 
 def _show_count(rows: int, *, as_json: bool) -> None:
@@ -397,7 +397,12 @@ def layout_report(
         print(report)
         return
     layouts = [
-        {"name": each.name, "files": each.files, "skipped": each.skipped, "skipped_together": each.skipped_together}
-        for each in report.layouts
+        {
+            "name": layout.name,
+            "files": layout.files,
+            "skipped": layout.skipped,
+            "skipped_together": layout.skipped_together,
+        }
+        for layout in report.layouts
     ]
     show_json({"rows": report.rows, "files": report.files, "best": report.best, "layouts": layouts})

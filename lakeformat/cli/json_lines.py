@@ -28,9 +28,9 @@ def json_lines(batch: pa.RecordBatch) -> Iterator[memoryview]:
     for start in range(0, batch.num_rows, _ROWS_AT_ONCE):
         rows = batch.slice(start, _ROWS_AT_ONCE)
         parts: list[Any] = []
-        for at, name in enumerate(names):
-            values = pc.fill_null(_texts(rows.column(at)).cast(pa.large_string()), "null")
-            parts += [pa.scalar(f"{', ' if at else '{'}{name}: ", pa.large_string()), values]
+        for number, name in enumerate(names):
+            values = pc.fill_null(_texts(rows.column(number)).cast(pa.large_string()), "null")
+            parts += [pa.scalar(f"{', ' if number else '{'}{name}: ", pa.large_string()), values]
         if not parts:
             yield memoryview(b"{}\n" * rows.num_rows)
             continue

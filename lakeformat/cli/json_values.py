@@ -81,8 +81,8 @@ def _decimal(value: Any) -> Decimal:
 def _convert_fields(value: Any, fields: Mapping[str, Callable[[Any], Any]]) -> Any:
     if not isinstance(value, dict):
         return value
-    known = {name: convert(value[name]) for name, convert in fields.items() if value.get(name) is not None}
-    return {**value, **known}
+    converted = {name: convert(value[name]) for name, convert in fields.items() if value.get(name) is not None}
+    return {**value, **converted}
 
 
 def _convert_items(value: Any, convert: Callable[[Any], Any]) -> Any:

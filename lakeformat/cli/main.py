@@ -94,7 +94,7 @@ def _hint(text: str, context: Any) -> str:
     if asked := re.match(r"No such command '([^']*)'", text):
         own = own_command(asked[1])
     elif asked := re.match(r"No such option: (\S+)", text):
-        own = own_flag(asked[1], [name for each in context.command.params for name in each.opts])
+        own = own_flag(asked[1], [name for option in context.command.params for name in option.opts])
     else:
         own = None
     return text if asked is None or own is None else f"{asked[0]}; {own}"

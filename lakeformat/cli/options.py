@@ -37,10 +37,10 @@ def _options(context: typer.Context, as_json: AsJson = False) -> None:
         return
     from lakeformat.config.registry import OPTIONS
 
-    rows = [(each.key, each.aliases, _default(each.default), each.doc) for each in OPTIONS]
+    rows = [(option.key, option.aliases, _default(option.default), option.doc) for option in OPTIONS]
     names = ("option", "short names", "default", "what it does")
     if as_json:
-        show_json([dict(zip(names, each, strict=True)) for each in rows])
+        show_json([dict(zip(names, cells, strict=True)) for cells in rows])
     elif sys.stdout.isatty():
         show_entries(
             (key, (doc, *_named("short names", ", ".join(aliases)), *_named("default", default)))

@@ -79,8 +79,8 @@ def show_rows(names: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str
     """Print a report. Numbers are right-aligned and have separators. Only long texts go on in the next line."""
     given = [list(row) for row in rows]
     cells = [[_text(value) for value in row] for row in given]
-    numbers = [any(_is_number(row[at]) for row in given) for at in range(len(names))]
-    widths = [max(map(text_width, (name, *(row[at] for row in cells)))) for at, name in enumerate(names)]
+    numbers = [any(_is_number(row[number]) for row in given) for number in range(len(names))]
+    widths = [max(map(text_width, (name, *(row[number] for row in cells)))) for number, name in enumerate(names)]
     short = [number or width <= _SHORT_TEXT for number, width in zip(numbers, widths, strict=True)]
     room = _terminal_width()
     if room is not None:
@@ -177,8 +177,8 @@ def show_vertical(names: Sequence[str], columns: Sequence[Sequence[str]], first:
         first: number of the rows that were printed before.
     """
     wide = max(map(text_width, names), default=0)
-    for at, row in enumerate(zip(*columns, strict=True), first):
-        print(f"{'' if at == 0 else chr(10)}row {at + 1}")
+    for number, row in enumerate(zip(*columns, strict=True), first):
+        print(f"{'' if number == 0 else chr(10)}row {number + 1}")
         for name, text in zip(names, row, strict=True):
             print(f"  {name}{' ' * (wide - text_width(name))}  {text}")
 

@@ -129,12 +129,12 @@ def _join_columns(files: Sequence[_File], *, has_bad_rows: bool, fills: bool) ->
         if file.kind != "json" and not fills:
             names[file.source] = frozenset(reader.schema.names)
         for field in reader.schema:
-            known = fields.get(field.name)
-            if known is None or known.type.equals(pa.null()):
+            earlier = fields.get(field.name)
+            if earlier is None or earlier.type.equals(pa.null()):
                 fields[field.name] = field
-            elif not field.type.equals(pa.null()) and not known.type.equals(field.type):
+            elif not field.type.equals(pa.null()) and not earlier.type.equals(field.type):
                 raise SchemaMismatchError(
-                    f"{file.source}: column {field.name!r} is {field.type}, and {known.type} in the files before; "
+                    f"{file.source}: column {field.name!r} is {field.type}, and {earlier.type} in the files before; "
                     "convert one of them"
                 )
     for source, own in names.items():
@@ -255,8 +255,8 @@ class _File:
         for batch in csv.open_csv(_plain_csv(file), convert_options=as_texts):
             rows = pa.Table.from_batches([batch])
             fields = [field.with_type(types[field.name]) for field in rows.schema if field.name in types]
-            found = [name_bad_text(rows.column(f.name), f, self.source, done, parse_texts) for f in fields]
-            if errors := [error for error in found if error is not None]:
+            problems = [name_bad_text(rows.column(f.name), f, self.source, done, parse_texts) for f in fields]
+            if errors := [error for error in problems if error is not None]:
                 return errors[0]
             done += batch.num_rows
         return None
@@ -336,12 +336,12 @@ def _read_json(file: Any, said: _File, bad_rows: BadRows | None, first: int) -> 
 
     rows = _json_rows(file.read(), bad_rows)
     names = dict.fromkeys(name for row in rows for name in row)
-    known = {} if said.like is None else {field.name: field.type for field in said.like}
+    types = {} if said.like is None else {field.name: field.type for field in said.like}
     values: dict[str, Any] = {name: [row.get(name) for row in rows] for name in names}
     if bad_rows is not None:
         convert = lambda some, kind: to_array(from_json(some, kind), kind)  # noqa: E731
-        values = take_out_unreadable(values, known, convert, bad_rows, first)
-    read = {name: _json_values(name, values[name], known.get(name), said.source) for name in names}
+        values = take_out_unreadable(values, types, convert, bad_rows, first)
+    read = {name: _json_values(name, values[name], types.get(name), said.source) for name in names}
     table = python_table(read, said.like)
     return table.to_reader(), table.num_rows
 
@@ -357,10 +357,10 @@ def _json_values(name: str, values: list[Any], kind: pa.DataType | None, source:
     try:
         return from_json(values, kind)
     except CONVERSION_ERRORS:
-        at = find_bad_value(values, lambda some: from_json(some, kind))
-        if at is None:
+        bad_row = find_bad_value(values, lambda some: from_json(some, kind))
+        if bad_row is None:
             raise
-        raise unfit_error(source, at, pa.field(name, kind), values[at]) from None
+        raise unfit_error(source, bad_row, pa.field(name, kind), values[bad_row]) from None
 
 
 def _json_rows(data: bytes, bad_rows: BadRows | None) -> list[dict[str, Any]]:
@@ -400,7 +400,7 @@ def _read_arrow(file: Any, said: _File, bad_rows: BadRows | None, first: int) ->
     except pa.ArrowInvalid:
         file.seek(0)
         return cast_texts(pa.ipc.open_stream(file), said.like, said.source, bad_rows, first), None
-    batches = (stored.get_batch(at) for at in range(stored.num_record_batches))
+    batches = (stored.get_batch(number) for number in range(stored.num_record_batches))
     reader = pa.RecordBatchReader.from_batches(stored.schema, batches)
     return cast_texts(reader, said.like, said.source, bad_rows, first), None
 

@@ -39,8 +39,8 @@ def slices(
     logs = [len(names_of or ()) or None for names_of in files["log_files"].to_pylist()]
     columns = [*(files[name].to_pylist() for name in names), logs]
     shown = ("partition", "file id", "instant", "rows", "bytes", "log files")
-    wanted = [at for at, column in enumerate(columns) if any(value not in (None, "") for value in column)]
-    show_rows([shown[at] for at in wanted], zip(*(columns[at] for at in wanted), strict=True))
+    filled = [number for number, column in enumerate(columns) if any(value not in (None, "") for value in column)]
+    show_rows([shown[number] for number in filled], zip(*(columns[number] for number in filled), strict=True))
 
 
 def timeline(path: TablePath, as_json: AsJson = False, storage_option: StorageOptionPairs = None) -> None:
@@ -54,19 +54,19 @@ def timeline(path: TablePath, as_json: AsJson = False, storage_option: StorageOp
     loaded = store.load()
     instants = [
         (
-            each.time,
-            each.action.value,
-            "undone" if each in loaded.voids else each.state.name.lower(),
-            each.completion_time,
+            instant.time,
+            instant.action.value,
+            "undone" if instant in loaded.voids else instant.state.name.lower(),
+            instant.completion_time,
         )
-        for each in sorted((*loaded.instants, *loaded.voids))
+        for instant in sorted((*loaded.instants, *loaded.voids))
     ]
     names = ("instant", "action", "state", "completed")
     if as_json:
-        show_json([dict(zip(names, each, strict=True)) for each in instants])
+        show_json([dict(zip(names, cells, strict=True)) for cells in instants])
         return
-    width = 4 if any(each[3] for each in instants) else 3
-    show_rows(names[:width], [each[:width] for each in instants])
+    width = 4 if any(cells[3] for cells in instants) else 3
+    show_rows(names[:width], [cells[:width] for cells in instants])
 
 
 def commit(
@@ -77,7 +77,7 @@ def commit(
     [bold]lakeformat show commit /data/flights 20251120083000123[/bold]
     """
     store = open_table(path, None, storage_option).context.store
-    matches = [each for each in store.load().commits if each.time == instant_time]
+    matches = [instant for instant in store.load().commits if instant.time == instant_time]
     if not matches:
         raise _not_on_timeline("completed commit", instant_time)
     metadata = store.read_commit(matches[0])
@@ -114,7 +114,7 @@ def plan(
     [bold]lakeformat show plan /data/flights 20251120083000123[/bold]
     """
     store = open_table(path, None, storage_option).context.store
-    instant = next((each for each in store.load().instants if each.time == instant_time), None)
+    instant = next((pending for pending in store.load().instants if pending.time == instant_time), None)
     if instant is None:
         raise _not_on_timeline("instant", instant_time)
     contents: Any = store.read_requested_replace(instant) or store.read_compaction_plan(instant)

@@ -43,8 +43,8 @@ def find_files(
     """
     if STDIN in sources and len(sources) > 1:
         raise InvalidInputError("stdin (-) is given beside files; give it alone")
-    found = [path for source in sources for path in _find(source, is_rows, storage_options)]
-    return tuple(dict.fromkeys(found))
+    paths = [path for source in sources for path in _find(source, is_rows, storage_options)]
+    return tuple(dict.fromkeys(paths))
 
 
 def _find(source: str, is_rows: Callable[[str], bool], storage_options: Mapping[str, Any]) -> Sequence[str]:
@@ -77,7 +77,7 @@ def _open(folder: str, storage_options: Mapping[str, Any]) -> Storage:
 def _find_fitting(pattern: str, is_rows: Callable[[str], bool], storage_options: Mapping[str, Any]) -> Sequence[str]:
     """Return the files that fit a pattern, in the order of their names."""
     parts = pattern.split("/")
-    first = next(at for at, part in enumerate(parts) if not _MAGIC.isdisjoint(part))
+    first = next(number for number, part in enumerate(parts) if not _MAGIC.isdisjoint(part))
     folder, rest = "/".join(parts[:first]), tuple(parts[first:])
     storage = _open(folder if first else ".", storage_options)
     files = list(_walk(storage, "", (*rest, "*") if rest[-1] == "**" else rest, is_rows))

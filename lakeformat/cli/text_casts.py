@@ -68,8 +68,8 @@ def cast_texts(
     Raises:
         SchemaMismatchError: while it is read: a text is not a value. The message names row, column and text.
     """
-    known = _castable_types(like)
-    types = {f.name: known[f.name] for f in reader.schema if f.name in known and _is_text(f.type)}
+    types_of = _castable_types(like)
+    types = {f.name: types_of[f.name] for f in reader.schema if f.name in types_of and _is_text(f.type)}
     if not types:
         return reader
     schema = pa.schema([f.with_type(types.get(f.name, f.type)) for f in reader.schema], reader.schema.metadata)
@@ -79,8 +79,8 @@ def cast_texts(
         for batch in reader:
             rows = pa.Table.from_batches([batch])
             for name in types:
-                at = rows.schema.get_field_index(name)
-                rows = rows.set_column(at, name, rows.column(at).cast(pa.string()))
+                position = rows.schema.get_field_index(name)
+                rows = rows.set_column(position, name, rows.column(position).cast(pa.string()))
             if bad_rows is None:
                 rows = _convert_all(rows, types, source, done)
             else:
@@ -93,14 +93,14 @@ def cast_texts(
 
 def _convert_all(rows: pa.Table, types: Mapping[str, pa.DataType], source: str, done: int) -> pa.Table:
     for name, kind in types.items():
-        at = rows.schema.get_field_index(name)
-        texts, field = rows.column(at), pa.field(name, kind)
+        position = rows.schema.get_field_index(name)
+        texts, field = rows.column(position), pa.field(name, kind)
         try:
             values = parse_exactly(texts, field)
         except InvalidInputError:
             named = name_bad_text(texts, field, source, done, parse_exactly)
             raise named or unfit_error(source, None, field, "a text") from None
-        rows = rows.set_column(at, field, values)
+        rows = rows.set_column(position, field, values)
     return rows
 
 
@@ -142,10 +142,10 @@ def name_bad_text(
     try:
         check(0, len(texts))
     except InvalidInputError:
-        found = find_first_failing(len(texts), check, (InvalidInputError,))
+        failing = find_first_failing(len(texts), check, (InvalidInputError,))
     else:
         return None
-    return found and unfit_error(source, done + found[0], field, texts[found[0]].as_py())
+    return failing and unfit_error(source, done + failing[0], field, texts[failing[0]].as_py())
 
 
 def unfit_error(source: str, row: int | None, field: pa.Field, value: object) -> SchemaMismatchError:
@@ -164,14 +164,14 @@ def values_of_texts(values: Sequence[Any], kind: pa.DataType) -> list[Any]:
     Raises:
         InvalidInputError: a text has no value of the type.
     """
-    at = [number for number, value in enumerate(values) if isinstance(value, str)]
-    texts = pa.chunked_array([pa.array([values[number] for number in at], pa.string())])
+    numbers = [number for number, value in enumerate(values) if isinstance(value, str)]
+    texts = pa.chunked_array([pa.array([values[number] for number in numbers], pa.string())])
     try:
         parsed = parse_exactly(texts, pa.field("", kind)).to_pylist()
     except InvalidInputError as error:  # The caller names the column.
         raise InvalidInputError(str(error).removeprefix("column '': ")) from None
     changed = list(values)
-    for number, value in zip(at, parsed, strict=True):
+    for number, value in zip(numbers, parsed, strict=True):
         changed[number] = value
     return changed
 
@@ -179,8 +179,8 @@ def values_of_texts(values: Sequence[Any], kind: pa.DataType) -> list[Any]:
 def find_bad_value(values: Sequence[Any], convert: Callable[[list[Any]], object]) -> int | None:
     """Return the position of the first value that cannot be converted; None if each alone can be."""
     check = partial(_convert_range, convert, values)
-    found = find_first_failing(len(values), check, CONVERSION_ERRORS)
-    return None if found is None else found[0]
+    failing = find_first_failing(len(values), check, CONVERSION_ERRORS)
+    return None if failing is None else failing[0]
 
 
 def _convert_range(convert: Callable[[list[Any]], object], values: Sequence[Any], start: int, end: int) -> object:

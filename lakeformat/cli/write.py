@@ -82,11 +82,11 @@ def _columns(like: str | None, named: Sequence[str], kind: str | None, storage: 
 
     if like is None and not named:
         raise InvalidInputError("create needs columns; give --like FILE or --column NAME:TYPE")
-    known = pa.schema([]) if like is None else open_rows([like], None, kind=kind, storage_options=storage).schema
-    fields = {field.name: field for field in known}
+    stored = pa.schema([]) if like is None else open_rows([like], None, kind=kind, storage_options=storage).schema
+    fields = {field.name: field for field in stored}
     given = [_parse_column(text) for text in named]
-    for at, field in enumerate(given):
-        if field.name in {each.name for each in given[:at]}:
+    for number, field in enumerate(given):
+        if field.name in {earlier.name for earlier in given[:number]}:
             raise InvalidInputError(f"column {field.name!r} is given twice; give it once")
     return pa.schema({**fields, **{field.name: field for field in given}}.values())
 
@@ -245,7 +245,7 @@ def alter(
     table = open_table(path, option, storage_option)
     statements = [read_alter(f"alter table t {change}") for change in changes]
     done = [run_on_table(statement, table).to_pylist()[0] for statement in statements]
-    show_json(done) if as_json else print(*(each["result"] for each in done), sep="\n")
+    show_json(done) if as_json else print(*(change["result"] for change in done), sep="\n")
 
 
 def _write(

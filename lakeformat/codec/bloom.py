@@ -267,18 +267,18 @@ class BloomFilter:
         except (binascii.Error, ValueError):
             raise CorruptTableError("bloom filter is not base64") from None
         hashes, bits = _read_head(data, 0)
-        size, at = (bits + 7) // 8, _HEAD.size
+        size, offset = (bits + 7) // 8, _HEAD.size
         if type_code != DYNAMIC_V0:
-            _require_length(data, at + size)
-            return cls(bits=bits, hashes=hashes, rows=[np.frombuffer(data, np.uint8, size, at).copy()])
-        _require_length(data, at + _DYNAMIC_HEAD.size, at_least=True)
-        keys_per_row, used, count = _DYNAMIC_HEAD.unpack_from(data, at)
+            _require_length(data, offset + size)
+            return cls(bits=bits, hashes=hashes, rows=[np.frombuffer(data, np.uint8, size, offset).copy()])
+        _require_length(data, offset + _DYNAMIC_HEAD.size, at_least=True)
+        keys_per_row, used, count = _DYNAMIC_HEAD.unpack_from(data, offset)
         if keys_per_row < 1 or used < 0 or count < 1:
             raise CorruptTableError(f"bloom filter claims {count} rows of {keys_per_row} keys, {used} in the last")
-        at += _DYNAMIC_HEAD.size
-        _require_length(data, at + count * (_HEAD.size + size))
+        offset += _DYNAMIC_HEAD.size
+        _require_length(data, offset + count * (_HEAD.size + size))
         rows = []
-        for start in range(at, len(data), _HEAD.size + size):
+        for start in range(offset, len(data), _HEAD.size + size):
             if _read_head(data, start) != (hashes, bits):
                 raise CorruptTableError("bloom filter has rows of unequal size")
             rows.append(np.frombuffer(data, np.uint8, size, start + _HEAD.size).copy())
@@ -377,10 +377,10 @@ def _check_rate(fpp: float) -> None:
         raise InvalidInputError(f"a false-positive rate lies between 0 and 1, not {fpp}")
 
 
-def _read_head(data: bytes, at: int) -> tuple[int, int]:
-    """Parse the header of a row at byte ``at``; return its number of rounds (``hashes``) and of bits."""
-    _require_length(data, at + _HEAD.size, at_least=True)
-    version, hashes, kind, bits = _HEAD.unpack_from(data, at)
+def _read_head(data: bytes, offset: int) -> tuple[int, int]:
+    """Parse the header of a row at byte ``offset``; return its number of rounds (``hashes``) and of bits."""
+    _require_length(data, offset + _HEAD.size, at_least=True)
+    version, hashes, kind, bits = _HEAD.unpack_from(data, offset)
     if version > 0 or kind == 0:
         raise CorruptTableError("bloom filter uses the Jenkins hash, which Hudi never writes")
     if (version, kind) != (_VERSION, _MURMUR):

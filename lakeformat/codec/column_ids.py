@@ -77,8 +77,8 @@ def widens(old: pa.DataType, now: pa.DataType) -> bool:
 
 def _digits(kind: str) -> tuple[int, int] | None:
     """Return precision and scale of a decimal type; None for another type. Newer releases of Hudi add the width."""
-    found = _DECIMAL.match(kind)
-    return (int(found[1]), int(found[2])) if found else None
+    match = _DECIMAL.match(kind)
+    return (int(match[1]), int(match[2])) if match else None
 
 
 class ColumnIds:
@@ -91,8 +91,8 @@ class ColumnIds:
         """Return the fields with new ids. Raise the errors of `type_name`."""
         first, self.last = self.last + 1, self.last + len(fields)
         return tuple(
-            SchemaField(first + at, field.name, self.type_of(field.type, f"{path}{field.name}"), field.nullable)
-            for at, field in enumerate(fields)
+            SchemaField(first + number, field.name, self.type_of(field.type, f"{path}{field.name}"), field.nullable)
+            for number, field in enumerate(fields)
         )
 
     def type_of(self, kind: pa.DataType, path: str) -> SchemaType:
@@ -140,46 +140,46 @@ def reconcile(now: InternalSchema, before: pa.Schema, after: pa.Schema, version:
     if after.equals(before):
         return now
     ids = ColumnIds(now.last_id)
-    known = {field.name: field for field in now.columns}
+    fields = {field.name: field for field in now.columns}
     meta = tuple(field for field in now.fields if field.name in META_COLUMNS)
-    columns = _match_fields(known, {field.name: field for field in before}, [*after], ids, "")
+    columns = _match_fields(fields, {field.name: field for field in before}, [*after], ids, "")
     if columns == now.columns:
         return now
     return InternalSchema(version, (*meta, *columns), ids.last)
 
 
 def _match_fields(
-    known: dict[str, SchemaField],
+    stored: dict[str, SchemaField],
     before: dict[str, pa.Field],
     after: Sequence[pa.Field],
     ids: ColumnIds,
     path: str,
 ) -> tuple[SchemaField, ...]:
-    new = [field for field in after if field.name not in known]
+    new = [field for field in after if field.name not in stored]
     added = dict(zip((field.name for field in new), ids.number(new, path), strict=True))
     return tuple(
         added[field.name]
         if field.name in added
-        else _match_field(known[field.name], before[field.name].type, field, ids, f"{path}{field.name}")
+        else _match_field(stored[field.name], before[field.name].type, field, ids, f"{path}{field.name}")
         for field in after
     )
 
 
-def _match_field(known: SchemaField, before: pa.DataType, after: pa.Field, ids: ColumnIds, path: str) -> SchemaField:
+def _match_field(stored: SchemaField, before: pa.DataType, after: pa.Field, ids: ColumnIds, path: str) -> SchemaField:
     if before.equals(after.type):
-        return known
-    return replace(known, type=_match_type(known.type, before, after.type, ids, path))
+        return stored
+    return replace(stored, type=_match_type(stored.type, before, after.type, ids, path))
 
 
-def _match_type(known: SchemaType, before: pa.DataType, after: pa.DataType, ids: ColumnIds, path: str) -> SchemaType:
+def _match_type(stored: SchemaType, before: pa.DataType, after: pa.DataType, ids: ColumnIds, path: str) -> SchemaType:
     if kind_of(after) is kind_of(before) is Kind.STRUCT:
-        fields = {field.name: field for field in known.fields}
+        fields = {field.name: field for field in stored.fields}
         inner = _match_fields(fields, {field.name: field for field in before}, [*after], ids, f"{path}.")
-        return replace(known, fields=inner)
+        return replace(stored, fields=inner)
     if kind_of(after) is kind_of(before) is Kind.LIST:
-        element = _match_field(known.fields[0], before.value_type, after.value_field, ids, f"{path}.element")
-        return replace(known, fields=(element,))
+        element = _match_field(stored.fields[0], before.value_type, after.value_field, ids, f"{path}.element")
+        return replace(stored, fields=(element,))
     if kind_of(after) is kind_of(before) is Kind.MAP:
-        value = _match_field(known.fields[1], before.item_type, after.item_field, ids, f"{path}.value")
-        return replace(known, fields=(known.fields[0], value))
+        value = _match_field(stored.fields[1], before.item_type, after.item_field, ids, f"{path}.value")
+        return replace(stored, fields=(stored.fields[0], value))
     return ids.type_of(after, path)

@@ -157,10 +157,10 @@ class HFile:
         Args:
             keys: Keys as strings, in any order. Nulls and keys that the file does not have are ignored.
         """
-        wanted = pc.unique(keys.cast(pa.string())).drop_null().cast(pa.binary())
-        wanted = wanted.take(pc.sort_indices(wanted))
-        numbers = [number for number, _, _ in self._find_blocks(wanted.to_pylist())]
-        texts = wanted.cast(pa.string())
+        sought = pc.unique(keys.cast(pa.string())).drop_null().cast(pa.binary())
+        sought = sought.take(pc.sort_indices(sought))
+        numbers = [number for number, _, _ in self._find_blocks(sought.to_pylist())]
+        texts = sought.cast(pa.string())
         return pa.concat_tables([_NO_CELLS, *(self._choose(*batch, texts) for batch in self._unpack_all(numbers))])
 
     def prefix(self, text: str) -> pa.Table:
@@ -187,14 +187,14 @@ class HFile:
         """Return the number of the last block whose first key is less than ``key``, or 0."""
         return max(bisect_left(self._keys, key) - 1, 0)
 
-    def _find_blocks(self, wanted: Sequence[bytes]) -> Iterator[tuple[int, int, int]]:
+    def _find_blocks(self, sought: Sequence[bytes]) -> Iterator[tuple[int, int, int]]:
         """Yield ``(block, start, end)`` for each block that may hold one of the sorted keys ``wanted[start:end]``."""
         start = 0
-        while start < len(wanted) and self._index:
-            number = bisect_left(self._keys, wanted[start])
-            if number == len(self._keys) or self._keys[number] != wanted[start]:
+        while start < len(sought) and self._index:
+            number = bisect_left(self._keys, sought[start])
+            if number == len(self._keys) or self._keys[number] != sought[start]:
                 number = max(number - 1, 0)
-            end = bisect_left(wanted, self._keys[number + 1], start) if number + 1 < len(self._keys) else len(wanted)
+            end = bisect_left(sought, self._keys[number + 1], start) if number + 1 < len(self._keys) else len(sought)
             yield number, start, end
             start = end
 
@@ -202,24 +202,24 @@ class HFile:
         """Yield the numbers and contents of some data blocks at a time, of about `_BATCH_BYTES`."""
         first, contents, size = 0, list[bytes](), 0
         try:
-            for at, number in enumerate(numbers):
-                self._keep_from(numbers, at)
+            for position, number in enumerate(numbers):
+                self._keep_from(numbers, position)
                 contents.append(self._read_block(self._index[number].offset, DATA)[0])
                 size += len(contents[-1])
-                if size >= _BATCH_BYTES or at == len(numbers) - 1:
-                    yield numbers[first : at + 1], contents
-                    first, contents, size = at + 1, [], 0
+                if size >= _BATCH_BYTES or position == len(numbers) - 1:
+                    yield numbers[first : position + 1], contents
+                    first, contents, size = position + 1, [], 0
         except (ValueError, IndexError, struct.error) as error:
             raise self._damaged(error) from None
 
-    def _keep_from(self, numbers: Sequence[int], at: int) -> None:
+    def _keep_from(self, numbers: Sequence[int], position: int) -> None:
         """Read a block and the wanted blocks soon after it with one request, if it has not been read already."""
         start, kept = self._kept
-        place = self._index[numbers[at]]
+        place = self._index[numbers[position]]
         if start <= place.offset and place.offset + place.size <= start + len(kept):
             return
         end = place.offset + place.size
-        for number in numbers[at + 1 :]:
+        for number in numbers[position + 1 :]:
             following = self._index[number]
             after = following.offset + following.size
             if following.offset - end > _GAP_BYTES or after - place.offset > _BATCH_BYTES:
@@ -227,7 +227,7 @@ class HFile:
             end = after
         self._keep(place.offset, end - place.offset)
 
-    def _choose(self, numbers: Sequence[int], contents: Sequence[bytes], wanted: pa.Array) -> pa.Table:
+    def _choose(self, numbers: Sequence[int], contents: Sequence[bytes], sought: pa.Array) -> pa.Table:
         """Return the cells of these data blocks whose keys are wanted."""
         try:
             cells = self._parse_cells(contents)
@@ -235,7 +235,7 @@ class HFile:
             least = pa.array([self._keys[number] for number in numbers], pa.binary())
             if pc.any(pc.less(firsts.cast(pa.binary()), least)).as_py():
                 raise ValueError("its index does not fit its cells")
-            chosen = np.flatnonzero(np.asarray(pc.is_in(cells.keys, value_set=wanted)))
+            chosen = np.flatnonzero(np.asarray(pc.is_in(cells.keys, value_set=sought)))
             table = pa.table({"key": cells.keys.take(pa.array(chosen)), "value": cells.values(chosen)})
         except (ValueError, IndexError, struct.error, pa.ArrowException) as error:
             raise self._damaged(error) from None
@@ -251,8 +251,8 @@ class HFile:
         raw = self._read(self._size - TRAILER_BYTES, TRAILER_BYTES)
         if not raw.startswith(TRAILER) or raw[-3:] != VERSION:
             raise ValueError("it does not end with the trailer of version 3")
-        size, at = read_varint(raw, len(TRAILER))
-        trailer = parse_message(raw[at : at + size])
+        size, offset = read_varint(raw, len(TRAILER))
+        trailer = parse_message(raw[offset : offset + size])
         self._compression = get_number(trailer, 12, NONE)
         self.entries = get_number(trailer, 7, 0)
         if self._compression not in {GZIP, NONE}:
@@ -261,7 +261,7 @@ class HFile:
             )
         opened = get_number(trailer, 2)
         self._keep(opened, self._size - TRAILER_BYTES - opened)
-        root, at = self._read_block(opened, ROOT)
+        root, offset = self._read_block(opened, ROOT)
         index = _parse_root(root, self._check_count(get_number(trailer, 5, 0)), is_data=True)
         levels = get_number(trailer, 8, 1)
         if levels > _MAX_LEVELS:
@@ -273,9 +273,9 @@ class HFile:
                 self._check_count(len(index))
         self._index = index
         self._keys = [place.key for place in index]
-        if any(one >= other for one, other in pairwise(self._keys)):
+        if any(key >= other for key, other in pairwise(self._keys)):
             raise ValueError("its index is not sorted")
-        metas, _ = self._read_block(at, ROOT)
+        metas, _ = self._read_block(offset, ROOT)
         self._metas = {
             place.key.decode(): place
             for place in _parse_root(metas, self._check_count(get_number(trailer, 6, 0)), is_data=False)
@@ -297,11 +297,13 @@ class HFile:
             raise ValueError(f"its file info has {len(raw)} bytes")
         if not raw.startswith(b"PBUF"):
             raise ValueError("its file info is not a message")
-        size, at = read_varint(raw, 4)
-        if at + size != len(raw):
+        size, start = read_varint(raw, 4)
+        if start + size != len(raw):
             raise ValueError("its file info ends early")
         pairs = [
-            [value for _, value in parse_fields(pair)] for _, pair in parse_fields(raw[at:]) if isinstance(pair, bytes)
+            [value for _, value in parse_fields(pair)]
+            for _, pair in parse_fields(raw[start:])
+            if isinstance(pair, bytes)
         ]
         return {bytes(name).decode(): bytes(value) for name, value in pairs}
 
@@ -325,8 +327,8 @@ class HFile:
 
     def _read_block(self, offset: int, magic: bytes) -> tuple[bytes, int]:
         """Return the unpacked content of the block at an offset, and the offset of the next block."""
-        found, on_disk, size, _, kind, per_checksum, with_header = HEADER.unpack(self._read(offset, HEADER.size))
-        if found != magic:
+        found_magic, on_disk, size, _, kind, per_checksum, with_header = HEADER.unpack(self._read(offset, HEADER.size))
+        if found_magic != magic:
             raise ValueError(f"it has no {magic.decode()} at byte {offset}")
         packed_size = with_header - HEADER.size
         if not 0 <= packed_size <= on_disk or kind > 2 or per_checksum <= 0:
@@ -418,50 +420,50 @@ def _find_cells(contents: Sequence[bytes], data: npt.NDArray[np.uint8], rest: in
     ends = np.cumsum(sizes)
     if len(contents) >= _MANY_BLOCKS:
         return _find_cells_at_once(data, ends - sizes, ends, rest)
-    found = [_find_cells_of(content, rest) + start for content, start in zip(contents, ends - sizes, strict=True)]
-    return np.concatenate(found), np.cumsum([0, *map(len, found)])[:-1]
+    starts = [_find_cells_of(content, rest) + start for content, start in zip(contents, ends - sizes, strict=True)]
+    return np.concatenate(starts), np.cumsum([0, *map(len, starts)])[:-1]
 
 
 def _find_cells_at_once(data: npt.NDArray[np.uint8], starts: Ints, ends: Ints, rest: int) -> tuple[Ints, Ints]:
     """Go through all blocks at once: each step finds the next cell of every block."""
-    places, owners, at, block = list[Ints](), list[Ints](), starts, np.arange(len(starts))
+    places, owners, starts_now, block = list[Ints](), list[Ints](), starts, np.arange(len(starts))
     if (ends - starts < LENGTHS.size).any():
         raise ValueError("a block is empty")
     lengths: npt.NDArray[np.uint64] = np.ndarray(len(data) - LENGTHS.size + 1, ">u8", data, strides=(1,))
-    while len(at):
-        places.append(at)
+    while len(starts_now):
+        places.append(starts_now)
         owners.append(block)
-        both = lengths[at].astype(np.uint64)
-        at = at + ((both >> np.uint64(32)) + (both & np.uint64(0xFFFFFFFF))).astype(np.int64) + rest
-        if (at > ends).any():
+        both = lengths[starts_now].astype(np.uint64)
+        starts_now = starts_now + ((both >> np.uint64(32)) + (both & np.uint64(0xFFFFFFFF))).astype(np.int64) + rest
+        if (starts_now > ends).any():
             raise ValueError("its cells do not fill their block")
-        is_open = at < ends
-        at, ends, block = at[is_open], ends[is_open], block[is_open]
+        is_open = starts_now < ends
+        starts_now, ends, block = starts_now[is_open], ends[is_open], block[is_open]
     counts = np.bincount(np.concatenate(owners), minlength=len(starts))
     firsts = np.cumsum(counts) - counts
-    found = np.empty(counts.sum(), np.int64)
+    cells = np.empty(counts.sum(), np.int64)
     for step, (own, place) in enumerate(zip(owners, places, strict=True)):
-        found[firsts[own] + step] = place
-    return found, firsts
+        cells[firsts[own] + step] = place
+    return cells, firsts
 
 
 def _find_cells_of(raw: bytes, rest: int) -> Ints:
     """Return where the cells of one data block start."""
     starts = array("q")
-    add, unpack, at, end = starts.append, LENGTHS.unpack_from, 0, len(raw)
-    while at < end:
-        add(at)
-        key, value = unpack(raw, at)
-        at += key + value + rest
-    if at != end or not starts:
+    add, unpack, offset, end = starts.append, LENGTHS.unpack_from, 0, len(raw)
+    while offset < end:
+        add(offset)
+        key, value = unpack(raw, offset)
+        offset += key + value + rest
+    if offset != end or not starts:
         raise ValueError("its cells do not fill their block")
     return np.array(starts, np.int64)
 
 
-def _big_endian(data: npt.NDArray[np.uint8], at: Ints, size: int) -> Ints:
+def _big_endian(data: npt.NDArray[np.uint8], offsets: Ints, size: int) -> Ints:
     """Return the number of 2 or 4 bytes at each position."""
     numbers: npt.NDArray[np.uint32] = np.ndarray(len(data) - size + 1, f">u{size}", data, strides=(1,))
-    return numbers[at].astype(np.int64)
+    return numbers[offsets].astype(np.int64)
 
 
 def _unpack(packed: bytes, size: int) -> bytes:
@@ -477,18 +479,18 @@ def _unpack(packed: bytes, size: int) -> bytes:
 
 def _parse_root(raw: bytes, count: int, *, is_data: bool) -> list[Place]:
     """Parse a root index block. The keys of a data index have a length of two bytes before them."""
-    found, at = [], 0
+    places, start = [], 0
     for _ in range(min(count, len(raw))):
-        offset, size = PLACE.unpack_from(raw, at)
-        length, at = read_hadoop_vint(raw, at + PLACE.size)
-        if length > len(raw) - at:
+        offset, size = PLACE.unpack_from(raw, start)
+        length, start = read_hadoop_vint(raw, start + PLACE.size)
+        if length > len(raw) - start:
             raise ValueError("a key of its index ends early")
-        key = raw[at : at + length]
-        found.append(Place(_row_of(key) if is_data else key, offset, size))
-        at += length
-    if at != len(raw) or len(found) != count:
+        key = raw[start : start + length]
+        places.append(Place(_row_of(key) if is_data else key, offset, size))
+        start += length
+    if start != len(raw) or len(places) != count:
         raise ValueError("its index has not as many entries as the trailer says")
-    return found
+    return places
 
 
 def _parse_index(raw: bytes) -> Iterator[Place]:

@@ -120,15 +120,15 @@ def encode_hadoop_vint(number: int) -> bytes:
 
 def parse_fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
     """Yield number and value of each field of a protobuf message, which has only numbers and byte strings."""
-    at = 0
-    while at < len(data):
-        tag, at = read_varint(data, at)
-        value, at = read_varint(data, at)
+    offset = 0
+    while offset < len(data):
+        tag, offset = read_varint(data, offset)
+        value, offset = read_varint(data, offset)
         if tag & 7 == 0:
             yield tag >> 3, value
-        elif tag & 7 == 2 and value <= len(data) - at:
-            yield tag >> 3, data[at : at + value]
-            at += value
+        elif tag & 7 == 2 and value <= len(data) - offset:
+            yield tag >> 3, data[offset : offset + value]
+            offset += value
         else:
             raise ValueError("a message has a field that is not valid")
 

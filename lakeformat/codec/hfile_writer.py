@@ -138,8 +138,8 @@ class _Writer:
         """Add meta blocks, index, file info and trailer; return the file."""
         stored = [self._add(META, content, name.encode()) for name, content in sorted(metas.items())]
         opened = self._at
-        self._add(ROOT, b"".join(_encode_entry(each, struct.pack(">h", len(each.key))) for each in self._index))
-        self._add(ROOT, b"".join(_encode_entry(each, b"") for each in stored))
+        self._add(ROOT, b"".join(_encode_entry(place, struct.pack(">h", len(place.key))) for place in self._index))
+        self._add(ROOT, b"".join(_encode_entry(place, b"") for place in stored))
         pairs = b"".join(
             encode_field(1, encode_field(1, name.encode()) + encode_field(2, value))
             for name, value in sorted(info.items())
@@ -158,7 +158,7 @@ class _Writer:
             first,
             last,
         )
-        message = b"".join(encode_field(at, number) for at, number in enumerate(numbers, 1))
+        message = b"".join(encode_field(field_number, number) for field_number, number in enumerate(numbers, 1))
         message += encode_field(11, _COMPARATOR) + encode_field(12, self._compression)
         head = TRAILER + encode_varint(len(message)) + message
         return b"".join([*self._parts, head.ljust(TRAILER_BYTES - 4, b"\0"), b"\0" + VERSION])

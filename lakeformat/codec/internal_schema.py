@@ -37,7 +37,7 @@ def decode_history(data: bytes, *, name: str) -> tuple[InternalSchema, ...]:
     schemas = decode_json(data, name=name).get("schemas")
     if not isinstance(schemas, list):
         raise _corrupt(name, "no list of schemas")
-    return tuple(schema for each in schemas if (schema := _schema(each, name)) is not None)
+    return tuple(schema for schema_json in schemas if (schema := _schema(schema_json, name)) is not None)
 
 
 def encode_internal_schema(schema: InternalSchema) -> str:

@@ -255,23 +255,23 @@ class JavaPattern:
         Raises:
             InvalidOptionError: A letter is not supported, a quote is not closed, or there is no field.
         """
-        tokens, at = [], 0
-        while at < len(text):
-            match = _TOKEN.match(text, at)
+        tokens, offset = [], 0
+        while offset < len(text):
+            match = _TOKEN.match(text, offset)
             if match is None:
                 raise InvalidOptionError(f"date pattern {text!r} has a quote that is not closed; close it")
             if (field := match["field"]) is not None:
                 if field not in _STEP and not (takes_offset and field in _OFFSET_FIELDS):
-                    known = (*_STEP, *(["Z"] if takes_offset else []))
+                    names = (*_STEP, *(["Z"] if takes_offset else []))
                     raise InvalidOptionError(
-                        f"date pattern {text!r} uses {field!r}; only {', '.join(known)} are supported"
+                        f"date pattern {text!r} uses {field!r}; only {', '.join(names)} are supported"
                     )
                 tokens.append((True, field))
             elif (quoted := match["quoted"]) is not None:
                 tokens.append((False, quoted.replace("''", "'") or "'"))
             else:
                 tokens.append((False, match["literal"]))
-            at = match.end()
+            offset = match.end()
         if not any(is_field and part in _STEP for is_field, part in tokens):
             raise InvalidOptionError(f"date pattern {text!r} names no part of a date; use such as yyyy/MM/dd")
         return cls(text, tuple(tokens))
@@ -284,7 +284,9 @@ class JavaPattern:
     @property
     def without_offset(self) -> JavaPattern:
         """Return the pattern without ``Z``."""
-        return JavaPattern(self.text, tuple(one for one in self.tokens if not (one[0] and one[1] in _OFFSET_FIELDS)))
+        return JavaPattern(
+            self.text, tuple(token for token in self.tokens if not (token[0] and token[1] in _OFFSET_FIELDS))
+        )
 
     @property
     def step_millis(self) -> int:
@@ -449,7 +451,7 @@ def _parse_offsets(offsets: pa.StringArray, texts: pa.StringArray) -> Int64s:
     """Parse offsets from UTC such as ``+05:30``, ``-0500``, ``+01`` and ``Z``. Return them in milliseconds."""
     is_utc = pc.equal(pc.ascii_upper(offsets), "Z")
     digits = pc.ascii_rpad(pc.replace_substring(pc.if_else(is_utc, "+", offsets), ":", ""), 5, "0")
-    hours, minutes = (pc.utf8_slice_codeunits(digits, at, at + 2).cast(pa.int64()).to_numpy() for at in (1, 3))
+    hours, minutes = (pc.utf8_slice_codeunits(digits, start, start + 2).cast(pa.int64()).to_numpy() for start in (1, 3))
     if len(wrong := np.flatnonzero((hours > 23) | (minutes > 59))):
         raise InvalidInputError(f"{texts[int(wrong[0])].as_py()!r} has no offset from UTC that exists; correct it")
     is_west = pc.starts_with(digits, "-").to_numpy(zero_copy_only=False)

@@ -90,9 +90,9 @@ def find_field_values(data: UInt8s, bounds: Ints, fields: Sequence[bytes], rule:
     split = _cut_at_commas if rule is FieldRule.HUDI_0 else _cut_before_names
     owners, starts, ends, names_end = split(owners, starts, ends, names_end)
     named = names_end >= 0
-    wanted = ~named | _is_one_of(data, starts, names_end, fields)
-    named, owners, starts, ends = named[wanted], owners[wanted], starts[wanted], ends[wanted]
-    starts = np.where(named, names_end[wanted] + 1, starts)
+    is_asked = ~named | _is_one_of(data, starts, names_end, fields)
+    named, owners, starts, ends = named[is_asked], owners[is_asked], starts[is_asked], ends[is_asked]
+    starts = np.where(named, names_end[is_asked] + 1, starts)
     blank = named & _is_one_of(data, starts, ends, [text.encode() for text in _PLACEHOLDERS])
     ends = np.where(blank, starts, ends)
     is_whole = ~is_cut
@@ -128,8 +128,8 @@ def _pieces(bounds: Ints, commas: Ints, colons: Ints, is_cut: Bools) -> tuple[In
     ends = np.append(starts[1:] - 1, bounds[-1])
     is_last = np.append(owners[1:] != owners[:-1], True)
     ends[is_last] = bounds[owners[is_last] + 1]
-    at = np.searchsorted(colons, starts)
-    first_colon = np.append(colons, np.iinfo(np.int64).max)[at]
+    numbers = np.searchsorted(colons, starts)
+    first_colon = np.append(colons, np.iinfo(np.int64).max)[numbers]
     return owners, starts, ends, np.where(first_colon < ends, first_colon, -1)
 
 
@@ -163,7 +163,7 @@ def _cut_before_names(owners: Ints, starts: Ints, ends: Ints, names_end: Ints) -
 def _is_one_of(data: UInt8s, starts: Ints, ends: Ints, texts: Sequence[bytes]) -> Bools:
     matches = np.zeros(len(starts), bool)
     for text in texts:
-        at = np.flatnonzero(ends - starts == len(text))
-        letters = data[starts[at][:, None] + np.arange(len(text))]
-        matches[at[(letters == np.frombuffer(text, np.uint8)).all(axis=1)]] = True
+        candidates = np.flatnonzero(ends - starts == len(text))
+        letters = data[starts[candidates][:, None] + np.arange(len(text))]
+        matches[candidates[(letters == np.frombuffer(text, np.uint8)).all(axis=1)]] = True
     return matches

@@ -175,23 +175,23 @@ def parse_blocks(source: Any, path: str, size: int) -> Iterator[LogBlock]:
         CorruptTableError: The sizes at the start and end of a block agree, but its fields do not fit into that size.
     """
     file = _Window(source, size)
-    at = 0
-    while size - at > _FRONT:
-        end = _find_block_end(file, at)
+    offset = 0
+    while size - offset > _FRONT:
+        end = _find_block_end(file, offset)
         if end is None:
-            at = file.find(MAGIC, at + 1)  # Search from the next byte: a magic may begin there.
+            offset = file.find(MAGIC, offset + 1)  # Search from the next byte: a magic may begin there.
             continue
-        yield _read_block(file, path, at, end)
-        at = end
+        yield _read_block(file, path, offset, end)
+        offset = end
 
 
-def _find_block_end(file: _Window, at: int) -> int | None:
-    """Return the position after the block that starts at ``at``, or None if no complete block starts there."""
-    front = file.read(at, _FRONT)
+def _find_block_end(file: _Window, offset: int) -> int | None:
+    """Return the position after the block that starts at ``offset``, or None if no complete block starts there."""
+    front = file.read(offset, _FRONT)
     if not front.startswith(MAGIC):
         return None
     length: int = _LONG.unpack_from(front, len(MAGIC))[0]
-    end = at + _FRONT + length
+    end = offset + _FRONT + length
     if length < _LEAST or end > file.size:
         return None
     back: int = _LONG.unpack(file.read(end - _LONG.size, _LONG.size))[0]
@@ -201,9 +201,9 @@ def _find_block_end(file: _Window, at: int) -> int | None:
     return end if rest < len(MAGIC) or file.read(end, len(MAGIC)) == MAGIC else None
 
 
-def _read_block(file: _Window, path: str, at: int, end: int) -> LogBlock:
-    name = f"{path} (block at byte {at})"
-    fields = _Fields(file, name, at + _FRONT, end - _LONG.size)
+def _read_block(file: _Window, path: str, offset: int, end: int) -> LogBlock:
+    name = f"{path} (block at byte {offset})"
+    fields = _Fields(file, name, offset + _FRONT, end - _LONG.size)
     version, kind = fields.integer(), fields.integer()
     if version != LOG_FORMAT_VERSION:
         raise UnsupportedTableError(
@@ -227,7 +227,7 @@ def _read_block(file: _Window, path: str, at: int, end: int) -> LogBlock:
     list(fields.entries())  # Skip the footer, which no Hudi release has used.
     if fields.at != end - _LONG.size:
         raise fields.corrupt()
-    return LogBlock(path, at, end - at, BlockKind(kind), start, length, header)
+    return LogBlock(path, offset, end - offset, BlockKind(kind), start, length, header)
 
 
 def encode_block(kind: BlockKind, header: Mapping[HeaderKey, str], content: bytes) -> bytes:
@@ -243,9 +243,9 @@ def encode_block(kind: BlockKind, header: Mapping[HeaderKey, str], content: byte
 class _Fields:
     """A sequential reader of the fields of one block, which raises an error at the end of the block."""
 
-    def __init__(self, file: _Window, name: str, at: int, end: int) -> None:
+    def __init__(self, file: _Window, name: str, offset: int, end: int) -> None:
         self._file, self._name, self._end = file, name, end
-        self.at = at
+        self.at = offset
 
     def integer(self) -> int:
         """Read a 4-byte integer."""
@@ -303,26 +303,26 @@ class _Window:
         """Return the first position of ``mark`` at or after ``at``; the size of the file if there is none."""
         while self.size - at >= len(mark):
             start, data = self._read_around(at, len(mark), _SEARCHED)
-            found = data.find(mark, at - start)
-            if found >= 0:
-                return start + found
+            place = data.find(mark, at - start)
+            if place >= 0:
+                return start + place
             at = start + len(data) - len(mark) + 1
         return self.size
 
-    def _read_around(self, at: int, length: int, wanted: int) -> tuple[int, bytes]:
-        """Return ``(start, data)`` of a cached or new read that includes the ``length`` bytes from ``at`` on.
+    def _read_around(self, offset: int, length: int, least: int) -> tuple[int, bytes]:
+        """Return ``(start, data)`` of a cached or new read that includes the ``length`` bytes from ``offset`` on.
 
-        A new read starts at ``at`` and reads at least ``wanted`` bytes, if the file has as many.
+        A new read starts at ``offset`` and reads at least ``least`` bytes, if the file has as many.
         """
         for start, data in reversed(self._reads):
-            if start <= at and at + length <= start + len(data):
+            if start <= offset and offset + length <= start + len(data):
                 return start, data
-        self._source.seek(at)
-        data = self._source.read(min(max(length, wanted), self.size - at))
+        self._source.seek(offset)
+        data = self._source.read(min(max(length, least), self.size - offset))
         if len(data) < length:
-            raise CorruptTableError(f"a log file ends at byte {at + len(data)}, before its size; read again")
-        self._reads = [*self._reads[-1:], (at, data)]
-        return at, data
+            raise CorruptTableError(f"a log file ends at byte {offset + len(data)}, before its size; read again")
+        self._reads = [*self._reads[-1:], (offset, data)]
+        return offset, data
 
 
 Ints = npt.NDArray[np.int64]
@@ -367,8 +367,8 @@ def encode_positions(positions: Ints, *, by_lakeformat: bool = False) -> str:
     uppers, starts, counts = np.unique(positions >> 16, return_index=True, return_counts=True)
     table = np.stack([uppers, counts - 1], 1).astype("<u2").tobytes()
     contents = [
-        _encode_container((positions[at : at + count] & 0xFFFF).astype(np.uint16))
-        for at, count in zip(starts.tolist(), counts.tolist(), strict=True)
+        _encode_container((positions[start : start + count] & 0xFFFF).astype(np.uint16))
+        for start, count in zip(starts.tolist(), counts.tolist(), strict=True)
     ]
     first = 8 + len(table) + 4 * len(contents)
     places = np.cumsum([first, *map(len, contents)])[:-1].astype("<u4").tobytes()
@@ -401,69 +401,69 @@ def decode_positions(text: str, *, most: int = _MOST_POSITIONS, name: str = "a s
     try:
         data = base64.b64decode(text, validate=True)
         (count,) = struct.unpack_from("<Q", data)
-        at, parts, by_lakeformat = 8, [np.empty(0, np.int64)], False
+        offset, parts, by_lakeformat = 8, [np.empty(0, np.int64)], False
         for _ in range(count):
-            (upper,) = struct.unpack_from("<I", data, at)
+            (upper,) = struct.unpack_from("<I", data, offset)
             if upper > _OURS:
                 return None
-            table, has_runs, at = _read_containers(data, at + 4)
+            table, has_runs, offset = _read_containers(data, offset + 4)
             most -= int(table[:, 1].sum()) + len(table)
             if most < 0:
                 raise CorruptTableError(f"{name} has more row numbers than records; restore the file")
             for (high, less_one), runs in zip(table.tolist(), has_runs.tolist(), strict=True):
-                numbers, at = _decode_container(data, at, less_one + 1, runs=runs)
+                numbers, offset = _decode_container(data, offset, less_one + 1, runs=runs)
                 parts.append(numbers + (upper << 32 | high << 16))
             by_lakeformat = upper == _OURS and not len(table)
     except (binascii.Error, struct.error, ValueError, IndexError):
         return None
     numbers = np.concatenate(parts)
-    return Positions(numbers, by_lakeformat) if at == len(data) and (np.diff(numbers) > 0).all() else None
+    return Positions(numbers, by_lakeformat) if offset == len(data) and (np.diff(numbers) > 0).all() else None
 
 
-def _read_containers(data: bytes, at: int) -> tuple[Ints, npt.NDArray[np.bool_], int]:
-    """Read the start of the 32-bit bitmap at position ``at``.
+def _read_containers(data: bytes, offset: int) -> tuple[Ints, npt.NDArray[np.bool_], int]:
+    """Read the start of the 32-bit bitmap at position ``offset``.
 
     Return the table of its containers, which of them have runs, and the position of the first container.
     """
-    (cookie,) = struct.unpack_from("<I", data, at)
-    at += 4
+    (cookie,) = struct.unpack_from("<I", data, offset)
+    offset += 4
     if cookie == _COOKIE:
-        (count,) = struct.unpack_from("<I", data, at)
+        (count,) = struct.unpack_from("<I", data, offset)
         if count > _BITS:
             raise ValueError("a bitmap has more containers than upper bits")
-        at, has_runs = at + 4, np.zeros(count, bool)
+        offset, has_runs = offset + 4, np.zeros(count, bool)
     elif cookie & 0xFFFF == _COOKIE_OF_RUNS:
         count = (cookie >> 16) + 1
-        flags = np.frombuffer(data, np.uint8, -(-count // 8), at)
-        at, has_runs = at + len(flags), np.unpackbits(flags, bitorder="little")[:count].astype(bool)
+        flags = np.frombuffer(data, np.uint8, -(-count // 8), offset)
+        offset, has_runs = offset + len(flags), np.unpackbits(flags, bitorder="little")[:count].astype(bool)
     else:
         raise ValueError("not a bitmap")
-    table = np.frombuffer(data, "<u2", 2 * count, at).astype(np.int64).reshape(-1, 2)
-    at += table.size * 2
-    return table, has_runs, at + 4 * count if cookie == _COOKIE or count >= _STARTS_FROM else at
+    table = np.frombuffer(data, "<u2", 2 * count, offset).astype(np.int64).reshape(-1, 2)
+    offset += table.size * 2
+    return table, has_runs, offset + 4 * count if cookie == _COOKIE or count >= _STARTS_FROM else offset
 
 
-def _decode_container(data: bytes, at: int, count: int, *, runs: bool) -> tuple[Ints, int]:
+def _decode_container(data: bytes, offset: int, count: int, *, runs: bool) -> tuple[Ints, int]:
     """Decode the lower bits of the ``count`` numbers of a container; return them and the position after it."""
-    numbers, at = _decode_runs(data, at, count) if runs else _decode_values(data, at, count)
+    numbers, offset = _decode_runs(data, offset, count) if runs else _decode_values(data, offset, count)
     if len(numbers) != count:
         raise ValueError("a container has not as many numbers as its bitmap says")
-    return numbers, at
+    return numbers, offset
 
 
-def _decode_runs(data: bytes, at: int, numbers_in_all: int) -> tuple[Ints, int]:
-    (count,) = struct.unpack_from("<H", data, at)
-    runs = np.frombuffer(data, "<u2", 2 * count, at + 2).astype(np.int64).reshape(-1, 2)
+def _decode_runs(data: bytes, offset: int, numbers_in_all: int) -> tuple[Ints, int]:
+    (count,) = struct.unpack_from("<H", data, offset)
+    runs = np.frombuffer(data, "<u2", 2 * count, offset + 2).astype(np.int64).reshape(-1, 2)
     if int(runs[:, 1].sum()) + count != numbers_in_all:
         raise ValueError("a container has not as many numbers as its bitmap says")
     numbers = np.repeat(runs[:, 0], runs[:, 1] + 1)
     ends = np.cumsum(runs[:, 1] + 1)
     within = np.arange(len(numbers)) - np.repeat(ends - runs[:, 1] - 1, runs[:, 1] + 1)
-    return numbers + within, at + 2 + 4 * count
+    return numbers + within, offset + 2 + 4 * count
 
 
-def _decode_values(data: bytes, at: int, count: int) -> tuple[Ints, int]:
+def _decode_values(data: bytes, offset: int, count: int) -> tuple[Ints, int]:
     if count <= _MOST_LISTED:
-        return np.frombuffer(data, "<u2", count, at).astype(np.int64), at + 2 * count
-    flags = np.unpackbits(np.frombuffer(data, np.uint8, _BITS // 8, at), bitorder="little")
-    return np.flatnonzero(flags), at + _BITS // 8
+        return np.frombuffer(data, "<u2", count, offset).astype(np.int64), offset + 2 * count
+    flags = np.unpackbits(np.frombuffer(data, np.uint8, _BITS // 8, offset), bitorder="little")
+    return np.flatnonzero(flags), offset + _BITS // 8

@@ -125,4 +125,4 @@ def _utf16_escape(character: str) -> str:
     except UnicodeEncodeError:
         message = f"cannot store {character!r} in a properties file: it is half of a surrogate pair"
         raise InvalidInputError(message) from None
-    return "".join(f"\\u{units[at : at + 2].hex().upper()}" for at in range(0, len(units), 2))
+    return "".join(f"\\u{units[start : start + 2].hex().upper()}" for start in range(0, len(units), 2))

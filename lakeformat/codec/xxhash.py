@@ -66,8 +66,8 @@ def hash_ranges(data: UInt8s, starts: Ints, ends: Ints) -> UInt32s:
     hashes = np.empty(len(starts), np.uint32)
     lengths = ends - starts
     order = np.argsort(lengths, kind="stable")
-    known, firsts = np.unique(lengths[order], return_index=True)
-    for length, same in zip(known.tolist(), np.split(order, firsts[1:]), strict=True):
+    sizes, firsts = np.unique(lengths[order], return_index=True)
+    for length, same in zip(sizes.tolist(), np.split(order, firsts[1:]), strict=True):
         hashes[same] = _hash_rows(data[starts[same][:, None] + np.arange(length)])
     return hashes
 
@@ -80,14 +80,14 @@ def _hash_rows(rows: UInt8s) -> UInt32s:
     state: UInt32s = np.full(count, _PRIME_5, np.uint32)
     if striped:
         lanes: UInt32s = np.tile(_LANES, (count, 1))
-        for at in range(0, striped // _WORD, 4):
-            lanes = _rotate(lanes + words[:, at : at + 4] * _PRIME_2, 13) * _PRIME_1
+        for word in range(0, striped // _WORD, 4):
+            lanes = _rotate(lanes + words[:, word : word + 4] * _PRIME_2, 13) * _PRIME_1
         state = np.sum([_rotate(lanes[:, lane], by) for lane, by in enumerate((1, 7, 12, 18))], axis=0, dtype=np.uint32)
     state += np.uint32(length)
-    for at in range(striped // _WORD, in_words // _WORD):
-        state = _rotate(state + words[:, at] * _PRIME_3, 17) * _PRIME_4
-    for at in range(in_words, length):
-        state = _rotate(state + rows[:, at].astype(np.uint32) * _PRIME_5, 11) * _PRIME_1
+    for word in range(striped // _WORD, in_words // _WORD):
+        state = _rotate(state + words[:, word] * _PRIME_3, 17) * _PRIME_4
+    for word in range(in_words, length):
+        state = _rotate(state + rows[:, word].astype(np.uint32) * _PRIME_5, 11) * _PRIME_1
     for shift, factor in ((15, _PRIME_2), (13, _PRIME_3)):
         state ^= state >> np.uint32(shift)
         state *= factor

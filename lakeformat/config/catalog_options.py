@@ -203,12 +203,12 @@ class CatalogOptions:
         Raises:
             InvalidOptionError: the options contradict each other, or one is missing.
         """
-        wanted = (catalog,) if catalog else wanted_catalogs(get)
-        if errors := list(_errors_of(get, is_set, wanted)):
+        catalogs = (catalog,) if catalog else wanted_catalogs(get)
+        if errors := list(_errors_of(get, is_set, catalogs)):
             raise InvalidOptionError("; ".join(error.text for error in errors))
         return cls(
-            catalogs=wanted,
-            uris=tuple(parse_uris(get(METASTORE_URIS) or "")) if "hive" in wanted else (),
+            catalogs=catalogs,
+            uris=tuple(parse_uris(get(METASTORE_URIS) or "")) if "hive" in catalogs else (),
             fails=fails_on_error(get, is_set),
             glue=GlueOptions(**values_of(GlueOptions, get)),
             **values_of(cls, get),
@@ -265,18 +265,18 @@ def find_catalog_errors(get: Callable[[str], Any], is_set: Callable[[str], bool]
 
 
 def _errors_of(
-    get: Callable[[str], Any], is_set: Callable[[str], bool], wanted: tuple[str, ...], *, checks_tools: bool = False
+    get: Callable[[str], Any], is_set: Callable[[str], bool], catalogs: tuple[str, ...], *, checks_tools: bool = False
 ) -> Iterator[Problem]:
-    if not wanted and not checks_tools:
+    if not catalogs and not checks_tools:
         return
     unknown = [name for name in parse_names(get(_TOOLS)) if name.rpartition(".")[2] not in _CATALOGS]
-    if checks_tools and (unknown or not wanted):
+    if checks_tools and (unknown or not catalogs):
         text = (
             f"option {_TOOLS}={get(_TOOLS)} names {', '.join(unknown) or 'no class'}, which is not built; write "
             "HiveSyncTool, AwsGlueCatalogSyncTool or both"
         )
         yield Problem(_TOOLS, text)
-    if "hive" in wanted:
+    if "hive" in catalogs:
         yield from _hive_errors((get(_MODE) or "").lower(), get(METASTORE_URIS) or "")
     extractor = (get(_EXTRACTOR) or "").rpartition(".")[2]
     if extractor and extractor not in EXTRACTORS:

@@ -119,15 +119,15 @@ def refuse_others(kind: type) -> None:
         if name.startswith("_") or not isinstance(method, FunctionType) or hasattr(method, "__wrapped__"):
             continue
         given = inspect.signature(method).parameters.values()
-        if not any(each.kind is inspect.Parameter.VAR_KEYWORD for each in given):
-            setattr(kind, name, _wrap_checked(method, tuple(each.name for each in given)[1:]))
+        if not any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in given):
+            setattr(kind, name, _wrap_checked(method, tuple(parameter.name for parameter in given)[1:]))
 
 
-def _wrap_checked(method: Callable[..., Any], known: Collection[str]) -> Callable[..., Any]:
+def _wrap_checked(method: Callable[..., Any], names: Collection[str]) -> Callable[..., Any]:
     @wraps(method)
     def checked(*given: Any, **named: Any) -> Any:
         if named:
-            check_arguments(named, known, _WHERE_OPTIONS_GO, verb=method.__name__)
+            check_arguments(named, names, _WHERE_OPTIONS_GO, verb=method.__name__)
         return method(*given, **named)
 
     return checked
@@ -392,13 +392,13 @@ def unknown_name(kind: type, name: str) -> str:
     "Table has no 'vacuum'; here it is called clean()"
     """
     message = f"{kind.__name__} has no {name!r}"
-    known = [each for each in dir(kind) if not each.startswith("_")]
+    names = [name for name in dir(kind) if not name.startswith("_")]
     if name in _INSTEAD:
         return f"{message}; {_INSTEAD[name]}"
     if name.lower().startswith("when") and (clause := _find_clause(name)):
         return f"{message}; {clause}" if clause is _NO_SOURCE else f"{message}; write merge(rows), and then {clause}"
-    own_name = (_UNDER_SPARK.get(name) if "forPath" in known else None) or _OWN_CALLS.get(name)
-    return message + (f"; here it is called {own_name}" if own_name else nearest(name, known))
+    own_name = (_UNDER_SPARK.get(name) if "forPath" in names else None) or _OWN_CALLS.get(name)
+    return message + (f"; here it is called {own_name}" if own_name else nearest(name, names))
 
 
 def unknown_clause(name: str, known: list[str]) -> str:

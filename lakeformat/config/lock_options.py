@@ -190,7 +190,7 @@ class LockSettings:
         provider = _PROVIDERS.get(name, "")
         validity, renewal = get(_VALIDITY), get(_RENEWAL)
         names = (option.key.removeprefix(_LOCK) for option in LOCK_OPTIONS if option.key.startswith(_LOCK))
-        more = {each: get(_LOCK + each) for each in names if each.partition(".")[0] in _NEEDED}
+        more = {name: get(_LOCK + name) for name in names if name.partition(".")[0] in _NEEDED}
         more["dynamodb.partition_key"] = more["dynamodb.partition_key"] or get(_TABLE_NAME)
         wait_seconds = get(_LOCK + "wait_time_ms") / 1000
         return cls(
@@ -221,8 +221,8 @@ def find_lock_errors(get: Callable[[str], Any]) -> Iterator[Problem]:
     name = get(LOCK_PROVIDER) or ""
     kind, is_implicit = lock_kind(get)
     needed = (_NEEDED_IMPLICIT if is_implicit else _NEEDED).get(kind, ())
-    given = {each for each in needed if get(_LOCK + each)} | ({"dynamodb.partition_key"} if get(_TABLE_NAME) else set())
-    if missing := [_LOCK + each for each in needed if each not in given]:
+    given = {name for name in needed if get(_LOCK + name)} | ({"dynamodb.partition_key"} if get(_TABLE_NAME) else set())
+    if missing := [_LOCK + name for name in needed if name not in given]:
         them = "it" if len(missing) == 1 else "them"
         text = f"option {LOCK_PROVIDER}={name} needs {', '.join(missing)}; set {them} as in the other jobs"
         yield Problem(LOCK_PROVIDER, text)

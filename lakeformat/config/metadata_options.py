@@ -92,14 +92,14 @@ class MetadataOptions:
     @property
     def names(self) -> tuple[str, ...]:
         """Return the names of the partitions that a write makes if they are missing; empty if it makes none."""
-        wanted = {
+        asked = {
             "files": True,
             "column_stats": self.column_stats or self.partition_stats,
             "partition_stats": self.partition_stats,
             "bloom_filters": self.bloom_filters,
             "record_index": self.record_index,
         }
-        return tuple(name for name, is_wanted in wanted.items() if self.makes and is_wanted)
+        return tuple(name for name, is_wanted in asked.items() if self.makes and is_wanted)
 
     @classmethod
     def of(cls, value: Callable[[str], Any], is_set: Callable[[str], bool]) -> MetadataOptions:

@@ -149,12 +149,12 @@ def parse_factor(text: str) -> float:
     return _parse_float(text, lambda value: 0 < value < _MOST, "greater than 0")
 
 
-def _parse_float(text: str, fits: Callable[[float], bool], wanted: str) -> float:
+def _parse_float(text: str, fits: Callable[[float], bool], condition: str) -> float:
     with suppress(ValueError):
         value = float(text)
         if fits(value):
             return value
-    raise ValueError(f"write a number {wanted}")
+    raise ValueError(f"write a number {condition}")
 
 
 def parse_zone(text: str) -> str:
@@ -194,7 +194,7 @@ def parse_index(text: str) -> str:
             "a record index for each partition is not supported; write GLOBAL_RECORD_LEVEL_INDEX, whose keys are "
             "unique in the table, or AUTO"
         )
-    older = {each.older_name: each.name for each in INDEX_TYPES.values() if each.older_name}
+    older = {index.older_name: index.name for index in INDEX_TYPES.values() if index.older_name}
     return make_choice_parser(*INDEX_TYPES)(older.get(name, text))
 
 
@@ -259,7 +259,7 @@ def parse_merge_strategy(text: str) -> str:
 
 def parse_mergers(text: str) -> tuple[str, ...]:
     """Parse class names of record mergers. Refuse classes that are not part of Hudi."""
-    known = {
+    packages = {
         "HoodieAvroRecordMerger",
         "HoodiePreCombineAvroRecordMerger",
         "HoodieSparkRecordMerger",
@@ -269,7 +269,7 @@ def parse_mergers(text: str) -> tuple[str, ...]:
     names = parse_names(text)
     for name in names:
         package, _, short = name.rpartition(".")
-        if short not in known or not f"{package}.".startswith(("org.apache.hudi.", ".")):
+        if short not in packages or not f"{package}.".startswith(("org.apache.hudi.", ".")):
             raise ValueError(f"the merger {name} cannot run here: leave it out and {_SET_MODE}")
     return names
 
@@ -363,8 +363,8 @@ def declare(
 def options_of(declared: Any) -> tuple[Option, ...]:
     """Return the options that a dataclass declares, in order: those of its fields, and class variables."""
     members = declared.__dataclass_fields__.values()
-    found = (member.metadata.get(_OPTION, member.default) for member in members)
-    return tuple(option for option in found if isinstance(option, Option))
+    options = (member.metadata.get(_OPTION, member.default) for member in members)
+    return tuple(option for option in options if isinstance(option, Option))
 
 
 def values_of(declared: Any, value: Callable[[str], Any]) -> dict[str, Any]:

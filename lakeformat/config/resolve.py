@@ -212,12 +212,12 @@ def find_contradictions(options: Options) -> list[Problem]:
 
 def _warn_once(table: str, topic: str, text: str) -> None:
     if table:
-        known = (table.rstrip("/"), topic)
-        if known in _WARNED:
+        warning = (table.rstrip("/"), topic)
+        if warning in _WARNED:
             return
         if len(_WARNED) >= _MOST_WARNED:
             _WARNED.clear()
-        _WARNED.add(known)
+        _WARNED.add(warning)
         text = f"table {table}: {text}"
     _LOG.warning("%s", text)
 

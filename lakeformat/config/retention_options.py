@@ -180,10 +180,10 @@ _MOST: Final = "hoodie.partition.ttl.strategy.max.delete.partitions"
 def _parse_ttl_class(text: str) -> str:
     """Parse the class name of one of Hudi's two expiry strategies. Return the name of its type, as in `AgeStart`."""
     names = {"": "", "KeepByTimeStrategy": "KEEP_BY_TIME", "KeepByCreationTimeStrategy": "KEEP_BY_CREATION_TIME"}
-    found = names.get(text.strip().rpartition(".")[2])
-    if found is None:
+    strategy = names.get(text.strip().rpartition(".")[2])
+    if strategy is None:
         raise ValueError("a Java class cannot run here; write KeepByTimeStrategy or KeepByCreationTimeStrategy")
-    return found
+    return strategy
 
 
 def _parse_days(text: str) -> int:

@@ -275,7 +275,7 @@ def _judge_timestamp(judgement: Judgement, name: str, text: str, answer: Answer 
     if answer is not None:
         judgement.timestamp[lower] = text
         return Verdict(name, text, OptionOutcome.OBEYED, answer.explanation)
-    meant = nearest_name(lower, [known for known in hudi_names() if known.startswith(TIMEBASED_PREFIXES)])
+    meant = nearest_name(lower, [hudi_name for hudi_name in hudi_names() if hudi_name.startswith(TIMEBASED_PREFIXES)])
     error = f"unknown option {name!r}{_format_hint(meant)}; {_LIST}"
     return Verdict(
         name,

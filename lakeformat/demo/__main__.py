@@ -230,11 +230,11 @@ def _run_chapters(spark: SparkSession, path: str, flights: Flights) -> bool:
     cancelled = _read(spark, path).where("dep_time is null").select(first.schema.names)
     _write(cancelled, path, "delete")
 
-    known = first.num_rows + flights.new
+    rows_of_month = first.num_rows + flights.new
     _title("What each write did, from the table's own history")
     print(_history_text(path))
     _title("Time travel: how many flights were known after each write")
-    counts_agree = _check_time_travel(spark, path, [first.num_rows, known, flights.final.num_rows])
+    counts_agree = _check_time_travel(spark, path, [first.num_rows, rows_of_month, flights.final.num_rows])
     _title(f"A selective question: {QUESTION}")
     _show_query(spark, path)
     _title("The same rows in every engine")

@@ -129,8 +129,8 @@ def visible_files(
             continue
         if time in active and file_names(time).get(file.group) != str(file.name):
             continue
-        known = newest.get(file.group)
-        if known is None or known.name.instant_time < time:
+        latest = newest.get(file.group)
+        if latest is None or latest.name.instant_time < time:
             newest[file.group] = file
     return tuple(newest[group] for group in sorted(newest))
 
@@ -149,7 +149,7 @@ def check_complete(
         InstantNotAvailableError: when time travelling, a file has been cleaned away.
         CorruptTableError: a file is missing, or its size is not the one in its commit.
     """
-    found = {file.group: file for file in files}
+    present = {file.group: file for file in files}
     promised: dict[FileGroupId, tuple[str, str, int]] = {}
     for time, metadata in commits:
         for stat in metadata.all_stats():
@@ -159,7 +159,7 @@ def check_complete(
     for group, (time, path, size_bytes) in promised.items():
         if group in replaced:
             continue
-        file = found.get(group)
+        file = present.get(group)
         if file is None or file.name.instant_time < time:
             if is_time_travel:
                 raise InstantNotAvailableError(

@@ -85,11 +85,11 @@ def partition_column_values(paths: Sequence[str], keys: KeySettings, schema: pa.
     Args:
         schema: the stored columns, which give the types.
     """
-    found = [partition_values(path, keys, schema) for path in paths]
-    names = {name for values in found for name in values} & {*schema.names}
+    values_by_path = [partition_values(path, keys, schema) for path in paths]
+    names = {name for values in values_by_path for name in values} & {*schema.names}
     missing = pa.scalar(None)
     return {
-        column_path([name]): pa.array([v.get(name, missing).as_py() for v in found], schema.field(name).type)
+        column_path([name]): pa.array([v.get(name, missing).as_py() for v in values_by_path], schema.field(name).type)
         for name in names
     }
 
@@ -106,27 +106,27 @@ def dropped_column_values(path: str, config: TableConfig, schema: pa.Schema) -> 
     """
     keys = reading_key_settings(config)
     is_measured = partition_values(path, keys, schema)
-    segments, known = path.split("/"), set(schema.names)
-    found: dict[str, pa.Scalar] = {}
-    for at, name in enumerate(config.partition_fields):
-        if name not in known:
+    segments, names = path.split("/"), set(schema.names)
+    values: dict[str, pa.Scalar] = {}
+    for number, name in enumerate(config.partition_fields):
+        if name not in names:
             continue
         of = schema.field(name).type
         alone = len(config.partition_fields) == 1
-        text = path if alone else segments[at] if len(segments) == len(config.partition_fields) else None
+        text = path if alone else segments[number] if len(segments) == len(config.partition_fields) else None
         bare = None if text is None else text.removeprefix(f"{name}=") if keys.hive_style else text
         if name in is_measured:
-            found[name] = is_measured[name].cast(of)
+            values[name] = is_measured[name].cast(of)
         elif bare == DEFAULT_PARTITION:
-            found[name] = pa.scalar(None, of)
+            values[name] = pa.scalar(None, of)
         elif bare is not None and kind_of(of) is Kind.TEXT:
-            found[name] = pa.scalar(bare, of)
+            values[name] = pa.scalar(bare, of)
         else:
             raise UnsupportedTableError(
                 f"files of the table do not hold the partition column {name!r}, and the folder {path!r} does not give "
                 f"its value as {of}; read the table with Apache Hudi"
             )
-    return found
+    return values
 
 
 def constants_time(config: TableConfig) -> str:
@@ -171,7 +171,7 @@ def find_misplaced_rows(values: Mapping[str, pa.Array], bounds: Mapping[str, Col
         bounds: known bounds of the same columns.
     """
     count = len(next(iter(values.values()), ()))
-    off, known = np.zeros(count, np.bool_), np.ones(count, np.bool_)
+    off, is_known = np.zeros(count, np.bool_), np.ones(count, np.bool_)
     for name, of_folder in values.items():
         has_no_value = np.asarray(pc.is_null(of_folder))
         is_own, is_measured = np.zeros(count, np.bool_), np.zeros(count, np.bool_)
@@ -181,8 +181,8 @@ def find_misplaced_rows(values: Mapping[str, pa.Array], bounds: Mapping[str, Col
             same = pc.and_(pc.equal(column.minimum, of_folder), pc.equal(column.maximum, of_folder))
             is_own = np.asarray(pc.fill_null(pc.and_(same, pc.equal(column.null_count, 0)), False))
         off |= ~has_no_value & ~is_own
-        known &= has_no_value | is_measured
-    return off, known
+        is_known &= has_no_value | is_measured
+    return off, is_known
 
 
 def find_folder_proven_files(metadata: CommitMetadata) -> frozenset[str]:

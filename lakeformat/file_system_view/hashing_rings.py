@@ -89,15 +89,15 @@ def find_bucket_engine(storage: Storage, timeline: Timeline) -> StoredBuckets:
 def _load_rule(storage: Storage, timeline: Timeline) -> BucketRule | None:
     """Return the newest rule whose instant has completed. An instant that is not on the timeline was archived."""
     pending = {instant.time for instant in timeline.instants} - timeline.commit_times
-    found = {
+    rules = {
         time: entry.path
         for entry in storage.list(_RULES)
         if (time := entry.path.rpartition("/")[2].removesuffix(RULE_SUFFIX)) not in pending
         and entry.path.endswith(RULE_SUFFIX)
     }
-    if not found:
+    if not rules:
         return None
-    path = found[max(found)]
+    path = rules[max(rules)]
     try:
         fields = parse_json(storage.read(path))
         return BucketRule.parse(fields["expressions"], int(fields["defaultBucketNumber"]))
@@ -163,8 +163,8 @@ def stored_paths(stored: StoredRings, time: str) -> tuple[str, str]:
 
 
 def _times(names: Iterable[str], suffix: str) -> tuple[str, ...]:
-    found = (name.removesuffix(suffix) for name in names if name.endswith(suffix))
-    return tuple(sorted(time for time in found if time.isdigit()))
+    times = (name.removesuffix(suffix) for name in names if name.endswith(suffix))
+    return tuple(sorted(time for time in times if time.isdigit()))
 
 
 def load_ring(storage: Storage, timeline: Timeline, stored: StoredRings, live_ids: Collection[str]) -> HashRing | None:
@@ -243,11 +243,11 @@ def find_first_buckets(storage: Storage) -> int | None:
 
 def list_ring_folders(storage: Storage) -> list[str]:
     """Return the paths of all partitions that have hashing metadata, even if they have no files."""
-    found: list[str] = []
+    folders: list[str] = []
     paths = [""]
     while paths:
         listings = run_all(lambda path: storage.list(ring_folder(path)), paths, threads=_THREADS)
-        found += [
+        folders += [
             path
             for path, infos in zip(paths, listings, strict=True)
             if any(info.name.endswith(RING_SUFFIX) and not info.is_folder for info in infos)
@@ -258,4 +258,4 @@ def list_ring_folders(storage: Storage) -> list[str]:
             for info in infos
             if info.is_folder
         ]
-    return sorted(found)
+    return sorted(folders)

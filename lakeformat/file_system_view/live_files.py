@@ -67,7 +67,7 @@ def log_slice_flags(portion: Portion) -> npt.NDArray[np.bool_]:
     """Return a flag for each row of a portion: whether the slice has log files."""
     if portion.slices is None:
         return np.zeros(portion.files.num_rows, np.bool_)
-    return np.array([each is not None for each in portion.slices], np.bool_)
+    return np.array([piece is not None for piece in portion.slices], np.bool_)
 
 
 class LiveFiles(Protocol):
@@ -265,7 +265,7 @@ class ListedSlices:
     @cached_property
     def bases(self) -> ListedFiles:
         """Return only the base files, which a read-optimized query reads."""
-        return ListedFiles(tuple(each.base for each in self.slices if each.base is not None))
+        return ListedFiles(tuple(piece.base for piece in self.slices if piece.base is not None))
 
     @property
     def count(self) -> int:
@@ -280,11 +280,11 @@ class ListedSlices:
     @property
     def size_bytes(self) -> int:
         """Return the bytes of all slices."""
-        return sum(each.size_bytes for each in self.slices)
+        return sum(piece.size_bytes for piece in self.slices)
 
     def partitions(self) -> Sequence[str]:
         """Return the partition paths that have files, sorted."""
-        return tuple(dict.fromkeys(each.group.partition_path for each in self.slices))
+        return tuple(dict.fromkeys(piece.group.partition_path for piece in self.slices))
 
     def of_partition(self, partition_path: str) -> tuple[BaseFile, ...]:
         """Return the base files of one partition, sorted by file id."""
@@ -296,11 +296,11 @@ class ListedSlices:
 
     def portions(self, columns: Sequence[str] = (), predicate: Predicate | None = None) -> Iterator[Portion]:
         """Yield all slices as one portion."""
-        plain = [each.base if not each.logs else None for each in self.slices]
-        paths = [each.group.partition_path for each in self.slices]
-        files = _columns(paths, plain, [each.size_bytes for each in self.slices])
+        plain = [piece.base if not piece.logs else None for piece in self.slices]
+        paths = [piece.group.partition_path for piece in self.slices]
+        files = _columns(paths, plain, [piece.size_bytes for piece in self.slices])
         bounds = self.statistics.read_slices(self.slices, columns) if self.statistics and columns else {}
-        yield Portion(files, bounds, [each if each.logs else None for each in self.slices])
+        yield Portion(files, bounds, [piece if piece.logs else None for piece in self.slices])
 
 
 def select_slices(live: LiveFiles, path_pattern: re.Pattern[str], location: str) -> LiveFiles:
@@ -314,7 +314,7 @@ def select_slices(live: LiveFiles, path_pattern: re.Pattern[str], location: str)
         return path_pattern.fullmatch(f"{location}/{file.path}") is not None
 
     if isinstance(live, ListedSlices):
-        return replace(live, slices=tuple(each for each in live.slices if matches(each.base or each.logs[-1])))
+        return replace(live, slices=tuple(piece for piece in live.slices if matches(piece.base or piece.logs[-1])))
     files = (file for portion in live.portions() for file in file_objects(portion.files))
     return ListedFiles(tuple(filter(matches, files)))
 
@@ -347,8 +347,8 @@ class SlicesByPartition(Mapping[str, tuple[FileSlice, ...]]):
     def __init__(self, live: LiveFiles) -> None:
         self._live = live
         self._grouped: dict[str, list[FileSlice]] = {}
-        for each in live.slices if isinstance(live, ListedSlices) else ():
-            self._grouped.setdefault(each.group.partition_path, []).append(each)
+        for piece in live.slices if isinstance(live, ListedSlices) else ():
+            self._grouped.setdefault(piece.group.partition_path, []).append(piece)
 
     def __getitem__(self, partition_path: str) -> tuple[FileSlice, ...]:
         if isinstance(self._live, ListedSlices):

@@ -50,21 +50,21 @@ def add_log_facts(
     """
     bases = {piece.group: piece.base for piece in slices if piece.base is not None and piece.logs}
     saw_base_file = _make_base_file_test(bases, completion_time)
-    known: Mapping[str, set[str]] = {_UPDATING: set(), _UPSERTING: set()}
+    paths: Mapping[str, set[str]] = {_UPDATING: set(), _UPSERTING: set()}
     through = set[tuple[str, str]]()
     for time, metadata in reversed(commits):
         for stat in metadata.all_stats() if metadata.operation != _LOG_COMPACTION else ():
             if stat.log_names and stat.num_inserts + stat.num_updates + stat.num_deletes:
                 if not stat.num_deletes:
-                    known[_UPSERTING].add(stat.path)
+                    paths[_UPSERTING].add(stat.path)
                 if not stat.num_inserts and saw_base_file(time, stat):
-                    known[_UPDATING].add(stat.path)
+                    paths[_UPDATING].add(stat.path)
         for stat, name in _copied_facts(metadata):
             # Commits copy the facts about earlier log files. The newest valid copy of a slice includes all older ones.
             if (stat.file_id, name) not in through and (name == _UPSERTING or saw_base_file(time, stat)):
                 through.add((stat.file_id, name))
-                known[name].update(_earlier_paths(stat))
-    return ListedSlices(slices, frozenset(known[_UPDATING]), frozenset(known[_UPSERTING]))
+                paths[name].update(_earlier_paths(stat))
+    return ListedSlices(slices, frozenset(paths[_UPDATING]), frozenset(paths[_UPSERTING]))
 
 
 def _make_base_file_test(
@@ -91,8 +91,8 @@ def earlier_log_facts(stats: Sequence[WriteStat], live: LiveFiles) -> Mapping[st
     if not written or not isinstance(live, ListedSlices):
         return {}
     facts: dict[str, str | list[str]] = {}
-    for name, known in ((_UPDATING, live.updating), (_UPSERTING, live.upserting)):
-        sure = sorted({stat.file_id for stat in written if known.issuperset(_earlier_paths(stat))})
+    for name, paths in ((_UPDATING, live.updating), (_UPSERTING, live.upserting)):
+        sure = sorted({stat.file_id for stat in written if paths.issuperset(_earlier_paths(stat))})
         if sure:
             facts[name] = _ALL if len(sure) == len({stat.file_id for stat in written}) else sure
     return {EARLIER_LOGS: json.dumps(facts, separators=(",", ":"))} if facts else {}

@@ -78,29 +78,29 @@ class MetadataBounds:
         folders, names = zip(*paths, strict=True) if paths else ((), ())
         files = pa.table({"partition_path": pa.array(folders, pa.string()), "name": pa.array(names, pa.string())})
         owners = np.repeat(np.arange(len(slices)), [len(piece.files) for piece in slices])
-        found = self._read(files, columns)
+        bounds_by_path = self._read(files, columns)
         return {
             path: fold_files({path: bounds}, counts, owners, len(slices))[0][path]
-            for path, (bounds, counts) in found.items()
+            for path, (bounds, counts) in bounds_by_path.items()
         }
 
     def _read(self, files: pa.Table, columns: Sequence[str]) -> Mapping[str, tuple[ColumnBounds, pa.Array]]:
         """Return the result of `bounds_of_files` for each column that has statistics."""
         stored = frozenset(self.schema.names)
-        wanted = {
+        types = {
             path: of
             for path, of in (resolve_column(name, self.schema) for name in columns if path_parts(name)[0] in stored)
             if _is_usable(path, of)
         }
-        if not wanted or not files.num_rows or not self.table.has(MetadataPartition.COLUMN_STATS):
+        if not types or not files.num_rows or not self.table.has(MetadataPartition.COLUMN_STATS):
             return {}
         try:
-            rows = self.table.column_stats(list(wanted))
+            rows = self.table.column_stats(list(types))
         except (LakeformatError, OSError) as error:
             _LOG.warning("%s: no file is skipped by the metadata table: %s", self.table.storage.location, error)
             return {}
-        found = ((path, rows.filter(pc.equal(rows["column_name"], path)), of) for path, of in wanted.items())
-        return {path: bounds_of_files(files, own, of) for path, own, of in found if len(own)}
+        rows_by_path = ((path, rows.filter(pc.equal(rows["column_name"], path)), of) for path, of in types.items())
+        return {path: bounds_of_files(files, own, of) for path, own, of in rows_by_path if len(own)}
 
 
 def _is_usable(path: str, data_type: pa.DataType) -> bool:
@@ -142,11 +142,11 @@ def bounds_of_files(files: pa.Table, rows: pa.Table, data_type: pa.DataType) -> 
     counts = rows["values"].combine_chunks().cast(pa.int64())
     is_empty = _is_true(pc.equal(counts, 0)) & _is_true(pc.equal(nulls, 0))
     sure, is_counted = pa.array(is_known & ~is_empty), pa.array(is_known | is_empty)
-    known = [
-        pc.if_else(flags, each, pa.scalar(None, each.type)).take(place)
-        for each, flags in ((low, sure), (high, sure), (nulls, is_counted), (counts, pa.array(is_empty)))
+    parts = [
+        pc.if_else(flags, part, pa.scalar(None, part.type)).take(place)
+        for part, flags in ((low, sure), (high, sure), (nulls, is_counted), (counts, pa.array(is_empty)))
     ]
-    return ColumnBounds(known[0], known[1], known[2]), known[3]
+    return ColumnBounds(parts[0], parts[1], parts[2]), parts[3]
 
 
 def _is_true(flags: pa.Array) -> npt.NDArray[np.bool_]:

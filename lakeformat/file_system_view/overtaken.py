@@ -37,12 +37,12 @@ def find_overtaking(
     if timeline.archive == "" or until is None:
         return None
     now = store.peek()
-    known, found = ({clean.time: clean for clean in each.of_action(Action.CLEAN)} for each in (timeline, now))
-    last = max((time for time, clean in known.items() if clean.state is State.COMPLETED), default="")
-    if last and last not in found:
-        return store.path(known[last])
+    before, after = ({clean.time: clean for clean in loaded.of_action(Action.CLEAN)} for loaded in (timeline, now))
+    last = max((time for time, clean in before.items() if clean.state is State.COMPLETED), default="")
+    if last and last not in after:
+        return store.path(before[last])
     # What a clean deletes that was pending then was not part of the newest state then.
-    later = [clean for time, clean in found.items() if time not in known]
+    later = [clean for time, clean in after.items() if time not in before]
     if not later:
         return None
     if not last and not timeline.commit_times <= now.commit_times:
@@ -75,7 +75,7 @@ def _is_lacking(
     path: str, name: BaseFileName | LogFileName, group: FileGroupId, slices: Mapping[str, Sequence[FileSlice]]
 ) -> bool:
     """Tell whether the snapshot would have the file if it had been listed: it has no slice as new as the file."""
-    live = next((each for each in slices.get(group.partition_path, ()) if each.group == group), None)
+    live = next((piece for piece in slices.get(group.partition_path, ()) if piece.group == group), None)
     if live is None:
         return True
     if isinstance(name, BaseFileName):

@@ -50,12 +50,14 @@ def read_schemas(
     texts = [
         (time, metadata.extra[LATEST_SCHEMA]) for time, metadata in commits if metadata.extra.get(LATEST_SCHEMA, "")
     ]
-    known = [found for time, text in texts if (found := decode_schema(text.encode(), name=f"{location} {time}"))]
-    if not known:
+    decoded = [
+        schema_read for time, text in texts if (schema_read := decode_schema(text.encode(), name=f"{location} {time}"))
+    ]
+    if not decoded:
         return ()
-    now = known[-1]
-    schemas = {schema.version: schema for schema in (*_read_stored(storage, location), *known)}
-    return (*(schemas[at] for at in sorted(schemas) if at < now.version), now)
+    now = decoded[-1]
+    schemas = {schema.version: schema for schema in (*_read_stored(storage, location), *decoded)}
+    return (*(schemas[version] for version in sorted(schemas) if version < now.version), now)
 
 
 def has_column_ids(store: TimelineStore, timeline: Timeline) -> bool:

@@ -58,14 +58,14 @@ def _slice(group: FileGroupId, base: BaseFile | None, logs: Iterable[LogFile]) -
 def find_absent_logs(commits: Iterable[tuple[str, CommitMetadata]], listed: Iterable[LogFile]) -> list[LogFile]:
     """Return the log files that commits have written and that do not exist any more: they were cleaned or lost."""
     there = {log.path for log in listed}
-    found = []
+    absent = []
     for _, metadata in commits:
         for stat in metadata.all_stats():
             if (".log." in stat.path or ".deletes." in stat.path) and stat.path not in there:
                 name = LogFileName.match(stat.path.rpartition("/")[2])
                 if name is not None and not name.is_cdc:
-                    found.append(LogFile(stat.partition_path, name, stat.size_bytes))
-    return found
+                    absent.append(LogFile(stat.partition_path, name, stat.size_bytes))
+    return absent
 
 
 def check_logs(
@@ -84,8 +84,8 @@ def check_logs(
         CorruptTableError: a file is missing or shorter than its commit says. A file group without any file is not
             reported, because an archived replacecommit may have hidden it.
     """
-    of_group = {each.group: each for each in slices}
-    sizes = {log.path: log.size_bytes for each in of_group.values() for log in each.logs}
+    of_group = {piece.group: piece for piece in slices}
+    sizes = {log.path: log.size_bytes for piece in of_group.values() for log in piece.logs}
     for time, metadata in commits:
         for stat in metadata.all_stats():
             if sizes.get(stat.path, -1) >= stat.size_bytes:
@@ -99,14 +99,18 @@ def check_logs(
             counts = latest_base(promised)
             if counts is None or (live is not None and counts < live.base_instant):
                 continue
-            found = sizes.get(promised.path)
-            if found is None and is_time_travel:
+            stored_bytes = sizes.get(promised.path)
+            if stored_bytes is None and is_time_travel:
                 raise InstantNotAvailableError(
                     f"{location}/{promised.path} of instant {time} has been cleaned away; ask for a later instant, or "
                     "keep more history (hoodie.cleaner.commits.retained)"
                 )
-            if found is None or found < promised.size_bytes:
-                what = "is missing" if found is None else f"has {found} bytes of the {promised.size_bytes} written"
+            if stored_bytes is None or stored_bytes < promised.size_bytes:
+                what = (
+                    "is missing"
+                    if stored_bytes is None
+                    else f"has {stored_bytes} bytes of the {promised.size_bytes} written"
+                )
                 raise CorruptTableError(
                     f"{location}/{promised.path} of instant {time} {what}; restore it from a copy, and run lakeformat "
                     "check to see what else is"

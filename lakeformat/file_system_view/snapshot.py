@@ -265,10 +265,10 @@ class _Shapes(dict[str, StoredShape]):
 
     def __missing__(self, partition_path: str) -> StoredShape:
         constants = {} if self._schema is None else dropped_column_values(partition_path, self._config, self._schema)
-        self[partition_path] = found = StoredShape(
+        self[partition_path] = shape = StoredShape(
             constants, versions=self._version_session, only=constants_time(self._config)
         )
-        return found
+        return shape
 
 
 def list_snapshot(
@@ -308,16 +308,16 @@ def list_snapshot(
         listed, source = list_metadata_table(store.storage, config, whole, is_past=is_past)
     if listed is not None:
         try:
-            found = request.make_from_metadata_table(listed)
+            snapshot = request.make_from_metadata_table(listed)
         except (CorruptTableError, InstantNotAvailableError, FileNotFoundError) as error:
             reason = str(error).partition(";")[0]  # The advice after it is for a folder that lacks the file.
             source = FileSource(FOLDERS.name, f"the metadata table cannot be used: {reason}", is_damage=True)
         else:
-            return request.check_not_overtaken(found)
-    found = request.make_snapshot(list_files(store.storage), source)
+            return request.check_not_overtaken(snapshot)
+    snapshot = request.make_snapshot(list_files(store.storage), source)
     if source.is_damage:
         _LOG.warning("%s: the folders were listed: %s", store.storage.location, source.reason)
-    return request.check_not_overtaken(found)
+    return request.check_not_overtaken(snapshot)
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,7 +351,7 @@ class _SnapshotRequest:
             latest_base = make_latest_base(store, timeline, (*listing.logs, *absent))
             slices = build_slices(files, listing.logs, replaced, latest_base)
             check_logs(slices, promised, latest_base, replaced, location=location, is_time_travel=is_time_travel)
-            if any(each.logs for each in slices):
+            if any(piece.logs for piece in slices):
                 tells = timeline.layout.has_completion_times
                 live = add_log_facts(slices, commits, timeline.completion_time if tells else None)
         return self._finish(timeline, commits, schema, live, source)
@@ -365,11 +365,11 @@ class _SnapshotRequest:
         is_whole = len(timeline.commits) == len(self.whole.commits)
         if self.config.table_type is not TableType.COPY_ON_WRITE or not is_whole:
             columns = (listed.files[name].to_pylist() for name in ("partition_path", "file_name", "size_bytes"))
-            found = self.make_snapshot(make_listing(zip(*columns, strict=True)), METADATA_TABLE)
-            return _add_statistics(found, listed.table)
+            snapshot = self.make_snapshot(make_listing(zip(*columns, strict=True)), METADATA_TABLE)
+            return _add_statistics(snapshot, listed.table)
         commits, promised, replaced = self._read_commits(timeline)
         table, groups = visible_table(listed.files, timeline, replaced, FileNames(dict(commits)))
-        named = {stat.group for _, one in promised for stat in one.all_stats()}
+        named = {stat.group for _, metadata in promised for stat in metadata.all_stats()}
         written = pc.is_in(groups, pa.array(map(group_text, named), pa.string()))
         check_complete(
             file_objects(table.filter(written)),
@@ -398,8 +398,8 @@ class _SnapshotRequest:
         """Read the commits. Return all, those whose files must exist, and the file groups that they replaced."""
         commits = [(instant.time, self.store.read_commit(instant)) for instant in timeline.commits]
         replaced = frozenset(group for _, metadata in commits for group in metadata.replaced_groups)
-        wanted = self.needed_times
-        promised = [(time, metadata) for time, metadata in commits if wanted is None or time in wanted]
+        needed = self.needed_times
+        promised = [(time, metadata) for time, metadata in commits if needed is None or time in needed]
         return commits, promised, replaced
 
     def _finish(
@@ -413,15 +413,18 @@ class _SnapshotRequest:
         return Snapshot(config, self.whole, newest, schema, live, schemas, source=source)
 
 
-def _add_statistics(found: Snapshot, table: MetadataTable) -> Snapshot:
+def _add_statistics(snapshot: Snapshot, table: MetadataTable) -> Snapshot:
     """Return the snapshot with the statistics of the metadata table."""
-    if found.schema is None or found.schemas:
-        return found  # With schema on read, column ids identify columns, but statistics have their names.
-    statistics, live = MetadataBounds(table, with_meta_columns(stored_columns(found.schema, found.config))), found.live
+    if snapshot.schema is None or snapshot.schemas:
+        return snapshot  # With schema on read, column ids identify columns, but statistics have their names.
+    statistics, live = (
+        MetadataBounds(table, with_meta_columns(stored_columns(snapshot.schema, snapshot.config))),
+        snapshot.live,
+    )
     if isinstance(live, ListedSlices):
-        return replace(found, live=replace(live, statistics=statistics))
-    files = live.table if isinstance(live, ListedTable) else file_columns(found.files)
-    return replace(found, live=ListedTable(files, statistics))
+        return replace(snapshot, live=replace(live, statistics=statistics))
+    files = live.table if isinstance(live, ListedTable) else file_columns(snapshot.files)
+    return replace(snapshot, live=ListedTable(files, statistics))
 
 
 def _add_operation(storage: Storage, schema: pa.Schema, live: LiveFiles) -> pa.Schema:
@@ -453,13 +456,13 @@ def make_latest_base(store: TimelineStore, timeline: Timeline, logs: Iterable[Lo
         # keeps these names. Hudi does not read such files after the upgrade. They are read here: each may belong to any
         # base file up to the instant in its name.
         planned = times.intersection(store.read_compaction_groups(timeline).values())
-        known = {time: time for time in planned}
-        known |= store.completion_times(timeline, {time for time in times if timeline.is_committed(time)})
+        opened = {time: time for time in planned}
+        opened |= store.completion_times(timeline, {time for time in times if timeline.is_committed(time)})
     else:
         # Neither a base file nor a log file of a pending commit starts a slice: a rollback would delete the file.
         opening = {instant.time for instant in timeline.pending if instant.action in COMMIT_ACTIONS}
-        known = {time: time for time in times - opening if time <= (timeline.newest_time or "")}
-    return lambda log: known.get(log.name.instant_time)
+        opened = {time: time for time in times - opening if time <= (timeline.newest_time or "")}
+    return lambda log: opened.get(log.name.instant_time)
 
 
 class FileNames:
@@ -505,18 +508,18 @@ def table_schema(
     Dropped partition columns come last. Their type is text if neither a commit nor the schema given at creation has it.
     Source: Hudi's ``TableSchemaResolver``.
     """
-    found = _find_schema(store, config, commits, files)
-    if found is not None and config.has_operations:
-        found = with_operation(found)
-    if found is None or not config.drops_partition_columns:
-        return found
-    names = set(found.names)
+    schema = _find_schema(store, config, commits, files)
+    if schema is not None and config.has_operations:
+        schema = with_operation(schema)
+    if schema is None or not config.drops_partition_columns:
+        return schema
+    names = set(schema.names)
     missing = [name for name in config.partition_fields if name not in names]
     created = config.get(CREATE_SCHEMA)
-    known = without_meta(from_avro(created, name=PROPERTIES_PATH)) if created else found
-    names = set(known.names)
-    types = [known.field(name).type if name in names else pa.string() for name in missing]
-    return pa.schema([*found, *map(pa.field, missing, types)])
+    created_schema = without_meta(from_avro(created, name=PROPERTIES_PATH)) if created else schema
+    names = set(created_schema.names)
+    types = [created_schema.field(name).type if name in names else pa.string() for name in missing]
+    return pa.schema([*schema, *map(pa.field, missing, types)])
 
 
 def _find_schema(

@@ -174,7 +174,7 @@ def visible_table(
     if len(rows):
         is_newest[:-1] = np.asarray(pc.not_equal(in_order[:-1], in_order[1:]))
     chosen = pa.array(rows[is_newest])
-    columns = [each.take(chosen) for each in (folders, names, times, listed["size_bytes"].combine_chunks())]
+    columns = [column.take(chosen) for column in (folders, names, times, listed["size_bytes"].combine_chunks())]
     counts = [pa.nulls(len(chosen), FILE_COLUMNS.field(name).type) for name in ("rows", "row_groups")]
     return pa.Table.from_arrays([*columns, *counts], schema=FILE_COLUMNS), groups.take(chosen)
 

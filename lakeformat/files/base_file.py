@@ -103,7 +103,7 @@ def _repeat_in_any(column: pa.ChunkedArray, stretches: Sequence[tuple[int, int]]
         stretches: start and length of each run.
     """
     if not stretches or len(column) > SAMPLE_ROWS:
-        return any(_has_repeats(column.slice(*each)) for each in ((0, SAMPLE_ROWS), *stretches))
+        return any(_has_repeats(column.slice(*stretch)) for stretch in ((0, SAMPLE_ROWS), *stretches))
     encoded = column.combine_chunks().dictionary_encode(null_encoding="encode")
     repeated = len(column) - len(encoded.dictionary)
     if repeated >= len(column) * (1 - _DICTIONARY_SHARE):
@@ -262,20 +262,20 @@ class BaseFileWriter:
         partition_path: str,
         name: BaseFileName,
         settings: FileSettings,
-        known: FilterAndRange | None = None,
+        inherited: FilterAndRange | None = None,
         encoded: Collection[str] = (),
     ) -> None:
         self.sink, self.partition_path, self.name, self.settings = sink, partition_path, name, settings
         self.rows = 0
         self.copied_rows = self.copied_bytes = 0
         self.facts: FileStats | None = None
-        self.range = known.range if known else KeyRange()
-        self._bloom = known.bloom if known else None
+        self.range = inherited.range if inherited else KeyRange()
+        self._bloom = inherited.bloom if inherited else None
         self._keys: list[pa.Array] = []
         self._writer: pq.ParquetWriter | None = None
         self._closed_bytes: int | None = None
         self._groups = 0
-        self._joins = known is not None
+        self._joins = inherited is not None
         self._held: list[pa.Table] = []
         self._held_bytes = 0
         self.decoded_bytes = 0
@@ -580,13 +580,13 @@ def read_copied_batches(
     Raises:
         CorruptTableError, UnsupportedTableError: the file has no record keys, or a column that cannot be converted.
     """
-    wanted = copied_schema(shape)
+    copied = copied_schema(shape)
     present = set(parquet.schema_arrow.names)
     if RECORD_KEY not in present and (stored is None or stored.shape.key is None):
         raise CorruptTableError(f"{path} has no column {RECORD_KEY}; restore it from a copy")
-    named = wanted.names if stored is None else stored.stored_names(wanted.names)
+    named = copied.names if stored is None else stored.stored_names(copied.names)
     columns = [name for name in named if name in present]
     for batch in row_batches(
         parquet, path, rows, columns=columns, row_groups=row_groups, threads=threads, most_bytes=most_bytes
     ):
-        yield conform(batch if stored is None else stored.restore(batch, wanted.names), wanted)
+        yield conform(batch if stored is None else stored.restore(batch, copied.names), copied)

@@ -83,9 +83,9 @@ class OpenParquet(pq.ParquetFile):  # type: ignore[misc]
         """Return the Arrow schema with INT96 as moments in UTC; None if the file has no INT96."""
         if " int96 " not in str(self.schema):
             return None
-        leaves = (self.schema.column(at).physical_type == "INT96" for at in range(len(self.schema)))
-        found = super().schema_arrow
-        return pa.schema([field.with_type(_zoned(field.type, leaves)) for field in found], found.metadata)
+        leaves = (self.schema.column(leaf).physical_type == "INT96" for leaf in range(len(self.schema)))
+        schema = super().schema_arrow
+        return pa.schema([field.with_type(_zoned(field.type, leaves)) for field in schema], schema.metadata)
 
     def with_dictionary(self, path: str) -> OpenParquet:
         """Open the same file again and read the column at this path as a dictionary."""
@@ -142,9 +142,9 @@ def _like(kind: pa.DataType, zoned: pa.DataType) -> pa.DataType:
 
 def leaf_positions(parquet: pq.ParquetFile, columns: Iterable[str]) -> list[int]:
     """Return the positions, in the file's schema, of all leaf columns of the given columns."""
-    schema, wanted = parquet.metadata.schema, set(columns)
-    paths = [schema.column(at).path for at in range(len(schema))]
-    return [at for at, path in enumerate(paths) if path in wanted or path.partition(".")[0] in wanted]
+    schema, names = parquet.metadata.schema, set(columns)
+    paths = [schema.column(leaf).path for leaf in range(len(schema))]
+    return [leaf for leaf, path in enumerate(paths) if path in names or path.partition(".")[0] in names]
 
 
 def choose_batch_rows(parquet: OpenParquet, group: int, leaves: Sequence[int], rows: int, most_bytes: int) -> int:
@@ -153,34 +153,34 @@ def choose_batch_rows(parquet: OpenParquet, group: int, leaves: Sequence[int], r
     Args:
         leaves: positions of the leaf columns that are read.
     """
-    found = parquet.metadata.row_group(group)
-    known, dense = 0, list[str]()
-    for at in leaves:
-        chunk = found.column(at)
+    row_group = parquet.metadata.row_group(group)
+    known_bytes, dense = 0, list[str]()
+    for leaf in leaves:
+        chunk = row_group.column(leaf)
         kind, values, stored = chunk.physical_type, chunk.num_values, chunk.total_uncompressed_size
         if kind in _WIDTHS:
-            known += _WIDTHS[kind] * values
+            known_bytes += _WIDTHS[kind] * values
         elif kind == "FIXED_LEN_BYTE_ARRAY":
-            known += parquet.metadata.schema.column(at).length * values
+            known_bytes += parquet.metadata.schema.column(leaf).length * values
         else:
-            known += stored + 4 * values
+            known_bytes += stored + 4 * values
             path = chunk.path_in_schema
             if values * stored > most_bytes and path not in parquet.as_dictionaries and _DENSE & {*chunk.encodings}:
                 dense.append(path)
-    windows = -(-found.num_rows // _WINDOW)
+    windows = -(-row_group.num_rows // _WINDOW)
     if windows > _MOST_WINDOWS:  # Too many to measure them, or a footer that lies.
         return min(rows, _SHORT_ROWS)
     measured = np.zeros(windows, np.int64)
     for path in dense:
         longest = _measure_longest(parquet, group, path)
-        if longest is not None and known + longest * found.num_rows <= most_bytes:
-            known += longest * found.num_rows
+        if longest is not None and known_bytes + longest * row_group.num_rows <= most_bytes:
+            known_bytes += longest * row_group.num_rows
         else:
             measured += _measure_windows(parquet, group, path, windows, is_dictionary=longest is not None)
-    if known + int(measured.sum()) <= most_bytes:
+    if known_bytes + int(measured.sum()) <= most_bytes:
         return rows
-    short = min(rows, _SHORT_ROWS) if known > _LARGE * most_bytes else rows
-    return _fit_rows(measured + known // windows, found.num_rows, short, most_bytes)
+    short = min(rows, _SHORT_ROWS) if known_bytes > _LARGE * most_bytes else rows
+    return _fit_rows(measured + known_bytes // windows, row_group.num_rows, short, most_bytes)
 
 
 def _measure_longest(parquet: OpenParquet, group: int, path: str) -> int | None:
@@ -199,8 +199,8 @@ def _read_first(parquet: OpenParquet, group: int, path: str, rows: int) -> pa.Ar
 
 
 def _find_encodings(parquet: OpenParquet, group: int, path: str) -> Sequence[str]:
-    found = parquet.metadata.row_group(group)
-    chunks = (found.column(at) for at in range(found.num_columns))
+    row_group = parquet.metadata.row_group(group)
+    chunks = (row_group.column(column) for column in range(row_group.num_columns))
     return next(chunk.encodings for chunk in chunks if chunk.path_in_schema == path)
 
 
@@ -208,7 +208,7 @@ def _measure_windows(
     parquet: OpenParquet, group: int, path: str, windows: int, *, is_dictionary: bool
 ) -> npt.NDArray[np.int64]:
     """Measure the decoded bytes of a column, one number for each window of `_WINDOW` rows."""
-    found = np.zeros(windows, np.int64)
+    sums_by_window = np.zeros(windows, np.int64)
     rows = 1024 * _WINDOW if is_dictionary else _WINDOW
     source = parquet.with_dictionary(path) if is_dictionary else parquet
     first = 0
@@ -217,11 +217,11 @@ def _measure_windows(
             starts = np.arange(0, batch.num_rows, _WINDOW)
             ends = value_ends(batch.column(0))
             sums = ends[np.minimum(starts + _WINDOW, batch.num_rows)] - ends[starts]
-            found[first // _WINDOW :][: len(sums)] += sums
+            sums_by_window[first // _WINDOW :][: len(sums)] += sums
         else:
-            found[min(first // _WINDOW, windows - 1)] += decoded_bytes(batch)
+            sums_by_window[min(first // _WINDOW, windows - 1)] += decoded_bytes(batch)
         first += batch.num_rows
-    return found
+    return sums_by_window
 
 
 def _fit_rows(windows: npt.NDArray[np.int64], group_rows: int, rows: int, most_bytes: int) -> int:

@@ -104,15 +104,15 @@ def _locate_records(data: npt.NDArray[np.uint8], count: int) -> tuple[npt.NDArra
     """Find the start and end of each record. This needs a loop, because each length gives the start of the next."""
     if not 0 <= count <= len(data) // _LENGTH.size:
         raise ValueError(f"{count} records in {len(data)} bytes")
-    bounds, at, length_at, buffer = array("q", [_HEAD.size]), _HEAD.size, _LENGTH.unpack_from, data.data
+    bounds, offset, length_at, buffer = array("q", [_HEAD.size]), _HEAD.size, _LENGTH.unpack_from, data.data
     for _ in range(count):
-        (length,) = length_at(buffer, at)
+        (length,) = length_at(buffer, offset)
         if length < 0:
             raise ValueError("a record has a negative length")
-        at += _LENGTH.size + length
-        bounds.append(at)
-    if at != len(data):
-        raise ValueError(f"its records end at byte {at} of {len(data)}")
+        offset += _LENGTH.size + length
+        bounds.append(offset)
+    if offset != len(data):
+        raise ValueError(f"its records end at byte {offset} of {len(data)}")
     places = np.array(bounds, np.int64)
     return places[:-1] + _LENGTH.size, places[1:]
 
@@ -127,11 +127,11 @@ def decode_parquet_rows(block: LogBlock, content: Any, columns: Collection[str] 
         with OpenParquet(pa.BufferReader(content)) as parquet:
             stored = set(parquet.schema_arrow.names)
             present = stored if columns is None else stored.intersection(columns)
-            wanted = [name for name in schema.names if name in present]
-            rows = _read(parquet, wanted)
+            names = [name for name in schema.names if name in present]
+            rows = _read(parquet, names)
             if rows.num_rows != parquet.metadata.num_rows:
                 raise ValueError(f"it has {rows.num_rows} rows, and its footer says {parquet.metadata.num_rows}")
-        typed = conform(rows.select(wanted), pa.schema([schema.field(name) for name in wanted]))
+        typed = conform(rows.select(names), pa.schema([schema.field(name) for name in names]))
     except (pa.ArrowException, OSError, ValueError, SchemaMismatchError) as error:
         raise damaged_block_error(block, error) from None
     return LogRows(block.instant_time, typed, block.is_partial)
@@ -142,14 +142,16 @@ def _read(parquet: OpenParquet, columns: Sequence[str]) -> pa.Table:
     if not columns:  # Without a column the footer's row count would be believed.
         return _read(parquet, parquet.schema_arrow.names[:1]).select([])
     leaves = leaf_positions(parquet, columns)
-    counts = [parquet.metadata.row_group(at).num_rows for at in range(parquet.num_row_groups)]
-    steps = [choose_batch_rows(parquet, at, leaves, max(count, 1), _CHUNK_BYTES) for at, count in enumerate(counts)]
+    counts = [parquet.metadata.row_group(group).num_rows for group in range(parquet.num_row_groups)]
+    steps = [
+        choose_batch_rows(parquet, group, leaves, max(count, 1), _CHUNK_BYTES) for group, count in enumerate(counts)
+    ]
     if all(step >= count for step, count in zip(steps, counts, strict=True)):
         return parquet.read(columns=columns, use_threads=False)
     batches = [
         batch
-        for at, step in enumerate(steps)
-        for batch in parquet.iter_batches(step, row_groups=[at], columns=columns, use_threads=False)
+        for group, step in enumerate(steps)
+        for batch in parquet.iter_batches(step, row_groups=[group], columns=columns, use_threads=False)
     ]
     return pa.Table.from_batches(batches)
 
@@ -247,13 +249,13 @@ def decode_deletes(block: LogBlock, content: Any) -> LogDeletes:
 
 
 def _decode_keys(data: npt.NDArray[np.uint8], keys: tuple[Ints, Ints]) -> pa.Array:
-    found = decode_columns(data, *keys, _KEYS).column(0).combine_chunks()
-    if found.null_count:
+    keys_read = decode_columns(data, *keys, _KEYS).column(0).combine_chunks()
+    if keys_read.null_count:
         raise ValueError("a record key is null")
-    return found
+    return keys_read
 
 
-def _find_records(data: memoryview, at: int) -> tuple[tuple[Ints, Ints], _Values]:
+def _find_records(data: memoryview, offset: int) -> tuple[tuple[Ints, Ints], _Values]:
     """Find the start and end of all record keys and ordering values.
 
     In general, records are read one by one, because the start of a record is known only after the previous record has
@@ -262,38 +264,38 @@ def _find_records(data: memoryview, at: int) -> tuple[tuple[Ints, Ints], _Values
     """
     parts: list[Ints] = []
     places_read = array("q")
-    count, at = _read_count(data, at)
+    count, offset = _read_count(data, offset)
     while count:
         until_search = 0
         while count:
-            places, branch_at = _locate_record(data, at)
+            places, branch_at = _locate_record(data, offset)
             places_read.extend(places)
-            at, count, until_search = places[-1], count - 1, until_search - 1
+            offset, count, until_search = places[-1], count - 1, until_search - 1
             if until_search < 0 and count:
                 alike = _count_alike(data, places, branch_at, count)
                 if alike:
                     parts += [_ints(places_read).reshape(-1, _PLACES), _repeat_places(places, alike)]
                     del places_read[:]
-                at, count = at + alike * (places[-1] - places[0]), count - alike
+                offset, count = offset + alike * (places[-1] - places[0]), count - alike
                 until_search = 0 if alike >= _FEW_ALIKE else _RECORDS_BETWEEN
-        count, at = _read_count(data, at)
-    if at != len(data):
-        raise ValueError(f"its records end at byte {at} of {len(data)}")
+        count, offset = _read_count(data, offset)
+    if offset != len(data):
+        raise ValueError(f"its records end at byte {offset} of {len(data)}")
     parts.append(_ints(places_read).reshape(-1, _PLACES))
     key_starts, key_ends, branches, starts, ends = np.concatenate(parts).T.copy()
     return (key_starts, key_ends), _Values(branches, starts, ends)
 
 
-def _locate_record(data: memoryview, at: int) -> tuple[tuple[int, ...], int]:
+def _locate_record(data: memoryview, offset: int) -> tuple[tuple[int, ...], int]:
     """Read one record of a delete block, without decoding its values.
 
     Return start and end of its key, union branch, start and end of its ordering value; then the position of the branch.
     """
-    key_end = _skip_optional_text(data, at)
+    key_end = _skip_optional_text(data, offset)
     branch_at = _skip_optional_text(data, key_end)
     branch, start = _read_varint(data, branch_at)
     end = _locate_array(data, start)[1] if branch == _ARRAY else _skip_value(data, branch, start)
-    return (at, key_end, branch, start, end), branch_at
+    return (offset, key_end, branch, start, end), branch_at
 
 
 def _count_alike(data: memoryview, places: tuple[int, ...], branch_at: int, most: int) -> int:
@@ -315,19 +317,19 @@ def _count_alike(data: memoryview, places: tuple[int, ...], branch_at: int, most
         mask[start - begin :] = 0x80
     elif _VALUE_ENDS[branch] is _skip_text:
         mask[start - begin : _read_varint(data, start)[1] - begin] = 0xFF
-    at, whole = np.flatnonzero(mask), np.frombuffer(data, np.uint8)
-    mask = mask[at]
-    pattern = whole[begin + at] & mask
-    most, found, window = min(most, (len(data) - end) // step), 0, _FEW_ALIKE
-    while found < most:
-        rows = min(window, most - found)
-        first = end + found * step
-        bits = whole[first : first + rows * step].reshape(rows, step)[:, at] & mask
+    marked, whole = np.flatnonzero(mask), np.frombuffer(data, np.uint8)
+    mask = mask[marked]
+    pattern = whole[begin + marked] & mask
+    most, alike, window = min(most, (len(data) - end) // step), 0, _FEW_ALIKE
+    while alike < most:
+        rows = min(window, most - alike)
+        first = end + alike * step
+        bits = whole[first : first + rows * step].reshape(rows, step)[:, marked] & mask
         same = (bits == pattern).all(axis=1)
         if not same.all():
-            return found + int(np.argmin(same))
-        found, window = found + rows, 4 * window
-    return found
+            return alike + int(np.argmin(same))
+        alike, window = alike + rows, 4 * window
+    return alike
 
 
 def _repeat_places(places: tuple[int, ...], times: int) -> Ints:
@@ -341,9 +343,9 @@ def _repeat_places(places: tuple[int, ...], times: int) -> Ints:
     return np.array(places, np.int64) + moved * np.arange(1, times + 1)[:, None]
 
 
-def _find_text_start(data: memoryview, at: int) -> int:
+def _find_text_start(data: memoryview, offset: int) -> int:
     """Return the start of an optional text, or its end if it is null."""
-    return _read_varint(data, at + 1)[1] if data[at] else at + 1
+    return _read_varint(data, offset + 1)[1] if data[offset] else offset + 1
 
 
 def _decode_ordering(data: npt.NDArray[np.uint8], values: _Values, block: LogBlock) -> tuple[pa.Array, ...]:
@@ -354,17 +356,17 @@ def _decode_ordering(data: npt.NDArray[np.uint8], values: _Values, block: LogBlo
     alone = _Values(np.where(values.branches == _ARRAY, _NULL, values.branches), values.starts, values.ends)
     if _decode_column(data, alone, block, zero_is_null=True) is not None:
         raise UnsupportedTableError(f"{block.name} has ordering values of one and of several fields; compact the table")
-    inside = [_locate_array(data.data, at)[0] for at in values.starts[several].tolist()]
+    inside = [_locate_array(data.data, start)[0] for start in values.starts[several].tolist()]
     fields = len(inside[0])
-    if any(len(one) != fields for one in inside):
+    if any(len(items) != fields for items in inside):
         raise ValueError("ordering values are of different lengths")
     columns = []
     for number in range(fields):
-        own = np.array([one[number] for one in inside], np.int64)
+        own = np.array([items[number] for items in inside], np.int64)
         places = np.zeros((3, len(values.branches)), np.int64)
         places[:, several] = own.T
-        found = _decode_column(data, _Values(*places), block, zero_is_null=False)
-        columns.append(pa.nulls(len(values.branches), pa.int32()) if found is None else found)
+        decoded = _decode_column(data, _Values(*places), block, zero_is_null=False)
+        columns.append(pa.nulls(len(values.branches), pa.int32()) if decoded is None else decoded)
     return tuple(columns)
 
 
@@ -374,15 +376,15 @@ def _decode_column(
     """Decode the ordering values as one column; None if all are null. With ``zero_is_null``, an int 0 becomes null."""
     parts, rows = [], []
     for branch in np.unique(values.branches[values.branches != _NULL]).tolist():
-        at = np.flatnonzero(values.branches == branch)
-        found = decode_columns(data, values.starts[at], values.ends[at], _WRAPPERS[branch])
-        part = found.column(0).combine_chunks()
+        rows_of_branch = np.flatnonzero(values.branches == branch)
+        decoded = decode_columns(data, values.starts[rows_of_branch], values.ends[rows_of_branch], _WRAPPERS[branch])
+        part = decoded.column(0).combine_chunks()
         if branch == _INT and zero_is_null:
             nonzero = pc.not_equal(part, 0)
-            at, part = at[np.asarray(nonzero)], part.filter(nonzero)
+            rows_of_branch, part = rows_of_branch[np.asarray(nonzero)], part.filter(nonzero)
         if len(part):
             parts.append(part.view(pa.time64("us")) if branch == _TIME else part)
-            rows.append(at)
+            rows.append(rows_of_branch)
     if not parts:
         return None
     try:
@@ -403,65 +405,65 @@ def _common_type(parts: list[pa.Array]) -> pa.DataType:
     return pa.unify_schemas(schemas, promote_options="permissive").field(0).type if len(kinds) > 1 else kinds[0]
 
 
-def _locate_array(data: memoryview, at: int) -> tuple[list[tuple[int, int, int]], int]:
+def _locate_array(data: memoryview, offset: int) -> tuple[list[tuple[int, int, int]], int]:
     """Return the union branch, start and end of each value of an ``ArrayWrapper``, then the end of the wrapper."""
-    present, at = _read_varint(data, at)
+    present, offset = _read_varint(data, offset)
     if present not in (0, 1):
         raise ValueError("a list of ordering values has an unknown union branch")
-    found: list[tuple[int, int, int]] = []
-    count, at = _read_count(data, at) if present else (0, at)
+    items: list[tuple[int, int, int]] = []
+    count, offset = _read_count(data, offset) if present else (0, offset)
     while count:
         for _ in range(count):
-            branch, start = _read_varint(data, at)
-            at = _skip_value(data, branch, start)
-            found.append((branch, start, at))
-        count, at = _read_count(data, at)
-    return found, at
+            branch, start = _read_varint(data, offset)
+            offset = _skip_value(data, branch, start)
+            items.append((branch, start, offset))
+        count, offset = _read_count(data, offset)
+    return items, offset
 
 
-def _skip_value(data: memoryview, branch: int, at: int) -> int:
+def _skip_value(data: memoryview, branch: int, offset: int) -> int:
     if not 0 <= branch < len(_VALUE_ENDS):
         raise ValueError("an ordering value is of an unknown type")
     end_or_size = _VALUE_ENDS[branch]
     if isinstance(end_or_size, int):
-        return at + end_or_size
-    return end_or_size(data, at)
+        return offset + end_or_size
+    return end_or_size(data, offset)
 
 
-def _skip_optional_text(data: memoryview, at: int) -> int:
-    branch = data[at]
+def _skip_optional_text(data: memoryview, offset: int) -> int:
+    branch = data[offset]
     if branch not in (0, 2):
         raise ValueError("an optional text has an unknown union branch")
-    return _skip_text(data, at + 1) if branch else at + 1
+    return _skip_text(data, offset + 1) if branch else offset + 1
 
 
-def _skip_text(data: memoryview, at: int) -> int:
-    length, at = _read_varint(data, at)
-    if not 0 <= length <= len(data) - at:
+def _skip_text(data: memoryview, offset: int) -> int:
+    length, offset = _read_varint(data, offset)
+    if not 0 <= length <= len(data) - offset:
         raise ValueError("a text is longer than the rest of the block")
-    return at + length
+    return offset + length
 
 
-def _read_count(data: memoryview, at: int) -> tuple[int, int]:
+def _read_count(data: memoryview, offset: int) -> tuple[int, int]:
     """Read the item count at the start of a block of an Avro array. Return it with the position of the first item.
 
     In Avro, if the count is negative, it is followed by the size of the items in bytes. In this case the size is
     skipped, and the count is returned as a positive number.
     """
-    count, at = _read_varint(data, at)
+    count, offset = _read_varint(data, offset)
     if count < 0:
-        _, at = _read_varint(data, at)
-    return abs(count), at
+        _, offset = _read_varint(data, offset)
+    return abs(count), offset
 
 
-def _read_varint(data: memoryview, at: int) -> tuple[int, int]:
+def _read_varint(data: memoryview, offset: int) -> tuple[int, int]:
     value = shift = 0
     while True:
-        byte = data[at]
-        at += 1
+        byte = data[offset]
+        offset += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
-            return (value >> 1) ^ -(value & 1), at
+            return (value >> 1) ^ -(value & 1), offset
         shift += 7
         if shift > 63:
             raise ValueError("a number takes more than 64 bits")
@@ -471,8 +473,8 @@ def _ints(values: array[int]) -> Ints:
     return np.array(values, np.int64)
 
 
-def _skip_varint(data: memoryview, at: int) -> int:
-    return _read_varint(data, at)[1]
+def _skip_varint(data: memoryview, offset: int) -> int:
+    return _read_varint(data, offset)[1]
 
 
 #: For each union branch of an ordering value, its size in bytes or the function that finds its end. The last entry is

@@ -41,7 +41,7 @@ def blocks_to_merge(
     for block in blocks:
         if block.kind is BlockKind.COMMAND:
             target = _rollback_target(block)
-            merged = [one for one in merged if one.instant_time != target]
+            merged = [block for block in merged if block.instant_time != target]
         elif _is_merged(block, has_hfiles) and is_committed(block.instant_time):
             merged.append(block)
     return _apply_compaction(merged)

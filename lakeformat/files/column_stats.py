@@ -109,7 +109,7 @@ def indexed_columns(schema: pa.Schema, wanted: Sequence[str] | None, limit: int)
 @lru_cache(64)
 def _leaves(schema: pa.Schema) -> tuple[tuple[str, int], ...]:
     """Return the paths of the leaves outside lists and maps, and their indexes among all leaves of a Parquet file."""
-    found: list[tuple[str, int]] = []
+    leaves: list[tuple[str, int]] = []
     count = 0
 
     def walk(of: pa.DataType, parts: tuple[str, ...], reachable: bool) -> None:
@@ -124,12 +124,12 @@ def _leaves(schema: pa.Schema) -> tuple[tuple[str, int], ...]:
             walk(of.value_type, parts, False)
         else:
             if reachable:
-                found.append((column_path(parts), count))
+                leaves.append((column_path(parts), count))
             count += 1
 
     for field in schema:
         walk(field.type, (field.name,), True)
-    return tuple(found)
+    return tuple(leaves)
 
 
 class NanCounts:
@@ -170,18 +170,18 @@ def _nan_count(values: pa.Array) -> int:
 @lru_cache(64)
 def _float_leaves(schema: pa.Schema) -> tuple[tuple[str, ...], ...]:
     """Return the path parts of the float leaves outside lists and maps."""
-    found: list[tuple[str, ...]] = []
+    leaves: list[tuple[str, ...]] = []
 
     def walk(of: pa.DataType, parts: tuple[str, ...]) -> None:
         if kind_of(of) is Kind.STRUCT:
             for field in of:
                 walk(field.type, (*parts, field.name))
         elif kind_of(of) is Kind.FLOAT:
-            found.append(parts)
+            leaves.append(parts)
 
     for field in schema:
         walk(field.type, (field.name,))
-    return tuple(found)
+    return tuple(leaves)
 
 
 def collect_file_stats(
@@ -197,22 +197,22 @@ def collect_file_stats(
         columns: paths of leaves; leaves that the file lacks are skipped.
         nan_counts: number of NaN values in the whole file by path, for the columns in which they were counted.
     """
-    groups = [metadata.row_group(at) for at in range(metadata.num_row_groups)]
-    wanted = frozenset(columns)
-    leaves = [_collect_leaf(metadata, groups, path, at) for path, at in _leaves(schema) if path in wanted]
+    groups = [metadata.row_group(group) for group in range(metadata.num_row_groups)]
+    indexed = frozenset(columns)
+    leaves = [_collect_leaf(metadata, groups, path, leaf) for path, leaf in _leaves(schema) if path in indexed]
     leaves = [replace(leaf, nan_count=nan_counts[leaf.path]) if leaf.path in nan_counts else leaf for leaf in leaves]
     return FileStats(tuple(group.num_rows for group in groups), tuple(leaves))
 
 
-def _collect_leaf(metadata: pq.FileMetaData, groups: Sequence[pq.RowGroupMetaData], path: str, at: int) -> LeafStats:
-    column = metadata.schema.column(at)
+def _collect_leaf(metadata: pq.FileMetaData, groups: Sequence[pq.RowGroupMetaData], path: str, leaf: int) -> LeafStats:
+    column = metadata.schema.column(leaf)
     physical, logical = column.physical_type, column.logical_type.to_json()
     texts = physical == "BYTE_ARRAY" and not logical.startswith('{"Type": "Decimal"')
     minima: list[Any] = []
     maxima: list[Any] = []
     nulls: list[int | None] = []
     for group in groups:
-        statistics = group.column(at).statistics
+        statistics = group.column(leaf).statistics
         low = high = None
         if statistics is not None and statistics.has_min_max:
             low, high = statistics.min_raw, statistics.max_raw
@@ -274,18 +274,18 @@ def fold_file_stats(
     resolved = [(column, resolve_column(column, schema)[1]) for column in columns]
     collectors = {path: BoundsCollector(of) for path, of in resolved}
     for file in files:
-        found = {leaf.path: leaf for leaf in file.leaves}
+        leaves = {leaf.path: leaf for leaf in file.leaves}
         for path, collector in collectors.items():
-            leaf = found.get(path)
-            for at in range(len(file.group_rows)):
+            leaf = leaves.get(path)
+            for group in range(len(file.group_rows)):
                 if leaf is None:
                     collector.add(None)
                     continue
-                low, high = leaf.minima[at], leaf.maxima[at]
+                low, high = leaf.minima[group], leaf.maxima[group]
                 raw = None if low is None or high is None else (_as_raw(low), _as_raw(high))
                 # The first row group gets the NaN count of the file, because only the sum of all row groups is used.
-                nans = 0 if at and leaf.nan_count is not None else leaf.nan_count
-                collector.add(leaf.null_counts[at], stored_type(leaf.physical, leaf.logical), raw, nans)
+                nans = 0 if group and leaf.nan_count is not None else leaf.nan_count
+                collector.add(leaf.null_counts[group], stored_type(leaf.physical, leaf.logical), raw, nans)
     rows = [rows for file in files for rows in file.group_rows]
     owner = np.repeat(np.arange(len(files)), [len(file.group_rows) for file in files])
     bounds = {path: collector.bounds() for path, collector in collectors.items()}

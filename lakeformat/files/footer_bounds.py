@@ -69,8 +69,8 @@ class BoundsCollector:
         wanted: the column's type in the table; bounds get this type.
     """
 
-    def __init__(self, wanted: pa.DataType) -> None:
-        self._wanted = wanted
+    def __init__(self, kind: pa.DataType) -> None:
+        self._wanted = kind
         self._null_counts: list[int | None] = []
         self._nan_counts: list[int | None] = []
         self._stored: dict[pa.DataType, tuple[list[int], list[Raw], list[Raw]]] = {}
@@ -103,17 +103,18 @@ class BoundsCollector:
         """Return the bounds, with an entry for each row group in the order of the calls of `add`."""
         total = len(self._null_counts)
         order = np.full(total, total)  # The index of each row group's bounds. `total` means that they are unknown.
-        lows, highs, at = [], [], 0
+        lows, highs, position = [], [], 0
         for stored, (units, low, high) in self._stored.items():
             converted = _convert(low, stored, self._wanted), _convert(high, stored, self._wanted)
             if converted[0] is None or converted[1] is None:
                 continue
             lows.append(converted[0])
             highs.append(converted[1])
-            order[units] = np.arange(at, at + len(units))
-            at += len(units)
-        order[order == total] = at
-        is_known = len(lows) == 1 and at == total  # All row groups have bounds, stored as one type: they are in order.
+            order[units] = np.arange(position, position + len(units))
+            position += len(units)
+        order[order == total] = position
+        # All row groups have bounds, stored as one type: they are in order.
+        is_known = len(lows) == 1 and position == total
         return ColumnBounds(
             lows[0] if is_known else _scatter(lows, order, self._wanted),
             highs[0] if is_known else _scatter(highs, order, self._wanted),
@@ -153,7 +154,9 @@ def row_group_bounds(
     file_index: list[int] = []
     for position, footer in enumerate(footers):
         file_schema = footer.schema
-        layout = next((places for known, places in reversed(layouts) if known.equals(file_schema)), None)
+        layout = next(
+            (places for layout_schema, places in reversed(layouts) if layout_schema.equals(file_schema)), None
+        )
         if layout is None:
             leaf_indexes = _leaf_indexes(file_schema)
             layout = [(path, of, _locate(path, file_schema, leaf_indexes)) for path, of in collectors.items()]
@@ -250,8 +253,8 @@ def _leaf_indexes(schema: pq.ParquetSchema) -> _Tree | None:
 
     root: _Tree = {}
     for field in fields:
-        found = walk(field.type)
-        root[field.name] = None if field.name in root else found
+        indexes = walk(field.type)
+        root[field.name] = None if field.name in root else indexes
     return root if counter[0] == len(schema.names) else None
 
 
@@ -321,12 +324,12 @@ def _is_bytewise(of: pa.DataType) -> bool:
     return kind_of(of) in (Kind.TEXT, Kind.BYTES)
 
 
-def _convert(raw: list[Raw], stored: pa.DataType, wanted: pa.DataType) -> pa.Array | None:
+def _convert(raw: list[Raw], stored: pa.DataType, kind: pa.DataType) -> pa.Array | None:
     """Convert raw statistics to the table's type.
 
     Values without an exact counterpart become null. Return None if the types do not convert.
     """
-    if not is_exact_conversion(stored, wanted):
+    if not is_exact_conversion(stored, kind):
         return None
     try:
         if kind_of(stored) is Kind.DECIMAL:
@@ -335,19 +338,19 @@ def _convert(raw: list[Raw], stored: pa.DataType, wanted: pa.DataType) -> pa.Arr
             values = pa.array(raw, pa.binary())
         else:
             values = pa.array(raw, stored)
-        values = values.cast(wanted)
+        values = values.cast(kind)
     except pa.ArrowNotImplementedError:
         return None
     except pa.ArrowInvalid:
         # At least one value does not convert. Convert each half alone, down to single values: only those that do not
         # convert become null.
         if len(raw) == 1:
-            return pa.nulls(1, wanted)
+            return pa.nulls(1, kind)
         middle = len(raw) // 2
-        first, second = _convert(raw[:middle], stored, wanted), _convert(raw[middle:], stored, wanted)
+        first, second = _convert(raw[:middle], stored, kind), _convert(raw[middle:], stored, kind)
         return None if first is None or second is None else pa.concat_arrays([first, second])
-    if kind_of(wanted) is Kind.FLOAT:
-        return pc.if_else(pc.is_nan(values), pa.scalar(None, wanted), values)
+    if kind_of(kind) is Kind.FLOAT:
+        return pc.if_else(pc.is_nan(values), pa.scalar(None, kind), values)
     return values
 
 

@@ -156,8 +156,8 @@ def row_batches(
     )  # Without a column, the rows would be as many as are claimed.
     leaves = leaf_positions(parquet, read)
     for group in groups:
-        found = parquet.metadata.row_group(group)
-        missing, many = found.num_rows, threads and found.total_byte_size > _FEW_BYTES
+        row_group = parquet.metadata.row_group(group)
+        missing, many = row_group.num_rows, threads and row_group.total_byte_size > _FEW_BYTES
         try:
             step = choose_batch_rows(parquet, group, leaves, rows, most_bytes)
             for batch in parquet.iter_batches(step, row_groups=[group], columns=read, use_threads=many):
@@ -200,7 +200,7 @@ def choose_dictionary_reads(footer: pq.FileMetaData, columns: Sequence[str]) -> 
     if not footer.num_row_groups:
         return []
     group = footer.row_group(0)
-    chunks = (group.column(at) for at in range(group.num_columns))
+    chunks = (group.column(column) for column in range(group.num_columns))
     small = {c.path_in_schema for c in chunks if c.physical_type == "BYTE_ARRAY" and _is_small(c)}
     return [name for name in columns if name in small]
 
@@ -297,8 +297,8 @@ class KeyRange:
                 self._widen(min(high, key=_java_order), max(high, key=_java_order))
             keys = keys.filter(pc.invert(is_high))
         if len(keys):
-            found = pc.min_max(keys)
-            self._widen(found["min"].as_py(), found["max"].as_py())
+            ends = pc.min_max(keys)
+            self._widen(ends["min"].as_py(), ends["max"].as_py())
 
     def _widen(self, low: str, high: str) -> None:
         self.minimum = low if self.minimum is None else min(self.minimum, low, key=_java_order)
@@ -326,13 +326,13 @@ def find_dictionary_texts(footers: Sequence[Any], texts: Collection[str]) -> fro
     chunks: dict[str, list[Any]] = {}
     for metadata in footers:
         for group in range(metadata.num_row_groups):
-            for at in range(metadata.num_columns):
-                chunk = metadata.row_group(group).column(at)
+            for column in range(metadata.num_columns):
+                chunk = metadata.row_group(group).column(column)
                 if chunk.path_in_schema in texts:
                     chunks.setdefault(chunk.path_in_schema, []).append(chunk)
     groups = sum(metadata.num_row_groups for metadata in footers)
     return frozenset(
-        name for name, found in chunks.items() if len(found) == groups and all(map(_has_small_dictionary, found))
+        name for name, texts in chunks.items() if len(texts) == groups and all(map(_has_small_dictionary, texts))
     )
 
 

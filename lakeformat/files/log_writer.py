@@ -174,11 +174,11 @@ def _encode_orderings(columns: Sequence[pa.Array], rows: int) -> pa.Array:
         return pa.repeat(pa.scalar(_ALWAYS, pa.binary()), rows)
     if len(columns) == 1:
         return pc.fill_null(_encode_values(columns[0]), pa.scalar(_ALWAYS, pa.binary()))
-    known = np.any([np.asarray(column.is_valid()) for column in columns], axis=0)
+    is_known = np.any([np.asarray(column.is_valid()) for column in columns], axis=0)
     values = [pc.fill_null(_encode_values(column), pa.scalar(b"\0", pa.binary())) for column in columns]
     count: bytes = encode_varints(np.array([len(columns)]))[0].as_py()
     return pc.if_else(
-        pa.array(known), join_bytes(_ARRAY + _PRESENT + count, *values, b"\0"), pa.scalar(_ALWAYS, pa.binary())
+        pa.array(is_known), join_bytes(_ARRAY + _PRESENT + count, *values, b"\0"), pa.scalar(_ALWAYS, pa.binary())
     )
 
 

@@ -55,7 +55,7 @@ def _is_undone(store: TimelineStore, timeline: Timeline, path: str) -> bool:
     is_old_log = isinstance(name, LogFileName) and not timeline.layout.has_completion_times
     if name is None or not timeline.commits or is_old_log:
         return False
-    commit = next((each for each in timeline.commits if each.time == name.instant_time), None)
+    commit = next((instant for instant in timeline.commits if instant.time == name.instant_time), None)
     if commit is not None:
         return not store.read_commit(commit).stats
     return not timeline.is_committed(name.instant_time)

@@ -51,8 +51,8 @@ def read_native_block(source: Any, log: LogFile) -> LogBlock:
 def read_native_changes(source: Any, log: LogFile) -> Iterator[pa.Table]:
     """Yield the rows of a native file of changes, row group by row group. It has no entries in its footer."""
     parquet = _open(source, log)
-    for at in range(parquet.num_row_groups):
-        yield parquet.read_row_group(at, use_threads=False)
+    for group in range(parquet.num_row_groups):
+        yield parquet.read_row_group(group, use_threads=False)
 
 
 def decode_native_deletes(block: LogBlock, content: Any) -> LogDeletes:

@@ -230,20 +230,22 @@ class OpenSlice:
             instant_time: instant of the commit.
         """
         parts = [
-            part for each in self._parts(self._schema, numbered=False) if (part := _filter_keys(each, keys)) is not None
+            part
+            for part_read in self._parts(self._schema, numbered=False)
+            if (part := _filter_keys(part_read, keys)) is not None
         ]
         earlier = [part for part in parts if part.instant_time != instant_time]
         merges = [SliceMerge(fold_parts(some, self.rule, self._schema), self.rule) for some in (earlier, parts)]
-        found: tuple[list[pa.RecordBatch], list[pa.RecordBatch]] = ([], [])
+        read: tuple[list[pa.RecordBatch], list[pa.RecordBatch]] = ([], [])
         if self.parquet is not None:
             groups = groups_with_keys(self.parquet.metadata, keys, self._table) if self._shape.key is None else None
             for _, batch in self.base_batches(_MOST_ROWS, _MOST_BYTES, groups, threads=False):
                 mine = batch.filter(pc.is_in(batch.column(RECORD_KEY), value_set=keys))
-                for rows, merge in zip(found, merges, strict=True):
+                for rows, merge in zip(read, merges, strict=True):
                     rows.append(merge.merge_batch(mine))
-        for rows, merge in zip(found, merges, strict=True):
+        for rows, merge in zip(read, merges, strict=True):
             rows += [batch for table in merge.log_only_rows(_MOST_ROWS, _MOST_BYTES) for batch in table.to_batches()]
-        return found
+        return read
 
     def merge(self, logs: Versions) -> SliceMerge:
         """Build the merge of the base file with the log records.
@@ -308,25 +310,25 @@ class OpenSlice:
             groups: the row groups to read; None for all.
             columns: the columns to read; None for those of the result and of the merge.
         """
-        wanted = self._base_schema if columns is None else pa.schema([self._table.field(name) for name in columns])
+        schema = self._base_schema if columns is None else pa.schema([self._table.field(name) for name in columns])
         assert self.parquet is not None  # noqa: S101  Callers check that there is a base file.
         assert self._base is not None  # noqa: S101  Callers check that there is a base file.
-        present, names = set(self.parquet.schema_arrow.names), wanted.names
+        present, names = set(self.parquet.schema_arrow.names), schema.names
         path = f"{self._storage.location}/{self._base.path}"
         stored = [name for name in self._shape.stored_names(names, self._instant) if name in present]
         footer = self.parquet.metadata
         reopened = open_parquet(
             self.parquet.from_source, path, metadata=footer, read_dictionary=choose_dictionary_reads(footer, stored)
         )
-        starts = np.cumsum([0, *(footer.row_group(at).num_rows for at in range(footer.num_row_groups))]).tolist()
+        starts = np.cumsum([0, *(footer.row_group(group).num_rows for group in range(footer.num_row_groups))]).tolist()
         for group in range(footer.num_row_groups) if groups is None else groups:
             start = starts[group]
             batches = row_batches(
                 reopened, path, most_rows, columns=stored, row_groups=[group], threads=threads, most_bytes=most_bytes
             )
-            for batch in (each for one in batches for each in split_rows(one, most_rows, most_bytes)):
+            for batch in (piece for batch_read in batches for piece in split_rows(batch_read, most_rows, most_bytes)):
                 shaped = batch if self._has_table_columns else self._shape.restore(batch, names, self._instant)
-                rows = conform(shaped, wanted)
+                rows = conform(shaped, schema)
                 yield start, rows if self._only is None else rows.filter(mask(self._only, rows))
                 start += batch.num_rows
 
@@ -344,8 +346,8 @@ class _NoRowNumbersError(Exception):
 def _check_positions(parts: Iterator[LogPart], base_rows: int) -> Iterator[LogPart]:
     """Yield the decoded log blocks unchanged. Raise `_NoRowNumbersError` if one lacks valid base-file row numbers."""
     for part in parts:
-        at = part.positions
-        if at is None or at.min(initial=0) < 0 or at.max(initial=0) >= base_rows:
+        positions = part.positions
+        if positions is None or positions.min(initial=0) < 0 or positions.max(initial=0) >= base_rows:
             raise _NoRowNumbersError
         yield part
         del part  # Free this decoded block before the next one is decoded.
@@ -369,5 +371,9 @@ def _filter_keys(part: LogPart, keys: pa.Array) -> LogPart | None:
         rows = part.rows.filter(pc.is_in(part.rows.column(RECORD_KEY), value_set=keys))
         return replace(part, rows=rows) if rows.num_rows else None
     mine = pc.is_in(part.keys, value_set=keys)
-    left = part.keys.filter(mine)
-    return replace(part, keys=left, ordering=tuple(one.filter(mine) for one in part.ordering)) if len(left) else None
+    kept_keys = part.keys.filter(mine)
+    return (
+        replace(part, keys=kept_keys, ordering=tuple(values.filter(mine) for values in part.ordering))
+        if len(kept_keys)
+        else None
+    )

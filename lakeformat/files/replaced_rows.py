@@ -109,20 +109,20 @@ def read_replacing_rows(
         opened = OpenSlice(storage, piece, merging, table, columns, stack)
         logs = opened.logs()
         merge = opened.merge(logs)
-        found = _find(opened, logs, merge, table)
-        wanted = pa.schema([table.field(name) for name in columns])
+        replaced = _find(opened, logs, merge, table)
+        schema = pa.schema([table.field(name) for name in columns])
         if opened.combines_fields:
             for start, batch in opened.base_batches(
-                most_rows, most_bytes, _groups_of(opened, found.rows), threads=threads
+                most_rows, most_bytes, _groups_of(opened, replaced.rows), threads=threads
             ):
-                first, end = np.searchsorted(found.rows, [start, start + batch.num_rows])
-                rows = batch.take(pa.array(found.rows[first:end] - start))
-                for merged in merge.merge_matches(rows, np.arange(end - first), found.matched[first:end]):
-                    yield conform(merged, wanted)
-        replacing = found.matched[:0] if opened.combines_fields else found.matched
-        at = np.concatenate([logs.row[replacing], logs.row[~found.in_base]])
-        for some in split_positions(logs.rows, at[at >= 0], most_rows, most_bytes):
-            yield from conform(gather(logs.rows, some), wanted).combine_chunks().to_batches()
+                first, end = np.searchsorted(replaced.rows, [start, start + batch.num_rows])
+                rows = batch.take(pa.array(replaced.rows[first:end] - start))
+                for merged in merge.merge_matches(rows, np.arange(end - first), replaced.matched[first:end]):
+                    yield conform(merged, schema)
+        replacing = replaced.matched[:0] if opened.combines_fields else replaced.matched
+        rows_left = np.concatenate([logs.row[replacing], logs.row[~replaced.in_base]])
+        for some in split_positions(logs.rows, rows_left[rows_left >= 0], most_rows, most_bytes):
+            yield from conform(gather(logs.rows, some), schema).combine_chunks().to_batches()
 
 
 def _find(opened: OpenSlice, logs: Versions, merge: SliceMerge, table: pa.Schema) -> _Replaced:
@@ -136,17 +136,17 @@ def _find(opened: OpenSlice, logs: Versions, merge: SliceMerge, table: pa.Schema
     footer = opened.parquet.metadata
     groups = _groups_of(opened, logs.position) if opened.by_position else groups_with_keys(footer, logs.keys, table)
     names = tuple(dict.fromkeys(merge.rule.base_columns(by_position=opened.by_position)))
-    found: list[tuple[Ints, Ints]] = []
+    pairs: list[tuple[Ints, Ints]] = []
     for start, batch in opened.base_batches(_KEY_ROWS, _KEY_BYTES, groups, threads=True, columns=names):
         positions, matched = merge.find_matches(batch, start if opened.by_position else None)
         in_base[matched] = True
         if keeps_base:
             replaced = ~merge.base_wins(batch, positions, matched)
             positions, matched = positions[replaced], matched[replaced]
-        found.append((positions + start, matched))
+        pairs.append((positions + start, matched))
     none = np.zeros(0, np.int64)
-    rows = np.concatenate([none, *(rows for rows, _ in found)])
-    records = np.concatenate([none, *(records for _, records in found)])
+    rows = np.concatenate([none, *(rows for rows, _ in pairs)])
+    records = np.concatenate([none, *(records for _, records in pairs)])
     return _Replaced(rows, records, in_base)
 
 
@@ -154,6 +154,6 @@ def _groups_of(opened: OpenSlice, rows: Ints) -> list[int]:
     """Return the row groups of the base file that have these rows."""
     assert opened.parquet is not None  # noqa: S101  Callers check that there is a base file.
     footer = opened.parquet.metadata
-    ends = np.cumsum([footer.row_group(at).num_rows for at in range(footer.num_row_groups)])
+    ends = np.cumsum([footer.row_group(group).num_rows for group in range(footer.num_row_groups)])
     groups: list[int] = np.unique(np.searchsorted(ends, rows, side="right")).tolist()
     return groups

@@ -234,7 +234,7 @@ def _join_footers(
     if ids.KEY_VALUES in own.tree:
         tree[ids.KEY_VALUES] = own.tree[ids.KEY_VALUES]
     if ids.COLUMN_ORDERS in source.tree and ids.COLUMN_ORDERS in meta.tree:
-        orders = [each for one in (meta, source) for each in read_field(one.tree, ids.COLUMN_ORDERS, LIST)[1]]
+        orders = [order for footer in (meta, source) for order in read_field(footer.tree, ids.COLUMN_ORDERS, LIST)[1]]
         tree[ids.COLUMN_ORDERS] = Field(LIST, (STRUCT, orders))
     return tree
 

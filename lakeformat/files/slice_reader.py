@@ -91,23 +91,23 @@ def read_slice(
             return
         logs = opened.logs(keys=footers is not None)
         merge = opened.merge(logs)
-        wanted = pa.schema([table.field(name) for name in columns])
+        schema = pa.schema([table.field(name) for name in columns])
         if opened.parquet is not None:
             groups = None if footers is None or skipping is None else opened.groups(footers, skipping, logs)
             for batch in opened.merge_base(merge, most_rows, most_bytes, groups, threads=threads):
-                yield conform(batch if makes_keys else opened.drop_virtual_key(batch), wanted)
+                yield conform(batch if makes_keys else opened.drop_virtual_key(batch), schema)
         for rows in merge.log_only_rows(most_rows, most_bytes):
             kept = rows if makes_keys else opened.drop_virtual_key(rows)
-            yield from conform(kept, wanted).combine_chunks().to_batches()
+            yield from conform(kept, schema).combine_chunks().to_batches()
 
 
-def _read_unmerged(opened: OpenSlice, wanted: pa.Schema, most_rows: int, most_bytes: int) -> Iterator[pa.RecordBatch]:
+def _read_unmerged(opened: OpenSlice, schema: pa.Schema, most_rows: int, most_bytes: int) -> Iterator[pa.RecordBatch]:
     """Yield the rows of the base file, then those of each log block, as they are stored."""
     if opened.parquet is not None:
         for _, batch in opened.base_batches(most_rows, most_bytes, None, threads=False):
-            yield conform(opened.drop_virtual_key(batch), wanted)
+            yield conform(opened.drop_virtual_key(batch), schema)
     for rows in opened.unmerged_log_rows():
-        for batch in conform(opened.drop_virtual_key(rows), wanted).to_batches():
+        for batch in conform(opened.drop_virtual_key(rows), schema).to_batches():
             yield from split_rows(batch, most_rows, most_bytes)
 
 
@@ -249,6 +249,6 @@ def inspect_slice(
         if not may_hold_match(footers, skipping):
             return SliceSelection(count, None)
         exact = exact and merging.merges
-        left = range(count) if not exact or footers.base is None else opened.groups(footers, skipping, opened.logs())
+        groups = range(count) if not exact or footers.base is None else opened.groups(footers, skipping, opened.logs())
         logs = sum(log.size_bytes for log in piece.logs)
-        return SliceSelection(count, tuple(left), logs + sum(group_bytes(footers.base, group) for group in left))
+        return SliceSelection(count, tuple(groups), logs + sum(group_bytes(footers.base, group) for group in groups))

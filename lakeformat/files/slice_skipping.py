@@ -109,17 +109,17 @@ def choose_row_groups(footers: SliceFooters, skipping: Skipping, logs: Versions,
         keys_known: whether the base file's footer has statistics of its record key column.
     """
     assert footers.base is not None  # noqa: S101  Callers check that there is a base file.
-    wanted = may_match(skipping.predicate, *_read_known_bounds([footers.base], skipping, footers.without_statistics))
-    if wanted.all():
-        return list(range(len(wanted)))
+    chosen = may_match(skipping.predicate, *_read_known_bounds([footers.base], skipping, footers.without_statistics))
+    if chosen.all():
+        return list(range(len(chosen)))
     # A log row may lose against its base row, so it must not be tested if it could be an error.
     untested = footers.combines_fields or not keys_known or may_fail(skipping.predicate)
     risky = _risky_keys(logs, skipping, every=untested)
     if len(risky) and not keys_known:
-        return list(range(len(wanted)))
+        return list(range(len(chosen)))
     if len(risky):
-        wanted[groups_with_keys(footers.base, risky, skipping.table)] = True
-    groups: list[int] = np.flatnonzero(wanted).tolist()
+        chosen[groups_with_keys(footers.base, risky, skipping.table)] = True
+    groups: list[int] = np.flatnonzero(chosen).tolist()
     return groups
 
 
@@ -155,14 +155,14 @@ def read_block_footers(storage: Storage, blocks: Sequence[LogBlock]) -> Sequence
     data = [block for block in blocks if block.kind is not BlockKind.DELETE]
     if any(block.kind is not BlockKind.PARQUET_DATA for block in data):
         return None
-    found: list[pq.FileMetaData] = []
+    footers: list[pq.FileMetaData] = []
     for block in data:
         with storage.open_input(block.path) as source:
             footer = _read_block_footer(source, block)
         if footer is None:
             return None
-        found.append(footer)
-    return found
+        footers.append(footer)
+    return footers
 
 
 def _read_block_footer(source: Any, block: LogBlock) -> pq.FileMetaData | None:

@@ -63,12 +63,12 @@ class SplicedBaseFileWriter(BaseFileWriter):
         partition_path: str,
         name: BaseFileName,
         settings: FileSettings,
-        known: FilterAndRange,
+        inherited: FilterAndRange,
         encoded: Collection[str],
         *,
         page_index: bool,
     ) -> None:
-        super().__init__(sink, partition_path, name, settings, known, encoded)
+        super().__init__(sink, partition_path, name, settings, inherited, encoded)
         self._spliced = SplicedFile(sink, keeps_page_index=page_index)
         self._page_index = page_index
         self._names: dict[int, StoredChunk] = {}
@@ -116,24 +116,24 @@ class SplicedBaseFileWriter(BaseFileWriter):
         if reads_keys and RECORD_KEY in rows.schema.names:
             self._add_keys(rows.column(RECORD_KEY))
 
-    def _begin(self, metadata: pq.FileMetaData, at: int) -> None:
+    def _begin(self, metadata: pq.FileMetaData, number: int) -> None:
         """Write the buffered rows, and open the Parquet writer: it must write the first bytes of the file.
 
         If no rows were written, its codecs and dictionaries are those of a stored row group.
         """
         self._flush()
         if self._writer is None:
-            stored = _chunks_by_path(metadata, at)
+            stored = _chunks_by_path(metadata, number)
             self._writer = chunk_writer(self._spliced.stream, self.schema, stored, None, page_index=self._page_index)
 
     def _encode_chunks(
-        self, metadata: pq.FileMetaData, at: int, rows: pa.Table, changed: Collection[str]
+        self, metadata: pq.FileMetaData, number: int, rows: pa.Table, changed: Collection[str]
     ) -> dict[str, StoredChunk]:
         """Encode columns of a row group. Codecs and dictionaries are those of the stored column chunks."""
         shape = pa.schema([field for field in self.schema if field.name in changed])
         sink = pa.BufferOutputStream()
         arrays = [as_type(rows.column(field.name), field.type) for field in shape]
-        with chunk_writer(sink, shape, _chunks_by_path(metadata, at), rows, page_index=self._page_index) as writer:
+        with chunk_writer(sink, shape, _chunks_by_path(metadata, number), rows, page_index=self._page_index) as writer:
             writer.write_table(pa.Table.from_arrays(arrays, schema=shape), max(rows.num_rows, 1))
         return {chunk.path: chunk for chunk in _read_chunks(sink)}
 
@@ -166,9 +166,9 @@ class SplicedBaseFileWriter(BaseFileWriter):
         return self._spliced.finish(writer.close)
 
 
-def _chunks_by_path(metadata: pq.FileMetaData, at: int) -> dict[str, pq.ColumnChunkMetaData]:
+def _chunks_by_path(metadata: pq.FileMetaData, number: int) -> dict[str, pq.ColumnChunkMetaData]:
     """Return the column chunks of a row group by the path of their leaf."""
-    chunks = [metadata.row_group(at).column(leaf) for leaf in range(metadata.num_columns)]
+    chunks = [metadata.row_group(number).column(leaf) for leaf in range(metadata.num_columns)]
     return {chunk.path_in_schema: chunk for chunk in chunks}
 
 

@@ -81,11 +81,11 @@ class StoredShape:
 
         Source: Hudi's ``searchSchema``.
         """
-        found = self.versions[0] if self.versions else _SAME
+        version_found = self.versions[0] if self.versions else _SAME
         for version in self.versions:
             if version.version <= int(instant_time):
-                found = version
-        return found
+                version_found = version
+        return version_found
 
     def _constants(self, instant_time: str) -> Mapping[str, pa.Scalar]:
         return self.constants if self.only in {"", instant_time} else {}
@@ -142,19 +142,21 @@ class StoredShape:
         Rows may be a batch or a table.
         """
         version, present = self._version(instant_time), frozenset(rows.schema.names)
-        found: dict[str, Any] = {}
+        columns_read: dict[str, Any] = {}
         constants = self._constants(instant_time)
         for column in self._needed(columns):
             stored = version.stored.get(column, column)
             if column in constants:
-                found[column] = pa.repeat(constants[column], rows.num_rows)
+                columns_read[column] = pa.repeat(constants[column], rows.num_rows)
             elif stored in present:
                 names = version.nested.get(column)
-                found[column] = rows.column(stored) if names is None else rename_fields(rows.column(stored), names)
+                columns_read[column] = (
+                    rows.column(stored) if names is None else rename_fields(rows.column(stored), names)
+                )
         if self.key is not None and RECORD_KEY in columns:
-            found.pop(RECORD_KEY, None)
-            found[RECORD_KEY] = record_keys(_rebuild(rows, found), self.key)
-        return _rebuild(rows, {name: found[name] for name in columns if name in found})
+            columns_read.pop(RECORD_KEY, None)
+            columns_read[RECORD_KEY] = record_keys(_rebuild(rows, columns_read), self.key)
+        return _rebuild(rows, {name: columns_read[name] for name in columns if name in columns_read})
 
     def restore_part(self, part: LogPart, columns: Collection[str]) -> LogPart:
         """Convert the rows or keys of a log block as `restore` does. Raise the errors of `stored_names`."""

@@ -53,11 +53,11 @@ class PartitionIndex:
 
             def tag_base_files(path: str) -> Tagged:
                 files = snapshot.by_partition.get(path, ())
-                known = snapshot.live.bounds_in(path, RECORD_KEY) if len(files) >= _MANY_FILES else None
-                if known is None or not narrowing.use_ranges or len(known.minimum) != len(files):
+                bounds = snapshot.live.bounds_in(path, RECORD_KEY) if len(files) >= _MANY_FILES else None
+                if bounds is None or not narrowing.use_ranges or len(bounds.minimum) != len(files):
                     return tag_files(storage, files, keys[path], narrowing, inner)
-                near = find_possible_files(known, keys[path])
-                tagged = tag_files(storage, [files[at] for at in near.tolist()], keys[path], narrowing, inner)
+                near = find_possible_files(bounds, keys[path])
+                tagged = tag_files(storage, [files[number] for number in near.tolist()], keys[path], narrowing, inner)
                 counts = replace(tagged.counts, files=len(files))
                 return replace(tagged, files=near[tagged.files], counts=counts)
 
@@ -73,8 +73,8 @@ def point_to_slices(tagged: Tagged, slices: Sequence[FileSlice]) -> Tagged:
 
     In ``tagged``, base files are numbered in the order of their slices. Slices without a base file have no number.
     """
-    at = np.array([at for at, each in enumerate(slices) if each.base is not None], np.int64)
-    return replace(tagged, files=at[tagged.files], searched=tuple(slices))
+    positions = np.array([number for number, piece in enumerate(slices) if piece.base is not None], np.int64)
+    return replace(tagged, files=positions[tagged.files], searched=tuple(slices))
 
 
 def find_possible_files(known: ColumnBounds, keys: pa.ChunkedArray) -> Ints:

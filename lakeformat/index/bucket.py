@@ -140,7 +140,7 @@ class BucketIndex(HashIndex):
 
 def _check_buckets(snapshot: Snapshot, hashing: BucketHash) -> None:
     """Raise the errors of `HashIndex.locate` if a slice has no bucket, one that is too large, or that of another."""
-    found: dict[tuple[str, int], FileSlice] = {}
+    places: dict[tuple[str, int], FileSlice] = {}
     for piece in snapshot.each_slice():
         bucket = bucket_of(piece.group.file_id)
         if bucket is None:
@@ -154,7 +154,7 @@ def _check_buckets(snapshot: Snapshot, hashing: BucketHash) -> None:
                 f"{slice_path(piece)} belongs to bucket {bucket}, but {BUCKETS} is {buckets}; give the number that "
                 "the table was written with"
             )
-        other = found.setdefault((piece.group.partition_path, bucket), piece)
+        other = places.setdefault((piece.group.partition_path, bucket), piece)
         if other is not piece:
             raise CorruptTableError(
                 f"{slice_path(piece)} and {slice_path(other)} both belong to bucket {bucket}; remove one of them by "
@@ -192,7 +192,7 @@ def find_bucket_count(storage: Storage, snapshot: Snapshot, fields: Sequence[str
         snapshot: snapshot of a table whose files are buckets; up to 16 files are read.
         fields: the hashed fields of the record key.
     """
-    places = [(at, piece) for path in snapshot.slices for at, piece in enumerate(snapshot.slices[path])]
+    places = [(number, piece) for path in snapshot.slices for number, piece in enumerate(snapshot.slices[path])]
     slices = [piece for _, piece in sorted(places, key=lambda place: place[0])]  # Of many partitions first.
     partitions = min(len(snapshot.slices), _MOST_FILES)
     highest = max(bucket_of(piece.group.file_id) or 0 for piece in slices)
@@ -208,8 +208,8 @@ def find_bucket_count(storage: Storage, snapshot: Snapshot, fields: Sequence[str
         fitting = {number for number in common.values() if number == 0 or number > highest}
         if read < partitions:  # Partitions may have their own numbers.
             continue
-        if seen >= _ENOUGH_KEYS and len(fitting) == 1 and _has_no_other_divisor(found := fitting.pop(), highest):
-            return found if found <= MOST_BUCKETS else None
+        if seen >= _ENOUGH_KEYS and len(fitting) == 1 and _has_no_other_divisor(fit := fitting.pop(), highest):
+            return fit if fit <= MOST_BUCKETS else None
     return None
 
 

@@ -120,8 +120,11 @@ class ConsistentIndex(HashIndex):
         """
         if keys is None:
             return self.hash_partitions(storage, snapshot, {*snapshot.slices, *list_ring_folders(storage)})
-        known = next(iter(snapshot.slices), None)  # Its keys check the settings if all other partitions are new.
-        return self.hash_partitions(storage, snapshot, {*keys, *([] if known is None else [known])}, keys)
+        # Its keys check the settings if all other partitions are new.
+        first_partition = next(iter(snapshot.slices), None)
+        return self.hash_partitions(
+            storage, snapshot, {*keys, *([] if first_partition is None else [first_partition])}, keys
+        )
 
     def hash_partitions(
         self,

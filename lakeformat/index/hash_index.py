@@ -56,14 +56,14 @@ class HashIndex(ABC):
             CorruptTableError: a bucket has two files, or a file has no bucket.
         """
         hashing = self.hash(storage, snapshot, keys)
-        found: dict[str, Tagged] = {}
+        tagged: dict[str, Tagged] = {}
         for path, column in keys.items():
             buckets = hashing.of(path)
-            found[path] = _locate(column, snapshot.slices.get(path, ()), buckets)
+            tagged[path] = _locate(column, snapshot.slices.get(path, ()), buckets)
         if not self.settings.exact:
-            return found
-        exact = {path: _confirm_pairs(storage, snapshot, at, keys[path]) for path, at in found.items()}
-        return {path: mark_deleted_rows(storage, snapshot, keys[path], at) for path, at in exact.items()}
+            return tagged
+        exact = {path: _confirm_pairs(storage, snapshot, located, keys[path]) for path, located in tagged.items()}
+        return {path: mark_deleted_rows(storage, snapshot, keys[path], located) for path, located in exact.items()}
 
     def place(self, storage: Storage, snapshot: Snapshot, keys: Mapping[str, pa.ChunkedArray]) -> Mapping[str, Tagged]:
         """Tag all keys as new, each with its bucket, without a look-up. Raise the errors of `locate`."""
@@ -81,11 +81,11 @@ def _locate(keys: pa.ChunkedArray, files: Sequence[FileSlice], buckets: Partitio
     numbers = buckets.numbers(keys)
     file_of = np.full(buckets.buckets, -1)
     file_of[[buckets.bucket_of(piece.group.file_id) or 0 for piece in files]] = np.arange(len(files))
-    at = file_of[numbers]
-    located, new = np.flatnonzero(at >= 0), np.flatnonzero(at < 0)
+    files_of = file_of[numbers]
+    located, new = np.flatnonzero(files_of >= 0), np.flatnonzero(files_of < 0)
     new = new[sort_texts(keys.take(pa.array(new)))]
     counts = TagCounts(len(keys), len(files), len(located), len(located))
-    return Tagged(located, at[located], new, counts, tuple(files), numbers[new], buckets)
+    return Tagged(located, files_of[located], new, counts, tuple(files), numbers[new], buckets)
 
 
 def find_field_rule(
@@ -162,17 +162,17 @@ def _confirm_pairs(storage: Storage, snapshot: Snapshot, tagged: Tagged, keys: p
     assert buckets is not None  # noqa: S101  `_locate` sets it.
     held = np.zeros(len(keys), bool)
     counts = TagCounts(checked=len(tagged.keys))
-    for at, piece in enumerate(tagged.searched):
+    for number, piece in enumerate(tagged.searched):
         column = read_slice_keys(storage, snapshot, piece)
         counts.add(TagCounts(files_read=1, bytes_read=column.size_bytes))
-        of_file = tagged.keys[tagged.files == at]
+        of_file = tagged.keys[tagged.files == number]
         held[of_file[match_keys([column], keys.take(pa.array(of_file)))[0]]] = True
     counts.add(tagged.counts)
     confirmed = held[tagged.keys]
     new = np.concatenate([tagged.new, tagged.keys[~confirmed]])
     bucket_of_file = np.array([buckets.bucket_of(piece.group.file_id) for piece in tagged.searched], np.int64)
-    known = tagged.new_buckets if tagged.new_buckets is not None else tagged.new[:0]
-    numbers = np.concatenate([known, bucket_of_file[tagged.files[~confirmed]]])
+    buckets_of_new = tagged.new_buckets if tagged.new_buckets is not None else tagged.new[:0]
+    numbers = np.concatenate([buckets_of_new, bucket_of_file[tagged.files[~confirmed]]])
     order = sort_texts(keys.take(pa.array(new)))
     return Tagged(
         tagged.keys[confirmed],

@@ -77,10 +77,10 @@ class MemoryIndex:
 
     def locate(self, storage: Storage, snapshot: Snapshot, keys: Mapping[str, pa.ChunkedArray]) -> Mapping[str, Tagged]:
         """Find the file slices of keys, as `Index.locate` describes. Each slice found contains its key."""
-        known = _find_key_map(storage.location)
-        with known.guard, thread_pool(max(1, pa.cpu_count())) as pool:
-            unread, size_bytes = known.refresh(storage, snapshot, pool)
-            held = dict(known.columns)
+        key_map = _find_key_map(storage.location)
+        with key_map.guard, thread_pool(max(1, pa.cpu_count())) as pool:
+            unread, size_bytes = key_map.refresh(storage, snapshot, pool)
+            held = dict(key_map.columns)
 
             def locate_in(path: str) -> Tagged:
                 slices, column = snapshot.slices.get(path, ()), keys[path]
@@ -89,10 +89,10 @@ class MemoryIndex:
                 resolve_deletes = mark_deleted_rows if self.settings.finds_deleted else drop_deleted_places
                 return resolve_deletes(storage, snapshot, column, tagged)
 
-            found = {path: locate_in(path) for path in keys}
-        if first := next(iter(found.values()), None):
+            located = {path: locate_in(path) for path in keys}
+        if first := next(iter(located.values()), None):
             first.counts.add(TagCounts(files_read=len(unread), bytes_read=size_bytes))
-        return found
+        return located
 
     def place(self, storage: Storage, snapshot: Snapshot, keys: Mapping[str, pa.ChunkedArray]) -> Mapping[str, Tagged]:
         """Tag all keys as new, without a look-up."""
@@ -100,13 +100,13 @@ class MemoryIndex:
 
 
 def _find_keys(files: Sequence[BaseFile], held: Mapping[BaseFile, KeyColumn], keys: pa.ChunkedArray) -> Tagged:
-    found = locate_keys([held[file] for file in files], keys)
-    at = np.concatenate([*(each for each, _ in found), np.empty(0, np.int64)])
-    base_rows = np.concatenate([*(rows for _, rows in found), np.empty(0, np.int64)])
-    in_files = np.repeat(np.arange(len(files)), [len(each) for each, _ in found])
+    pairs = locate_keys([held[file] for file in files], keys)
+    positions = np.concatenate([*(positions_of for positions_of, _ in pairs), np.empty(0, np.int64)])
+    base_rows = np.concatenate([*(rows for _, rows in pairs), np.empty(0, np.int64)])
+    in_files = np.repeat(np.arange(len(files)), [len(positions_of) for positions_of, _ in pairs])
     is_new = np.ones(len(keys), bool)
-    is_new[at] = False
+    is_new[positions] = False
     new = np.flatnonzero(is_new)
     candidates = len(keys) * len(files)
     counts = TagCounts(len(keys), len(files), candidates, candidates, candidates)
-    return Tagged(at, in_files, new[sort_texts(keys.take(pa.array(new)))], counts, base_rows=base_rows)
+    return Tagged(positions, in_files, new[sort_texts(keys.take(pa.array(new)))], counts, base_rows=base_rows)

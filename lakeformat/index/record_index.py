@@ -125,7 +125,11 @@ class SearchedSlices:
             finds_deleted: whether to flag the rows that log files have deleted.
         """
         chosen = tuple(slices)
-        logs = {at: found for at, each in enumerate(chosen) if (found := logs_with_keys(snapshot, each)) is not None}
+        logs = {
+            position: logs_of
+            for position, piece in enumerate(chosen)
+            if (logs_of := logs_with_keys(snapshot, piece)) is not None
+        }
         return cls(chosen, logs, find_deleting_slices(storage, snapshot, chosen) if finds_deleted else {})
 
     def take(self, at: Ints) -> SearchedSlices:
@@ -172,8 +176,10 @@ class _Places:
         row_of = np.asarray(pc.fill_null(pc.index_in(keys, value_set=places["key"]), -1)).astype(np.int64)
         slice_of = np.asarray(pc.fill_null(pc.index_in(named, value_set=groups), -1)).astype(np.int64)
         file_of = np.where(row_of >= 0, np.append(slice_of, -1)[row_of], -1)
-        at = np.flatnonzero(file_of >= 0)
-        return cls(at, file_of[at], np.flatnonzero((row_of >= 0) & (file_of < 0)), np.flatnonzero(row_of < 0))
+        positions = np.flatnonzero(file_of >= 0)
+        return cls(
+            positions, file_of[positions], np.flatnonzero((row_of >= 0) & (file_of < 0)), np.flatnonzero(row_of < 0)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,18 +205,18 @@ def _accept(
     settings: TagSettings,
     pool: Executor,
 ) -> _Accepted:
-    found = _Places.of(places, searched.slices, keys)
+    named = _Places.of(places, searched.slices, keys)
     nothing = np.empty(0, np.int64)
     if not settings.exact:
-        tagged = Tagged(found.keys, found.files, nothing, TagCounts(), searched.slices)
-        return _Accepted(tagged, found.elsewhere, found.absent)
-    files = np.unique(found.files)
-    tagged = searched.take(files).search(storage, keys.take(pa.array(found.keys)), settings, pool)
-    wrong = found.keys[tagged.new]
+        tagged = Tagged(named.keys, named.files, nothing, TagCounts(), searched.slices)
+        return _Accepted(tagged, named.elsewhere, named.absent)
+    files = np.unique(named.files)
+    tagged = searched.take(files).search(storage, keys.take(pa.array(named.keys)), settings, pool)
+    wrong = named.keys[tagged.new]
     tagged = replace(
-        tagged, keys=found.keys[tagged.keys], files=files[tagged.files], new=nothing, searched=searched.slices
+        tagged, keys=named.keys[tagged.keys], files=files[tagged.files], new=nothing, searched=searched.slices
     )
-    return _Accepted(tagged, np.concatenate([found.elsewhere, wrong]), found.absent)
+    return _Accepted(tagged, np.concatenate([named.elsewhere, wrong]), named.absent)
 
 
 def tag_by_places(
@@ -232,16 +238,16 @@ def tag_by_places(
         decides: whether a key without a place is in none of the slices. If not, such keys are searched, too.
     """
     accepted = _accept(storage, places, searched, keys, settings, pool)
-    at = accepted.doubtful if decides else np.concatenate([accepted.doubtful, accepted.absent])
+    positions = accepted.doubtful if decides else np.concatenate([accepted.doubtful, accepted.absent])
     parts = [accepted.tagged]
-    if len(at):
-        parts.append(_renumber(searched.search(storage, keys.take(pa.array(at)), settings, pool), at))
+    if len(positions):
+        parts.append(_renumber(searched.search(storage, keys.take(pa.array(positions)), settings, pool), positions))
     return _join(parts, accepted.absent if decides else np.empty(0, np.int64), keys)
 
 
-def _renumber(tagged: Tagged, at: Ints) -> Tagged:
-    """Return the result of a look-up of some keys, with their positions ``at`` among all keys."""
-    return replace(tagged, keys=at[tagged.keys], new=at[tagged.new])
+def _renumber(tagged: Tagged, positions: Ints) -> Tagged:
+    """Return the result of a look-up of some keys, with their positions ``positions`` among all keys."""
+    return replace(tagged, keys=positions[tagged.keys], new=positions[tagged.new])
 
 
 def _join(parts: Sequence[Tagged], absent: Ints, keys: pa.ChunkedArray) -> Tagged:
@@ -283,11 +289,11 @@ def confirm_places(
 
     def read(file: int) -> tuple[Ints, Ints]:
         pairs = np.flatnonzero(files == file)
-        wanted, base = keys.take(pa.array(at[pairs])), slices[file].base
-        return pairs, match_keys([read_keys(storage, base, wanted=test_for_any(wanted))], wanted)[0] if base else pairs
+        sought, base = keys.take(pa.array(at[pairs])), slices[file].base
+        return pairs, match_keys([read_keys(storage, base, wanted=test_for_any(sought))], sought)[0] if base else pairs
 
-    for pairs, found in run_all(read, np.unique(files).tolist(), threads=max(1, pa.cpu_count())):
-        has[pairs[found]] = True
+    for pairs, matching in run_all(read, np.unique(files).tolist(), threads=max(1, pa.cpu_count())):
+        has[pairs[matching]] = True
     return has
 
 
@@ -388,17 +394,19 @@ class AutoIndex:
             return within.locate(storage, snapshot, keys)
         accepted = self._accept(storage, snapshot, keys, places.rows)
         decides = decides_partition(snapshot)
-        left = {
+        remaining = {
             path: each.doubtful if decides else np.concatenate([each.doubtful, each.absent])
             for path, each in accepted.items()
         }
         searched = within.locate(
-            storage, snapshot, {path: keys[path].take(pa.array(at)) for path, at in left.items() if len(at)}
+            storage,
+            snapshot,
+            {path: keys[path].take(pa.array(positions)) for path, positions in remaining.items() if len(positions)},
         )
         tagged = {}
-        for path, each in accepted.items():
-            rest = [_renumber(searched[path], left[path])] if path in searched else []
-            tagged[path] = _join([each.tagged, *rest], each.absent[: len(each.absent) * decides], keys[path])
+        for path, part in accepted.items():
+            rest = [_renumber(searched[path], remaining[path])] if path in searched else []
+            tagged[path] = _join([part.tagged, *rest], part.absent[: len(part.absent) * decides], keys[path])
         count_look_up(next(iter(tagged.values())), len(distinct), places)
         return tagged
 

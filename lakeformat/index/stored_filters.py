@@ -48,8 +48,8 @@ class StoredFilters:
         try:
             for first in range(0, len(files), _FILES):
                 chosen = files[first : first + _FILES]
-                found = self.table.read_filters([(file.partition_path, str(file.name)) for file in chosen])
-                filters = [found.get((file.partition_path, str(file.name))) for file in chosen]
+                stored = self.table.read_filters([(file.partition_path, str(file.name)) for file in chosen])
+                filters = [stored.get((file.partition_path, str(file.name))) for file in chosen]
                 possible[first : first + len(chosen)] = _test(filters, keys)
         except (LakeformatError, OSError) as error:
             _warn_not_used(self.table.storage, str(error))
@@ -59,15 +59,15 @@ class StoredFilters:
 
 def _test(filters: Sequence[BloomFilter | None], keys: pa.ChunkedArray) -> list[bool]:
     """Return for each filter whether it lets any key through; None lets all through."""
-    possible = [each is None for each in filters]
-    rounds = max((each.hashes for each in filters if each is not None), default=0)
+    possible = [stored is None for stored in filters]
+    rounds = max((stored.hashes for stored in filters if stored is not None), default=0)
     for start in range(0, len(keys), _KEYS):
         if all(possible):
             break
         chain = hash_chain(keys.slice(start, _KEYS), rounds)
-        for at, each in enumerate(filters):
-            if each is not None and not possible[at]:
-                possible[at] = bool(each.might_contain(chain).any())
+        for number, bloom in enumerate(filters):
+            if bloom is not None and not possible[number]:
+                possible[number] = bool(bloom.might_contain(chain).any())
     return possible
 
 
@@ -98,5 +98,5 @@ def open_for_look_ups(storage: Storage, snapshot: Snapshot, partition: MetadataP
         table = open_agreeing(storage, snapshot.config, snapshot.timeline)
     except (LakeformatError, OSError) as error:
         return str(error)
-    found: MetadataTable | str = table.reason if isinstance(table, FileSource) else table
-    return found
+    opened: MetadataTable | str = table.reason if isinstance(table, FileSource) else table
+    return opened

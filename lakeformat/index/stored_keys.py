@@ -97,8 +97,8 @@ class KeyColumn:
         starts, rows = np.array(self.groups, np.int64).T
         ends = np.cumsum(rows)
         group = np.searchsorted(ends, at, side="right")
-        found: Ints = at - (ends - rows)[group] + starts[group]
-        return found
+        numbers: Ints = at - (ends - rows)[group] + starts[group]
+        return numbers
 
 
 class SortedKeys:
@@ -110,8 +110,8 @@ class SortedKeys:
     def __len__(self) -> int:
         return len(self._keys)
 
-    def __getitem__(self, at: int) -> bytes:
-        text: str = self._keys[at].as_py()
+    def __getitem__(self, position: int) -> bytes:
+        text: str = self._keys[position].as_py()
         return text.encode()
 
     def between(self, low: bytes, high: bytes, start: int = 0, stop: int | None = None) -> slice:
@@ -130,13 +130,13 @@ def overlapping_groups(metadata: pq.FileMetaData, column: int, wanted: Wanted) -
     A row group without column statistics may contain any text.
     """
     return [
-        at
-        for at in range(metadata.num_row_groups)
-        if _may_hold_wanted_key(metadata.row_group(at).column(column), wanted)
+        number
+        for number in range(metadata.num_row_groups)
+        if _may_hold_wanted_key(metadata.row_group(number).column(column), wanted)
     ]
 
 
-def _may_hold_wanted_key(chunk: pq.ColumnChunkMetaData, wanted: Wanted) -> bool:
+def _may_hold_wanted_key(chunk: pq.ColumnChunkMetaData, may_hold: Wanted) -> bool:
     statistics = chunk.statistics
     if statistics is None or not statistics.has_min_max or statistics.physical_type != "BYTE_ARRAY":
         return True
@@ -144,13 +144,13 @@ def _may_hold_wanted_key(chunk: pq.ColumnChunkMetaData, wanted: Wanted) -> bool:
         low, high = (text.encode() if isinstance(text, str) else text for text in (statistics.min, statistics.max))
     except UnicodeDecodeError:  # A bound cut inside a character cannot be compared, so read the group.
         return True
-    return wanted(low, high)
+    return may_hold(low, high)
 
 
 def column_number(metadata: pq.FileMetaData, name: str) -> int:
     """Return the number of a column without children; the number of columns if the file does not have it."""
     columns = range(metadata.num_columns)
-    return next((at for at in columns if metadata.schema.column(at).path == name), metadata.num_columns)
+    return next((number for number in columns if metadata.schema.column(number).path == name), metadata.num_columns)
 
 
 def read_keys(
@@ -175,18 +175,18 @@ def read_keys(
         names = _key_columns(shape, file, parquet.schema_arrow.names)
         if not names:
             raise CorruptTableError(f"{location} has no column {RECORD_KEY}; restore it from a copy")
-        found = parquet.metadata
-        every = list(range(found.num_row_groups))
+        footer = parquet.metadata
+        every = list(range(footer.num_row_groups))
         groups = every
         if wanted is not None and shape.key is None:
-            groups = overlapping_groups(found, column_number(found, RECORD_KEY), wanted)
-        size = sum(_column_bytes(found.row_group(at), names) for at in groups)
+            groups = overlapping_groups(footer, column_number(footer, RECORD_KEY), wanted)
+        size = sum(_column_bytes(footer.row_group(number), names) for number in groups)
         batches = row_batches(parquet, location, _BATCH_ROWS, columns=names, row_groups=groups)
-        rows = [found.row_group(at).num_rows for at in every]
+        rows = [footer.row_group(number).num_rows for number in every]
         starts = np.cumsum([0, *rows]).tolist()
         restored = (shape.restore(batch, (RECORD_KEY,), file.name.instant_time) for batch in batches)
         keys = pa.chunked_array([batch.column(0) for batch in restored], pa.string())
-        return KeyColumn(keys, size, tuple((starts[at], rows[at]) for at in groups))
+        return KeyColumn(keys, size, tuple((starts[number], rows[number]) for number in groups))
 
 
 def _key_columns(shape: StoredShape, file: BaseFile, present: Sequence[str]) -> list[str]:
@@ -198,8 +198,8 @@ def _key_columns(shape: StoredShape, file: BaseFile, present: Sequence[str]) -> 
 
 
 def _column_bytes(group: pq.RowGroupMetaData, names: Collection[str]) -> int:
-    columns = (group.column(at) for at in range(group.num_columns))
-    return sum(one.total_compressed_size for one in columns if one.path_in_schema.partition(".")[0] in names)
+    columns = (group.column(number) for number in range(group.num_columns))
+    return sum(chunk.total_compressed_size for chunk in columns if chunk.path_in_schema.partition(".")[0] in names)
 
 
 def read_keys_of_commit(storage: Storage, file: BaseFile, instant_time: str) -> pa.ChunkedArray:
@@ -223,7 +223,7 @@ def read_keys_of_commit(storage: Storage, file: BaseFile, instant_time: str) -> 
 
 def match_keys(columns: Sequence[KeyColumn], keys: pa.ChunkedArray) -> list[Ints]:
     """Return for each key column the ascending positions in ``keys`` of the keys that the column contains."""
-    return [found for found, _ in locate_keys(columns, keys)]
+    return [pairs for pairs, _ in locate_keys(columns, keys)]
 
 
 def locate_keys(columns: Sequence[KeyColumn], keys: pa.ChunkedArray) -> list[tuple[Ints, Ints]]:
@@ -233,21 +233,21 @@ def locate_keys(columns: Sequence[KeyColumn], keys: pa.ChunkedArray) -> list[tup
     used for all columns; every stored key is looked up once.
     """
     stored = pa.chunked_array([chunk for column in columns for chunk in column.keys.chunks], pa.string())
-    found = pc.index_in(stored, value_set=keys)
-    is_hit = np.asarray(pc.is_valid(found))
-    at = np.asarray(found.drop_null()).astype(np.int64)
+    matches = pc.index_in(stored, value_set=keys)
+    is_hit = np.asarray(pc.is_valid(matches))
+    positions = np.asarray(matches.drop_null()).astype(np.int64)
     places = np.flatnonzero(is_hit)
     ends = np.cumsum([0, *(len(column.keys) for column in columns)])
     hits = np.searchsorted(places, ends)
     parts = zip(columns, ends.tolist(), hits.tolist(), hits[1:].tolist(), strict=False)
     return [
-        _distinct(at[first:last], column.row_numbers(places[first:last] - start))
+        _distinct(positions[first:last], column.row_numbers(places[first:last] - start))
         for column, start, first, last in parts
     ]
 
 
-def _distinct(at: Ints, rows: Ints) -> tuple[Ints, Ints]:
-    keys, first, count = np.unique(at, return_index=True, return_counts=True)
+def _distinct(positions: Ints, rows: Ints) -> tuple[Ints, Ints]:
+    keys, first, count = np.unique(positions, return_index=True, return_counts=True)
     return keys, np.where(count > 1, -1, rows[first])
 
 
@@ -264,8 +264,10 @@ def add_log_keys(
     Args:
         slices: the file slices to which the positions in ``tagged.files`` refer.
     """
-    found = {at: logs for at, each in enumerate(slices) if (logs := logs_with_keys(snapshot, each)) is not None}
-    return add_keys_of_logs(storage, found, keys, tagged, pool)
+    logs_of = {
+        position: logs for position, piece in enumerate(slices) if (logs := logs_with_keys(snapshot, piece)) is not None
+    }
+    return add_keys_of_logs(storage, logs_of, keys, tagged, pool)
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,13 +311,16 @@ def add_keys_of_logs(
     """
     if not logs:
         return tagged
-    columns = list(pool.map(lambda one: _read_log_keys(storage, one), logs.values()))
-    found = match_keys(columns, keys)
+    columns = list(pool.map(lambda logs_of_file: _read_log_keys(storage, logs_of_file), logs.values()))
+    matches = match_keys(columns, keys)
     pairs, first = np.unique(
         np.concatenate(
             [
                 np.stack([tagged.keys, tagged.files], 1),
-                *(np.stack([at, np.full(len(at), file)], 1) for at, file in zip(found, logs, strict=True)),
+                *(
+                    np.stack([positions, np.full(len(positions), file)], 1)
+                    for positions, file in zip(matches, logs, strict=True)
+                ),
             ]
         ),
         axis=0,
@@ -344,8 +349,10 @@ def _extend_base_rows(base_rows: Ints | None, first: Ints) -> Ints | None:
     """
     if base_rows is None:
         return None
-    known = first < len(base_rows)
-    return np.where(known, base_rows[np.where(known, first, 0)], -1) if len(base_rows) else np.full(len(first), -1)
+    is_stored = first < len(base_rows)
+    return (
+        np.where(is_stored, base_rows[np.where(is_stored, first, 0)], -1) if len(base_rows) else np.full(len(first), -1)
+    )
 
 
 def read_slice_keys(storage: Storage, snapshot: Snapshot, piece: FileSlice) -> KeyColumn:
@@ -403,11 +410,16 @@ def find_deleting_slices(
     A log file may delete rows unless its commit says that it does not.
     """
     upserting = snapshot.live.upserting if isinstance(snapshot.live, ListedSlices) else frozenset()
-    found = [at for at, each in enumerate(slices) if any(log.path not in upserting for log in each.logs)]
-    if not found:
+    deleting = [
+        position for position, piece in enumerate(slices) if any(log.path not in upserting for log in piece.logs)
+    ]
+    if not deleting:
         return {}
     columns = _stored_columns(storage, snapshot)
-    return {at: DeletingSlice(slices[at], snapshot.merge_rules(slices[at]), columns) for at in found}
+    return {
+        position: DeletingSlice(slices[position], snapshot.merge_rules(slices[position]), columns)
+        for position in deleting
+    }
 
 
 def _stored_columns(storage: Storage, snapshot: Snapshot) -> pa.Schema:
@@ -437,10 +449,10 @@ def flag_deleted_pairs(
     for file, piece in deleting.items():
         pairs = np.flatnonzero(files == file)
         if len(pairs):
-            wanted = keys.take(pa.array(at[pairs]))
+            sought = keys.take(pa.array(at[pairs]))
             live = np.zeros(len(pairs), bool)
             for part in _live_keys(storage, piece):
-                live[match_keys([KeyColumn(part, 0)], wanted)[0]] = True
+                live[match_keys([KeyColumn(part, 0)], sought)[0]] = True
             gone[pairs] = ~live
     return gone
 
@@ -491,7 +503,7 @@ def select_one_place(keys: Ints, gone: Bools) -> Bools:
     """
     if not gone.any():
         return ~gone
-    left = np.flatnonzero(gone & ~np.isin(keys, keys[~gone]))
+    homeless = np.flatnonzero(gone & ~np.isin(keys, keys[~gone]))
     selected = ~gone
-    selected[left[np.unique(keys[left], return_index=True)[1]]] = True
+    selected[homeless[np.unique(keys[homeless], return_index=True)[1]]] = True
     return selected

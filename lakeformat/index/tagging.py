@@ -122,7 +122,9 @@ def tag_files(
     """
     if settings.filters is not None:
         near = settings.filters.find_possible_files(files, keys)
-        tagged = tag_files(storage, [files[at] for at in near.tolist()], keys, replace(settings, filters=None), pool)
+        tagged = tag_files(
+            storage, [files[number] for number in near.tolist()], keys, replace(settings, filters=None), pool
+        )
         counts, left_out = tagged.counts, len(files) - len(near)
         counts = replace(counts, files=len(files), after_ranges=counts.after_ranges + left_out * len(keys))
         return replace(tagged, files=near[tagged.files], counts=counts)
@@ -130,20 +132,20 @@ def tag_files(
     by_list = not settings.use_tree or (len(files) <= _FEW_FILES and len(keys) >= settings.many_keys)
     order = None if by_list else sort_texts(keys)
     narrowing = _Narrowing(storage, footers, keys if order is None else keys.take(pa.array(order)), settings, pool)
-    found = narrowing.pairs(by_list=by_list)
+    pairs = narrowing.pairs(by_list=by_list)
     empty = [np.empty(0, np.int64)]
-    at = np.concatenate([*found.values(), *empty])
-    rows = [narrowing.base_rows.get(file, np.full(len(keys_in), -1)) for file, keys_in in found.items()]
+    positions = np.concatenate([*pairs.values(), *empty])
+    rows = [narrowing.base_rows.get(file, np.full(len(keys_in), -1)) for file, keys_in in pairs.items()]
     base_rows = np.concatenate([*rows, *empty])
-    in_files = np.repeat(np.array([*found], np.int64), [len(at) for at in found.values()])
+    in_files = np.repeat(np.array([*pairs], np.int64), [len(found_in_file) for found_in_file in pairs.values()])
     is_new = np.ones(len(keys), bool)
-    is_new[at] = False
+    is_new[positions] = False
     if order is None:
         new = np.flatnonzero(is_new)
         new = new[sort_texts(keys.take(pa.array(new)))]
     else:
-        at, new = order[at], order[is_new]
-    return Tagged(at, in_files, new, narrowing.counts, base_rows=base_rows)
+        positions, new = order[positions], order[is_new]
+    return Tagged(positions, in_files, new, narrowing.counts, base_rows=base_rows)
 
 
 class _Narrowing:
@@ -181,13 +183,15 @@ class _Narrowing:
             by_list: True if the keys are not sorted, so that all keys are compared with each key range.
         """
         self._sorted = None if by_list else SortedKeys(self.keys)
-        self._candidates = {at: self._find_in_range(footer) for at, footer in enumerate(self.footers) if footer.rows}
+        self._candidates = {
+            number: self._find_in_range(footer) for number, footer in enumerate(self.footers) if footer.rows
+        }
         spans = {file: _count_candidates(candidates) for file, candidates in self._candidates.items()}
         spans = {file: span for file, span in spans.items() if span}
         self.counts.after_ranges = sum(spans.values())
         chosen, unfiltered = self._filter(spans)
-        left = {**{file: spans[file] for file in unfiltered}, **self._too_many}
-        self.counts.after_filters = sum(map(len, chosen.values())) + sum(left.values())
+        unexamined = {**{file: spans[file] for file in unfiltered}, **self._too_many}
+        self.counts.after_filters = sum(map(len, chosen.values())) + sum(unexamined.values())
         to_read = self._choose_files_to_read(chosen, unfiltered)
         self.counts.checked = sum(len(chosen[file]) if file in chosen else spans[file] for file in to_read)
         exact = self._read(to_read)
@@ -238,7 +242,7 @@ class _Narrowing:
                     untested = _slice_candidates(self._candidates[file], end, len(self.keys) - end)
                     self._too_many[file] = passed + len(untested)
                     del parts[file]
-        chosen = {file: np.concatenate([np.empty(0, np.int64), *found]) for file, found in parts.items()}
+        chosen = {file: np.concatenate([np.empty(0, np.int64), *matches]) for file, matches in parts.items()}
         return chosen, [file for file in spans if file not in chosen]
 
     def _choose_filtered(self, spans: Mapping[int, int]) -> list[int]:
@@ -264,14 +268,16 @@ class _Narrowing:
         - The files that `_find_doubtful` returns: all their candidates may be false positives.
         """
         if self.settings.exact:
-            return sorted([*unfiltered, *(file for file, at in chosen.items() if len(at))])
+            return sorted([*unfiltered, *(file for file, own in chosen.items() if len(own))])
         claims = np.zeros(len(self.keys), np.int32)
         for file in unfiltered:
             claims[self._candidates[file]] += 1
-        for at in chosen.values():
-            claims[at] += 1
-        shared = {file for file, at in chosen.items() if len(at) and (claims[at] > 1).any()}
-        self._doubted = self._find_doubtful({file: at for file, at in chosen.items() if len(at) and file not in shared})
+        for positions in chosen.values():
+            claims[positions] += 1
+        shared = {file for file, own in chosen.items() if len(own) and (claims[own] > 1).any()}
+        self._doubted = self._find_doubtful(
+            {file: own for file, own in chosen.items() if len(own) and file not in shared}
+        )
         return sorted([*unfiltered, *shared, *self._doubted])
 
     def _find_doubtful(self, chosen: Mapping[int, Ints]) -> Mapping[int, Ints]:
@@ -285,17 +291,17 @@ class _Narrowing:
           probably false positives.
         """
         doubted = {}
-        for file, at in chosen.items():
+        for file, positions in chosen.items():
             usual = self._mistakes[file]
-            if len(at) <= usual + _DEVIATIONS * math.sqrt(usual) + _FEW_MISTAKES:
-                doubted[file] = at
+            if len(positions) <= usual + _DEVIATIONS * math.sqrt(usual) + _FEW_MISTAKES:
+                doubted[file] = positions
         candidates = sum(map(len, chosen.values()))
         expected = sum(self._mistakes.values()) >= _CHECK_SHARE * len(doubted)
         return doubted if expected or candidates < _CHECK_SHARE * len(self.keys) else {}
 
     def _read(self, files: Sequence[int]) -> dict[int, Ints]:
         """Read the key columns of the files. Return for each file the positions of the keys that it contains."""
-        found: dict[int, Ints] = {}
+        matches: dict[int, Ints] = {}
         # Each batch builds a hash table of all keys and looks up its stored keys there. If a batch has twice as many
         # stored keys as there are keys, building the table costs less than the look-ups.
         most = max(self.settings.block_rows, 2 * len(self.keys))
@@ -303,19 +309,19 @@ class _Narrowing:
             columns = list(self.pool.map(self._read_one, batch))
             self.counts.files_read += sum(column.size_bytes > 0 for column in columns)
             self.counts.bytes_read += sum(column.size_bytes for column in columns)
-            for file, (at, rows) in zip(batch, locate_keys(columns, self.keys), strict=True):
-                found[file], self.base_rows[file] = at, rows
-        return found
+            for file, (positions, rows) in zip(batch, locate_keys(columns, self.keys), strict=True):
+                matches[file], self.base_rows[file] = positions, rows
+        return matches
 
     def _read_one(self, file: int) -> KeyColumn:
         footer = self.footers[file]
         few = self._doubted.get(file)
-        wanted = (
+        may_hold = (
             self._make_candidate_test(self._candidates[file])
             if few is None
             else test_for_any(self.keys.take(pa.array(few)))
         )
-        return read_keys(self.storage, footer.file, footer.metadata, wanted, self.settings.shape)
+        return read_keys(self.storage, footer.file, footer.metadata, may_hold, self.settings.shape)
 
     def _make_candidate_test(self, candidates: Candidates) -> Wanted:
         """Return a function that tells whether any candidate may lie between two bounds.
@@ -326,8 +332,8 @@ class _Narrowing:
             keys, first, last = self._sorted, candidates.start, candidates.stop
 
             def test_sorted(low: bytes, high: bytes) -> bool:
-                found = keys.between(low, high, first, last)
-                return bool(found.stop > found.start)
+                places = keys.between(low, high, first, last)
+                return bool(places.stop > places.start)
 
             return test_sorted
         selected = self.keys if isinstance(candidates, slice) else self.keys.filter(pa.array(candidates))
@@ -341,8 +347,8 @@ def test_for_any(keys: pa.ChunkedArray) -> Wanted:
     ordered = sorted(key.encode() for key in keys.to_pylist())
 
     def holds(low: bytes, high: bytes) -> bool:
-        at = bisect_left(ordered, low)
-        return at < len(ordered) and ordered[at] <= high
+        position = bisect_left(ordered, low)
+        return position < len(ordered) and ordered[position] <= high
 
     return holds
 

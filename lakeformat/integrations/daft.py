@@ -125,8 +125,8 @@ class LakeformatSource(DataSource):
         names: list[str] = self._scan.schema.names
         if pushdowns.columns is None:
             return names
-        wanted = {*pushdowns.columns, *pushdowns.filter_required_column_names()}
-        return [name for name in names if name in wanted] or names[:1]
+        asked = {*pushdowns.columns, *pushdowns.filter_required_column_names()}
+        return [name for name in names if name in asked] or names[:1]
 
 
 class _PartTask(DataSourceTask):
@@ -170,14 +170,14 @@ class LakeformatSink(DataSink[list[StagedFile]]):
 
     def write(self, micropartitions: Iterator[MicroPartition]) -> Iterator[SinkResult[list[StagedFile]]]:
         """Write rows to the stage folder, and yield the files."""
-        files = self._write.stage.write(each.to_arrow() for each in micropartitions)
+        files = self._write.stage.write(rows_in.to_arrow() for rows_in in micropartitions)
         size, rows = (sum(getattr(file, name) for file in files) for name in ("size_bytes", "rows"))
         yield SinkResult(result=files, bytes_written=size, rows_written=rows)
 
     def finalize(self, write_results: list[SinkResult[list[StagedFile]]]) -> MicroPartition:
         """Write the rows of all tasks to the table in one commit, and describe it."""
-        self.result = self._write.commit(file for each in write_results for file in each.result)
-        rows = sum(each.rows_written for each in write_results)
+        self.result = self._write.commit(file for result in write_results for file in result.result)
+        rows = sum(result.rows_written for result in write_results)
         return _summary(self.result.instant_time, self.result.operation, rows)
 
     def discard(self) -> None:
@@ -207,8 +207,8 @@ class _Translation(PredicateVisitor["pc.Expression | None"]):
 
     def visit_or(self, left: daft.Expression, right: daft.Expression) -> pc.Expression | None:
         """Join the sides if both are known."""
-        one, other = self.visit(left), self.visit(right)
-        return None if one is None or other is None else one | other
+        first, other = self.visit(left), self.visit(right)
+        return None if first is None or other is None else first | other
 
     def visit_equal(self, left: daft.Expression, right: daft.Expression) -> pc.Expression | None:
         """Translate ``=``."""
@@ -238,13 +238,13 @@ class _Translation(PredicateVisitor["pc.Expression | None"]):
 
     def visit_is_in(self, expr: daft.Expression, items: list[daft.Expression]) -> pc.Expression | None:
         """Translate ``is_in`` as comparisons joined by OR."""
-        found = [self.visit_equal(expr, item) for item in items]
-        known = [each for each in found if each is not None]
-        if not known or len(known) < len(found):
+        compared = [self.visit_equal(expr, item) for item in items]
+        pushed = [each for each in compared if each is not None]
+        if not pushed or len(pushed) < len(compared):
             return None
-        joined = known[0]
-        for each in known[1:]:
-            joined = joined | each
+        joined = pushed[0]
+        for term in pushed[1:]:
+            joined = joined | term
         return joined
 
     def visit_is_null(self, expr: daft.Expression) -> pc.Expression | None:

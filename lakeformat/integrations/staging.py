@@ -70,7 +70,7 @@ class Stage:
         """
         plain = (table.replace_schema_metadata(None) for table in rows)
         groups = groupby(plain, key=lambda table: table.schema)
-        return [self._write_file(schema, some, (task, at)) for at, (schema, some) in enumerate(groups)]
+        return [self._write_file(schema, some, (task, number)) for number, (schema, some) in enumerate(groups)]
 
     def _write_file(self, schema: pa.Schema, rows: Iterable[pa.Table], order: tuple[int, int]) -> StagedFile:
         path = f"{self.folder}/{RandomIds().token()}.arrow"
@@ -106,11 +106,11 @@ class _StagedRows:
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows, one batch at a time, in the order of the files."""
-        for each in self.files:
-            with self._open(each) as source:
+        for path in self.files:
+            with self._open(path) as source:
                 reader = pa.ipc.open_file(source)
-                for at in range(reader.num_record_batches):
-                    yield conform(reader.get_batch(at), self.schema)
+                for number in range(reader.num_record_batches):
+                    yield conform(reader.get_batch(number), self.schema)
 
     def _open(self, file: StagedFile) -> Any:
         try:
@@ -163,7 +163,7 @@ class StagedWrite:
         """
         try:
             # Engines describe a block without rows by no columns.
-            listed = tuple(sorted((each for each in files if each.rows or len(each.schema)), key=_by_order))
+            listed = tuple(sorted((staged for staged in files if staged.rows or len(staged.schema)), key=_by_order))
             rows = _StagedRows(self.stage.storage, listed, self._join_schemas(listed))
             return self._table.write(rows, self._operation, **self._arguments)
         finally:
@@ -174,7 +174,7 @@ class StagedWrite:
         if not files:
             return self._columns()
         try:
-            return pa.unify_schemas([each.schema for each in files], promote_options="permissive")
+            return pa.unify_schemas([staged.schema for staged in files], promote_options="permissive")
         except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
             raise SchemaMismatchError(
                 f"the tasks of a write to {self._table.location} have columns of different types: {error}; cast them"

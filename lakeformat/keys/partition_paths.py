@@ -245,12 +245,12 @@ def distinct_partitions(batches: Iterable[pa.RecordBatch], settings: KeySettings
 
     Raise the errors of `partition_paths`.
     """
-    found: set[str] = set()
+    paths_found: set[str] = set()
     rows = 0
     for batch in batches:
         rows += batch.num_rows
-        found.update(pc.unique(partition_paths(batch, settings).cast(pa.string())).to_pylist())
-    return frozenset(found), rows
+        paths_found.update(pc.unique(partition_paths(batch, settings).cast(pa.string())).to_pylist())
+    return frozenset(paths_found), rows
 
 
 def match_partitions(
@@ -269,17 +269,17 @@ def match_partitions(
     Raises:
         InvalidInputError: a path would leave the table or is empty, or no partition matches any path.
     """
-    found: set[str] = set()
+    matched: set[str] = set()
     unmatched: list[str] = []
     for pattern in wanted:
         _refuse_dangerous(pattern)
         parts = pattern.split("*") if wildcards else [pattern]
         whole = re.compile(".*".join(map(re.escape, parts)), re.DOTALL)
         matches = {path for path in existing if whole.fullmatch(path)}
-        found |= matches
+        matched |= matches
         if not matches:
             unmatched.append(pattern)
-    if not found:
+    if not matched:
         if not unmatched:
             raise InvalidInputError(
                 "delete_partition got no rows and no partitions; name partitions in "
@@ -289,7 +289,7 @@ def match_partitions(
             f"the table has no partition {unmatched[0]!r}{nearest(unmatched[0], existing)}; name partition "
             "paths as they are in the table"
         )
-    return frozenset(found), tuple(unmatched)
+    return frozenset(matched), tuple(unmatched)
 
 
 def find_nested_pair(new: Collection[str], existing: Collection[str]) -> tuple[str, str] | None:

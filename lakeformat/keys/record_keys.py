@@ -182,8 +182,8 @@ def field_column(rows: pa.Table | pa.RecordBatch, name: str, role: str) -> pa.Ar
     return column
 
 
-def _missing_column_error(name: str, role: str, known: list[str]) -> SchemaMismatchError:
-    hint = nearest(name, known) or "; add it, or set another " + role
+def _missing_column_error(name: str, role: str, names: list[str]) -> SchemaMismatchError:
+    hint = nearest(name, names) or "; add it, or set another " + role
     return SchemaMismatchError(f"{role} column {name!r} is not in the input{hint}")
 
 

@@ -102,8 +102,8 @@ class Axis:
         top = int(ranks.max(initial=1))  # If there are no values, filters are around rank 1.
         high = np.where(high == 0, top, high)  # An unknown upper bound becomes the greatest rank.
         low, high = np.where(files.is_empty, top + 1, low), np.where(files.is_empty, -1, high)
-        found = np.sort(ranks[:size])
-        ordered = found[np.searchsorted(found, 1) :]
+        shares = np.sort(ranks[:size])
+        ordered = shares[np.searchsorted(shares, 1) :]
         return cls(ranks[:size], Boxes(low[:, None], high[:, None]), ordered if len(ordered) else np.ones(1, np.int64))
 
     def share_below(self, ranks: RankArray) -> npt.NDArray[np.float64]:
@@ -118,7 +118,7 @@ class Axis:
 def _rank_values(values: pa.Array) -> RankArray:
     """Return ranks from 1 in the order of the values, 0 for null."""
     words = Words(values)
-    columns = [words.word(at) for at in range(words.count)]
+    columns = [words.word(number) for number in range(words.count)]
     order = np.lexsort(columns[::-1])
     if words.valid is not None:
         order = order[words.valid[order]]

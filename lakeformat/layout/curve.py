@@ -50,12 +50,12 @@ def interleave(cells: Sequence[Cells], bits: int) -> Cells:
     if dimensions == 1:
         return cells[0]
     spread = _spread_bits(dimensions)
-    found = np.zeros(len(cells[0]), np.uint64)
+    codes = np.zeros(len(cells[0]), np.uint64)
     for dimension, coordinate in enumerate(cells):
         for low in range(0, bits, 8):
             part = spread[(coordinate >> np.uint64(low)) & np.uint64(0xFF)]
-            found |= part << np.uint64(low * dimensions + dimensions - 1 - dimension)
-    return found
+            codes |= part << np.uint64(low * dimensions + dimensions - 1 - dimension)
+    return codes
 
 
 def hilbert(cells: Sequence[Cells], bits: int) -> Cells:
@@ -72,16 +72,16 @@ def hilbert(cells: Sequence[Cells], bits: int) -> Cells:
     first = axes[0]
     for level in range(bits - 1, 0, -1):
         below = narrow((1 << level) - 1)
-        for at in range(dimensions):
+        for dimension_number in range(dimensions):
             # For each row, a mask: all ones if this axis has a 1 at this level, else all zeros. If it is all ones, the
             # lower bits of the first axis are inverted; else they are exchanged with those of this axis.
-            inverts = -((axes[at] >> narrow(level)) & narrow(1))
-            exchanged = (first ^ axes[at]) & below & ~inverts
+            inverts = -((axes[dimension_number] >> narrow(level)) & narrow(1))
+            exchanged = (first ^ axes[dimension_number]) & below & ~inverts
             first ^= exchanged | (inverts & below)
-            if at:
-                axes[at] ^= exchanged
-    for before, at in enumerate(range(1, dimensions)):
-        axes[at] ^= axes[before]
+            if dimension_number:
+                axes[dimension_number] ^= exchanged
+    for before, dimension_number in enumerate(range(1, dimensions)):
+        axes[dimension_number] ^= axes[before]
     flips = np.zeros_like(first)
     for level in range(bits - 1, 0, -1):
         flips ^= -((axes[-1] >> narrow(level)) & narrow(1)) & narrow((1 << level) - 1)
@@ -92,12 +92,12 @@ def hilbert(cells: Sequence[Cells], bits: int) -> Cells:
 def _spread_bits(dimensions: int) -> Cells:
     """Return for each byte a 64-bit integer with the byte's bits ``dimensions`` bits apart."""
     byte = np.arange(256, dtype=np.uint64)
-    found = np.zeros(256, np.uint64)
+    spread = np.zeros(256, np.uint64)
     for bit in range(8):
         if bit * dimensions < 64:
-            found |= ((byte >> np.uint64(bit)) & np.uint64(1)) << np.uint64(bit * dimensions)
-    found.flags.writeable = False
-    return found
+            spread |= ((byte >> np.uint64(bit)) & np.uint64(1)) << np.uint64(bit * dimensions)
+    spread.flags.writeable = False
+    return spread
 
 
 Positions: TypeAlias = npt.NDArray[np.uint64]
@@ -162,30 +162,30 @@ class _Linear:
         their order is lost. If an earlier column of a row has such a code, the later columns do not change the row's
         position, because they could contradict the lost order.
         """
-        found = np.zeros(len(columns[0]), np.uint64)
-        open_ = np.ones(len(found), bool)
-        left = 64
-        for known, words in zip(self.columns, columns, strict=True):
-            count = 0 if known is None else known.count
+        codes = np.zeros(len(columns[0]), np.uint64)
+        open_ = np.ones(len(codes), bool)
+        free_bits = 64
+        for boundaries, words in zip(self.columns, columns, strict=True):
+            count = 0 if boundaries is None else boundaries.count
             width = (2 * count + 1).bit_length()
-            if width > left:
+            if width > free_bits:
                 break
-            left -= width
-            code, exact = _encode_linear(known, words)
-            found |= np.where(open_, code, 0).astype(np.uint64) << np.uint64(left)
+            free_bits -= width
+            code, exact = _encode_linear(boundaries, words)
+            codes |= np.where(open_, code, 0).astype(np.uint64) << np.uint64(free_bits)
             open_ &= exact
-        return found
+        return codes
 
 
-def _encode_linear(known: Boundaries | None, words: Words) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+def _encode_linear(boundaries: Boundaries | None, words: Words) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
     """Return a code for each row, and a flag: whether all rows with this code have the same value.
 
     Null has the code 0, a sampled value an even number, the values between two sampled values an odd number.
     """
-    if known is None:
+    if boundaries is None:
         code, exact = np.ones(len(words), np.int64), np.zeros(len(words), bool)
     else:
-        below, exact = known.find(words)
+        below, exact = boundaries.find(words)
         code = 2 * below + 1 - exact
         if words.cut and exact.any():
             rows = np.flatnonzero(exact)
@@ -252,14 +252,14 @@ class Curve:
         Raises:
             SchemaMismatchError: a column is missing or of another type than the sample's.
         """
-        found = np.empty(rows.num_rows, np.uint64)
+        places = np.empty(rows.num_rows, np.uint64)
         names = list(map(str, range(len(self.columns))))
-        columns = pa.table([self._column(rows, at) for at in range(len(self.columns))], names)
+        columns = pa.table([self._column(rows, number) for number in range(len(self.columns))], names)
         blocks = columns.to_batches(max_chunksize=_BLOCK_ROWS)
         starts = accumulate((block.num_rows for block in blocks), initial=0)
 
         def place(block: pa.RecordBatch, start: int) -> None:
-            found[start : start + block.num_rows] = self._place([Words(column) for column in block.columns])
+            places[start : start + block.num_rows] = self._place([Words(column) for column in block.columns])
 
         if len(blocks) == 1:
             place(blocks[0], 0)
@@ -267,14 +267,14 @@ class Curve:
             with ThreadPoolExecutor(max(1, pa.cpu_count())) as pool:
                 for _ in pool.map(place, blocks, starts):
                     pass
-        return found
+        return places
 
-    def _column(self, rows: pa.Table | pa.RecordBatch, at: int) -> pa.Array | pa.ChunkedArray:
-        column = leaf_column(rows, self.columns[at])
-        if column.type != self.types[at]:
+    def _column(self, rows: pa.Table | pa.RecordBatch, number: int) -> pa.Array | pa.ChunkedArray:
+        column = leaf_column(rows, self.columns[number])
+        if column.type != self.types[number]:
             raise SchemaMismatchError(
-                f"the layout column {self.columns[at]!r} is {column.type}, the curve was fitted to {self.types[at]}; "
-                "cast it first"
+                f"the layout column {self.columns[number]!r} is {column.type}, the curve was fitted to "
+                f"{self.types[number]}; cast it first"
             )
         return column
 
@@ -357,13 +357,13 @@ def cut_places(places: Positions, files: int) -> npt.NDArray[np.int64]:
     """
     starts = np.empty(files - 1, np.int64)
     start, rows = 0, len(places)
-    for at in range(files - 1):
-        even = (rows - start) / (files - at)
-        wanted = start + round(even)
-        first, last = wanted - int(SLACK * even), wanted + int(SLACK * even)
+    for number in range(files - 1):
+        even = (rows - start) / (files - number)
+        ideal = start + round(even)
+        first, last = ideal - int(SLACK * even), ideal + int(SLACK * even)
         apart = places[first : last + 1] ^ places[first - 1 : last]
-        start = first + int(apart.argmax()) if apart.any() else wanted
-        starts[at] = start
+        start = first + int(apart.argmax()) if apart.any() else ideal
+        starts[number] = start
     return starts
 
 

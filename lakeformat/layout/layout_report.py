@@ -86,7 +86,7 @@ def draw_layouts(report: Estimates, plane: Sequence[str] = (), after: Estimates 
     subtitle = report.advice
     if after is not None:
         # The line break at the end separates the subtitle from the titles of the panels.
-        shares = [format_percent(each.layouts[0].read) for each in (report, after)]
+        shares = [format_percent(shown.layouts[0].read) for shown in (report, after)]
         subtitle = f"{shares[0]} of the files before, {shares[1]} after\n"
     figure.suptitle(f"{head}\n{subtitle}", fontsize=12, color=_TEXT)
     figure.legend(
@@ -113,12 +113,12 @@ def _convert_example(of: Estimates, target: Estimates) -> Boxes:
     if not len(of.example):
         return target.example
     low, high = of.example.low.copy(), of.example.high.copy()
-    for at, (one, other) in enumerate(zip(of.axes, target.axes, strict=True)):
+    for axis_number, (from_axis, other) in enumerate(zip(of.axes, target.axes, strict=True)):
         last = len(other.ordered) - 1
-        begins = np.rint(one.share_below(low[:, at]) * len(other.ordered)).astype(int)
-        ends = np.rint(one.share_up_to(high[:, at]) * len(other.ordered)).astype(int) - 1
-        low[:, at] = other.ordered[np.clip(begins, 0, last)]
-        high[:, at] = other.ordered[np.clip(ends, 0, last)]
+        begins = np.rint(from_axis.share_below(low[:, axis_number]) * len(other.ordered)).astype(int)
+        ends = np.rint(from_axis.share_up_to(high[:, axis_number]) * len(other.ordered)).astype(int) - 1
+        low[:, axis_number] = other.ordered[np.clip(begins, 0, last)]
+        high[:, axis_number] = other.ordered[np.clip(ends, 0, last)]
     return Boxes(low, high)
 
 
@@ -187,12 +187,14 @@ def _draw_points(panel: Axes, report: Estimates, shown: tuple[int, ...]) -> None
     """Draw some of the sampled rows as points. Rows with equal values are spread over the value's part of the axis."""
     rng = np.random.default_rng(0)
     rows = rng.integers(0, report.sampled, min(report.sampled, _MOST_POINTS))
-    at = []
+    coordinates = []
     for column in shown:
         axis = report.axes[column]
         low, high = axis.share_below(axis.rows[rows]), axis.share_up_to(axis.rows[rows])
-        at.append(low + (high - low) * rng.random(len(rows)))
-    panel.scatter(at[0], at[1], s=0.6, color=_TEXT, alpha=0.35, linewidths=0, zorder=3, rasterized=True)
+        coordinates.append(low + (high - low) * rng.random(len(rows)))
+    panel.scatter(
+        coordinates[0], coordinates[1], s=0.6, color=_TEXT, alpha=0.35, linewidths=0, zorder=3, rasterized=True
+    )
 
 
 def _draw_axes(panel: Axes, report: Estimates, shown: tuple[int, ...]) -> None:
@@ -214,8 +216,8 @@ def _draw_axes(panel: Axes, report: Estimates, shown: tuple[int, ...]) -> None:
         (panel.get_xticklabels(), "set_horizontalalignment", ("left", "center", "right")),
         (panel.get_yticklabels(), "set_verticalalignment", ("bottom", "center", "top")),
     ):
-        for at, label in enumerate(labels):
-            getattr(label, align)(ends[0] if at == 0 else ends[2] if at == len(labels) - 1 else ends[1])
+        for number, label in enumerate(labels):
+            getattr(label, align)(ends[0] if number == 0 else ends[2] if number == len(labels) - 1 else ends[1])
     for spine in panel.spines.values():
         spine.set_color(_SKIPPED[1])
 
@@ -258,8 +260,8 @@ class LayoutReport(OneLine, Estimates):
             "",
             " ".join([" " * width, *(f"{layout.name:>9}" for layout in self.layouts)]),
         ]
-        for at, name in enumerate(names):
-            shares = [[*layout.skipped.values(), layout.skipped_together][at] for layout in self.layouts]
+        for number, name in enumerate(names):
+            shares = [[*layout.skipped.values(), layout.skipped_together][number] for layout in self.layouts]
             lines.append(" ".join([f"{name:<{width}}", *(f"{format_percent(share):>9}" for share in shares)]))
         cut_files = self.layouts[-1].files
         if cut_files < self.files:
@@ -275,9 +277,12 @@ class LayoutReport(OneLine, Estimates):
         rows = [
             (
                 kind,
-                *(format_percent([*layout.skipped.values(), layout.skipped_together][at]) for layout in self.layouts),
+                *(
+                    format_percent([*layout.skipped.values(), layout.skipped_together][number])
+                    for layout in self.layouts
+                ),
             )
-            for at, kind in enumerate(kinds if len(self.columns) > 1 else kinds[:1])
+            for number, kind in enumerate(kinds if len(self.columns) > 1 else kinds[:1])
         ]
         head = f"Share of the files that a filter for {format_percent(self.selectivity)} of the rows skips"
         return html_rows(("", *(layout.name for layout in self.layouts)), rows, caption=head, note=self.advice)
@@ -325,8 +330,8 @@ def estimate_layouts(
 
     def estimate(name: str, boxes: Boxes) -> Estimate:
         skipped = {
-            column: 1 - share_read(boxes.select_dimension(at), alone[at]) if len(boxes) else 0.0
-            for at, column in enumerate(names)
+            column: 1 - share_read(boxes.select_dimension(dimension), alone[dimension]) if len(boxes) else 0.0
+            for dimension, column in enumerate(names)
         }
         return Estimate(name, len(boxes), skipped, 1 - share_read(boxes, together), boxes)
 
@@ -388,7 +393,7 @@ def _choose_example(filters: Boxes, layouts: Sequence[Estimate]) -> Boxes:
     if not len(filters):
         return filters
     boxes = layouts[-1].boxes
-    touched = np.array([filters.find_overlaps(at, boxes).sum() for at in range(len(filters))])
+    touched = np.array([filters.find_overlaps(number, boxes).sum() for number in range(len(filters))])
     chosen = [int(np.argsort(touched, kind="stable")[len(touched) // 2])]
     return Boxes(filters.low[chosen], filters.high[chosen])
 
@@ -398,8 +403,8 @@ def _make_ticks(column: pa.Array, axis: Axis) -> tuple[str, ...]:
     order = np.argsort(axis.rows, kind="stable")[np.count_nonzero(axis.rows == 0) :]
     if not len(order):
         return ()
-    at = [order[int(share * (len(order) - 1))] for share in _TICKS]
-    return tuple(_format_value(value) for value in column.take(pa.array(at)).to_pylist())
+    positions = [order[int(share * (len(order) - 1))] for share in _TICKS]
+    return tuple(_format_value(value) for value in column.take(pa.array(positions)).to_pylist())
 
 
 def _format_value(value: object) -> str:

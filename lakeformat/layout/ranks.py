@@ -127,9 +127,9 @@ def leaf_column(rows: pa.Table | pa.RecordBatch, name: str) -> pa.Array | pa.Chu
     return column
 
 
-def _missing_column(name: str, known: list[str]) -> SchemaMismatchError:
+def _missing_column(name: str, names: list[str]) -> SchemaMismatchError:
     return SchemaMismatchError(
-        f"the layout column {name!r} is not among the columns{nearest(name, known)}; name another"
+        f"the layout column {name!r} is not among the columns{nearest(name, names)}; name another"
     )
 
 
@@ -199,9 +199,9 @@ def _decimals_to_words(column: pa.Array) -> tuple[int, Callable[[int, Rows | Non
     if parts == 1 or column.type.precision <= 18:  # The low 64 bits contain the whole number.
         return 1, _one_word((raw if parts == 1 else raw[:, 0]).astype(np.uint64) ^ _SIGN)
 
-    def make(at: int, rows: Rows | None) -> Word:
-        word = raw[:, parts - 1 - at] if rows is None else raw[rows, parts - 1 - at]
-        return (word ^ _SIGN if at == 0 else word).astype(np.uint64)
+    def make(number: int, rows: Rows | None) -> Word:
+        word = raw[:, parts - 1 - number] if rows is None else raw[rows, parts - 1 - number]
+        return (word ^ _SIGN if number == 0 else word).astype(np.uint64)
 
     return parts, make
 
@@ -241,18 +241,18 @@ def _texts_to_words(
     # A view with the eight-byte integer that starts at each byte, so that a word is one look-up.
     runs = np.ndarray((end - first + 1,), ">u8", padded, strides=(1,))
 
-    def make(at: int, rows: Rows | None) -> Word:
+    def make(number: int, rows: Rows | None) -> Word:
         start, length = (starts, lengths) if rows is None else (starts[rows], lengths[rows])
-        if at == _TEXT_WORDS - 1:
+        if number == _TEXT_WORDS - 1:
             word: Word = np.minimum(length, TEXT_BYTES + 1).astype(np.uint64)
             return word
-        left = np.clip(length - 8 * at, 0, 8)
-        found = runs[np.where(left > 0, start - first + 8 * at, 0)].astype(np.uint64)
-        blank = ((8 - left) * 8).astype(np.uint64)
+        length_left = np.clip(length - 8 * number, 0, 8)
+        letters = runs[np.where(length_left > 0, start - first + 8 * number, 0)].astype(np.uint64)
+        blank = ((8 - length_left) * 8).astype(np.uint64)
         # numpy ignores a shift by 64 bits, so shift twice by half of it.
         half = blank >> np.uint64(1)
         rest = blank - half
-        masked: Word = found >> half >> rest << rest << half
+        masked: Word = letters >> half >> rest << rest << half
         return masked
 
     return _TEXT_WORDS, make
@@ -297,11 +297,11 @@ class Cells:
         """Return for each integer in ``wanted`` the number of integers in ``words`` that are less or equal."""
         words = self.words
         cell = (np.clip(wanted, words[0], words[-1]) - words[0]) >> self.shift
-        found = self.starts[cell.astype(np.int64)].astype(np.int64)
+        places = self.starts[cell.astype(np.int64)].astype(np.int64)
         padded = np.append(words, np.full(sum(self.strides), np.iinfo(np.uint64).max, np.uint64))
         for stride in self.strides:  # The search cannot pass the cell's end: what follows is greater than ``wanted``.
-            found += (padded[found + (stride - 1)] <= wanted) * np.int64(stride)
-        below: Rows = np.minimum(found, len(words))
+            places += (padded[places + (stride - 1)] <= wanted) * np.int64(stride)
+        below: Rows = np.minimum(places, len(words))
         return below
 
 
@@ -339,30 +339,30 @@ class Boundaries:
         equal = self._hits(0, below - 1, word)
         if len(self.levels) == 1:
             return below, equal
-        at = below - equal
-        found = self.starts[0][at]
-        rows, group = np.flatnonzero(equal), at[equal]
+        groups = below - equal
+        codes = self.starts[0][groups]
+        rows, group = np.flatnonzero(equal), groups[equal]
         for level in range(1, len(self.levels)):
             word = words.word(level, rows)
             letter = np.searchsorted(self.letters[level], word)
-            known = _take_clipped(self.letters[level], letter) == word
-            key = (group.astype(np.uint64) << np.uint64(32)) + (2 * letter + known).astype(np.uint64)
-            at = np.searchsorted(self.levels[level], key)
-            hit = self._hits(level, at, key)
-            found[rows] = self.starts[level][at]
+            is_same = _take_clipped(self.letters[level], letter) == word
+            key = (group.astype(np.uint64) << np.uint64(32)) + (2 * letter + is_same).astype(np.uint64)
+            groups = np.searchsorted(self.levels[level], key)
+            hit = self._hits(level, groups, key)
+            codes[rows] = self.starts[level][groups]
             equal[rows] = hit
-            rows, group = rows[hit], at[hit]
-        found[rows] += 1
-        return found, equal
+            rows, group = rows[hit], groups[hit]
+        codes[rows] += 1
+        return codes, equal
 
-    def _hits(self, level: int, at: Rows, key: Word) -> npt.NDArray[np.bool_]:
-        hits: npt.NDArray[np.bool_] = (at >= 0) & (_take_clipped(self.levels[level], at) == key)
+    def _hits(self, level: int, places: Rows, key: Word) -> npt.NDArray[np.bool_]:
+        hits: npt.NDArray[np.bool_] = (places >= 0) & (_take_clipped(self.levels[level], places) == key)
         return hits
 
 
-def _take_clipped(values: Word, at: Rows) -> Word:
+def _take_clipped(values: Word, positions: Rows) -> Word:
     """Return the values at these positions. A position before the start or after the end gives the nearest value."""
-    return values[np.clip(at, 0, len(values) - 1)]
+    return values[np.clip(positions, 0, len(values) - 1)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -382,12 +382,12 @@ class Ranks:
     def of(self, words: Words) -> Word:
         """Return the rank of each row's value."""
         if self.boundaries is None:
-            found = np.full(len(words), self.codes[0])
+            codes = np.full(len(words), self.codes[0])
         else:
-            found = self.codes[self.boundaries.find(words)[0]]
+            codes = self.codes[self.boundaries.find(words)[0]]
         if words.valid is not None:
-            found[~words.valid] = self.null_code
-        return found
+            codes[~words.valid] = self.null_code
+        return codes
 
 
 def fit_ranks(sample: pa.Array, bits: int) -> Ranks:
@@ -447,10 +447,10 @@ def _build_trie(columns: Sequence[Word]) -> Boundaries:
 
 def _distinct(words: Words, rows: Rows) -> tuple[list[Word], Rows]:
     """Return these rows' distinct values, sorted, as one array per word, and the number of rows of each value."""
-    columns = [words.word(at, rows) for at in range(words.count)]
+    columns = [words.word(number, rows) for number in range(words.count)]
     if len(columns) == 1:
-        found, counts = np.unique(columns[0], return_counts=True)
-        return [found], counts
+        words_found, counts = np.unique(columns[0], return_counts=True)
+        return [words_found], counts
     order = np.lexsort(columns[::-1])
     columns = [column[order] for column in columns]
     changes = np.append(True, np.any([column[1:] != column[:-1] for column in columns], axis=0))

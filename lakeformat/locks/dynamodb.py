@@ -124,10 +124,10 @@ class DynamoDbLock:
         return f"the lock {self._key} in DynamoDB table {self._table}{owner}"
 
     def _read(self) -> Mapping[str, Any] | None:
-        found: Mapping[str, Any] = self._client.get_item(
+        answer: Mapping[str, Any] = self._client.get_item(
             TableName=self._table, Key={_KEY: {"S": self._key}}, ConsistentRead=True
         )
-        return found.get("Item")
+        return answer.get("Item")
 
     def _take(self) -> bool:
         item = self._read()
@@ -168,8 +168,8 @@ class DynamoDbLock:
             )
         except self._client.exceptions.ConditionalCheckFailedException:
             # boto3 repeats a request without an answer, which may have been carried out.
-            found = self._read()
-            if found is None or found[_VERSION]["S"] != version:
+            current = self._read()
+            if current is None or current[_VERSION]["S"] != version:
                 return False
         self._version = version
         self._lease.extend(began, self._seconds)

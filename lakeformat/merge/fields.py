@@ -40,9 +40,9 @@ def known_values(
         return np.asarray(pc.is_valid(column)) if column.null_count else None
     kind = column.type
     if kind in (pa.string(), pa.binary()) and partial is PartialUpdate.FILL_UNAVAILABLE and unavailable:
-        found = pc.fill_null(pc.equal(column, pa.scalar(unavailable).cast(kind)), False)
-        if pc.any(found).as_py():
-            return ~np.asarray(found).astype(bool)
+        is_unset = pc.fill_null(pc.equal(column, pa.scalar(unavailable).cast(kind)), False)
+        if pc.any(is_unset).as_py():
+            return ~np.asarray(is_unset).astype(bool)
     return None
 
 
@@ -74,15 +74,15 @@ def fill_unset(
         stored_is_newer: a flag per pair: whether the stored row is the newer one.
         partial, unavailable: which values count as not set; see `known_values`.
     """
-    at = np.arange(incoming.num_rows)
+    positions = np.arange(incoming.num_rows)
     columns = []
     for name in incoming.schema.names:
         both = pa.chunked_array([*stored.column(name).chunks, *incoming.column(name).chunks])
-        known = known_values(both, partial, unavailable)
-        if known is None:
-            known = np.ones(len(both), bool)
-        taken = incoming_cells(known[: len(at)], known[len(at) :], stored_is_newer)
-        columns.append(gather_column(both, np.where(taken, at + len(at), at)))
+        is_set = known_values(both, partial, unavailable)
+        if is_set is None:
+            is_set = np.ones(len(both), bool)
+        taken = incoming_cells(is_set[: len(positions)], is_set[len(positions) :], stored_is_newer)
+        columns.append(gather_column(both, np.where(taken, positions + len(positions), positions)))
     return pa.Table.from_arrays(columns, schema=incoming.schema)
 
 
@@ -113,25 +113,25 @@ def fold_rows(
         ordering: a column for each ordering field; if empty, each row is newer than the rows before it.
         partial, unavailable: which values count as not set; see `known_values`.
     """
-    found = key_codes(rows.column(key))
-    if found is None:
+    codes = key_codes(rows.column(key))
+    if codes is None:
         return rows
     ranks = ordering_ranks(ordering) if ordering else None
-    runs = KeyRuns.group(found, np.arange(rows.num_rows), ranks)
+    runs = KeyRuns.group(codes, np.arange(rows.num_rows), ranks)
     newest = runs.newest()
     by_arrival = np.argsort(newest)
     filling = runs
     if partial is PartialUpdate.FILL_UNAVAILABLE and IS_DELETED in rows.schema.names:
         deleted = flag_deleted_rows(rows.column(IS_DELETED), rows.num_rows)
         kept = np.sort(np.concatenate([runs.find_contributors(deleted), newest[deleted[newest]]]))
-        filling = KeyRuns.group(found, kept, ranks)
+        filling = KeyRuns.group(codes, kept, ranks)
     columns = []
     for field in rows.schema:
         column = rows.column(field.name)
         chosen = newest
-        known = known_values(column, partial, unavailable)
-        if known is not None and field.name != IS_DELETED:
-            chosen = filling.choose_field_rows(known)
+        is_set = known_values(column, partial, unavailable)
+        if is_set is not None and field.name != IS_DELETED:
+            chosen = filling.choose_field_rows(is_set)
         columns.append(gather_column(column, chosen[by_arrival]))
     return pa.Table.from_arrays(columns, schema=rows.schema)
 
@@ -226,6 +226,6 @@ class KeyRuns:
 
     def _last_place(self, places: Ints, otherwise: int) -> Ints:
         """Return for each run the index that ``places`` lists last for it; ``otherwise`` if it lists none."""
-        found: Ints = np.full(int(self.runs[-1]) + 1 if len(self.runs) else 0, otherwise)
-        found[self.runs[places]] = places
-        return found
+        last_places: Ints = np.full(int(self.runs[-1]) + 1 if len(self.runs) else 0, otherwise)
+        last_places[self.runs[places]] = places
+        return last_places

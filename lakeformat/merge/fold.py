@@ -86,13 +86,13 @@ def _fold_held(held: list[Versions], rule: ReadRule, base_rows: int, keep: Calla
     if versions.known or rule.takes_last_meta:
         folded = fold_versions(versions, rule, base_rows)
         return replace(folded, rows=keep(combine_table(folded.rows)))
-    at = _find_winners(versions, base_rows)
-    taken = None if at is None else versions.row[at]
+    winners = _find_winners(versions, base_rows)
+    taken = None if winners is None else versions.row[winners]
     schema, columns = versions.rows.schema, versions.rows.columns
     versions = replace(versions, rows=schema.empty_table())
     arrays = keep_rows(columns, None if taken is None else taken[taken >= 0])
     rows = pa.Table.from_arrays(arrays, schema=schema)
-    return replace(versions, rows=keep(rows)) if at is None else versions.with_rows(at, keep(rows), {})
+    return replace(versions, rows=keep(rows)) if winners is None else versions.with_rows(winners, keep(rows), {})
 
 
 def fold_versions(versions: Versions, rule: ReadRule, base_rows: int = 0) -> Versions:
@@ -117,10 +117,10 @@ def fold_versions(versions: Versions, rule: ReadRule, base_rows: int = 0) -> Ver
     codes = _record_codes(versions, base_rows)
     if codes is None:
         return versions
-    ranks, at, winners = _rank(versions, codes)
+    ranks, positions, winners = _rank(versions, codes)
     if not (versions.known or rule.takes_last_meta):
         return versions.take_versions(np.sort(winners))
-    records = KeyRuns.group(codes, KeyRuns.group(codes, at, ranks).find_contributors(versions.deleted), ranks)
+    records = KeyRuns.group(codes, KeyRuns.group(codes, positions, ranks).find_contributors(versions.deleted), ranks)
     return _combine_fields(versions, rule, records, np.sort(winners))
 
 
@@ -141,8 +141,8 @@ def _rank(versions: Versions, codes: Codes) -> tuple[Ints | None, Ints, Ints]:
         delete removes, and for each code the position of the version that wins.
     """
     ranks = ordering_ranks(versions.ordering) if versions.ordering else None
-    at = np.arange(len(codes)) if ranks is None else _find_effective_versions(versions, codes)
-    return ranks, at, last_of_each(codes, at, ranks)
+    positions = np.arange(len(codes)) if ranks is None else _find_effective_versions(versions, codes)
+    return ranks, positions, last_of_each(codes, positions, ranks)
 
 
 def _record_codes(versions: Versions, base_rows: int) -> Codes | None:
@@ -150,53 +150,54 @@ def _record_codes(versions: Versions, base_rows: int) -> Codes | None:
 
     Records are identified by their base-file row number if every version has a valid one, else by their key.
     """
-    at = versions.position
-    if not base_rows or at.min(initial=0) < 0 or at.max(initial=0) >= base_rows:
+    positions = versions.position
+    if not base_rows or positions.min(initial=0) < 0 or positions.max(initial=0) >= base_rows:
         return key_codes(versions.keys)
-    order = np.argsort(at, kind="stable")  # A stable sort is fast on ascending runs, such as the rows of a block.
-    differs = np.diff(at[order], prepend=-1) > 0
+    # A stable sort is fast on ascending runs, such as the rows of a block.
+    order = np.argsort(positions, kind="stable")
+    differs = np.diff(positions[order], prepend=-1) > 0
     if differs.all():
         return None
-    codes = np.empty(len(at), np.int64)
+    codes = np.empty(len(positions), np.int64)
     codes[order] = np.cumsum(differs) - 1
     return codes
 
 
 def _find_effective_versions(versions: Versions, codes: Codes) -> Ints:
     """Return the positions of the versions that no unconditional delete removes, by the event-time rule."""
-    at = np.arange(len(codes))
+    positions = np.arange(len(codes))
     if not versions.unconditional.any():
-        return at
+        return positions
     end = len(codes)
     last: Ints = np.full(int(codes.max()) + 1, -1)
     deletes = np.flatnonzero(versions.unconditional)
     last[codes[deletes]] = deletes
     since = last[codes]
-    following = np.flatnonzero((since >= 0) & (at > since) & ~versions.in_delete_block)[::-1]
+    following = np.flatnonzero((since >= 0) & (positions > since) & ~versions.in_delete_block)[::-1]
     first: Ints = np.full(len(last), end)
     first[codes[following]] = following
     starts = np.where((last >= 0) & (first < end), first, np.maximum(last, 0))
     ends = np.where((last >= 0) & (first == end), last, end)
-    return np.flatnonzero((at >= starts[codes]) & (at <= ends[codes]))
+    return np.flatnonzero((positions >= starts[codes]) & (positions <= ends[codes]))
 
 
 def _combine_fields(versions: Versions, rule: ReadRule, records: KeyRuns, winners: Ints) -> Versions:
     """Return the winners. A field that a winner does not set is copied from another record of the same key."""
     newest, latest = records.newest(), records.latest()
     by_arrival = np.argsort(newest)
-    columns, known = [], {}
+    columns, set_cells = [], {}
     for name in versions.rows.schema.names:
         chosen = latest if rule.takes_last_meta and name in META_COLUMNS else newest
         if name in versions.known:
             knowing = _spread_flags(versions, versions.known[name])
             chosen = records.choose_field_rows(knowing)
-            known[name] = knowing[chosen][by_arrival]
+            set_cells[name] = knowing[chosen][by_arrival]
         columns.append(gather_column(versions.rows.column(name), versions.row[chosen[by_arrival]]))
-    return versions.with_rows(winners, pa.Table.from_arrays(columns, schema=versions.rows.schema), known)
+    return versions.with_rows(winners, pa.Table.from_arrays(columns, schema=versions.rows.schema), set_cells)
 
 
 def _spread_flags(versions: Versions, of_rows: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    found = np.zeros(len(versions), bool)
+    flags = np.zeros(len(versions), bool)
     held = versions.row >= 0
-    found[held] = of_rows[versions.row[held]]
-    return found
+    flags[held] = of_rows[versions.row[held]]
+    return flags

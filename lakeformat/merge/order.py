@@ -153,12 +153,12 @@ def last_of_each(codes: Codes | Ints, at: Ints, ranks: Ints | None) -> Ints:
         at: ascending positions of the rows to consider.
         ranks: the rank of each row, from 0; None if all are equal.
     """
-    found: Ints = np.full(int(codes.max(initial=-1)) + 1, -1)
+    last_positions: Ints = np.full(int(codes.max(initial=-1)) + 1, -1)
     if ranks is None:
-        found[codes[at]] = at  # numpy assigns in order, so the last position of each code remains.
-        return found
-    np.maximum.at(found, codes[at], ranks[at] * len(codes) + at)
-    return np.where(found < 0, -1, found % max(len(codes), 1))
+        last_positions[codes[at]] = at  # numpy assigns in order, so the last position of each code remains.
+        return last_positions
+    np.maximum.at(last_positions, codes[at], ranks[at] * len(codes) + at)
+    return np.where(last_positions < 0, -1, last_positions % max(len(codes), 1))
 
 
 def ordering_ranks(ordering: Sequence[pa.ChunkedArray]) -> Ints:
@@ -190,8 +190,8 @@ def stored_wins(stored: pa.Array | Sequence[pa.Array], incoming: pa.Array | Sequ
     """
     pairs = list(zip(stored, incoming, strict=True)) if isinstance(stored, Sequence) else [(stored, incoming)]
     wins = _greater(*pairs[-1])
-    for one, other in reversed(pairs[:-1]):
-        wins = _greater(one, other) | (wins & ~_greater(other, one))
+    for own, other in reversed(pairs[:-1]):
+        wins = _greater(own, other) | (wins & ~_greater(other, own))
     return wins
 
 
@@ -199,8 +199,8 @@ def _greater(left: pa.Array, right: pa.Array) -> Mask:
     greater = pc.greater(left, right)
     if kind_of(left.type) is Kind.FLOAT:
         greater = pc.or_(greater, pc.and_(pc.is_nan(left), pc.invert(pc.is_nan(right))))
-    known = pc.fill_null(greater, False)
-    return np.asarray(pc.or_(known, pc.and_(pc.is_valid(left), pc.is_null(right))))
+    is_greater = pc.fill_null(greater, False)
+    return np.asarray(pc.or_(is_greater, pc.and_(pc.is_valid(left), pc.is_null(right))))
 
 
 def flag_deleted_rows(flags: Any | None, rows: int) -> Mask:
@@ -231,10 +231,10 @@ def pair_rows(left: Ints, right: Ints) -> tuple[Ints, Ints]:
     (array([1, 0, 2]), array([0, 1, 2]))
     """
     most = max(len(left), len(right), 1)
-    one, other = (codes * most + _count_earlier_equals(codes) for codes in (left, right))
-    _, at, found = np.intersect1d(one, other, assume_unique=True, return_indices=True)
-    order = np.argsort(found, kind="stable")
-    return at[order], found[order]
+    first, other = (codes * most + _count_earlier_equals(codes) for codes in (left, right))
+    _, positions, matches = np.intersect1d(first, other, assume_unique=True, return_indices=True)
+    order = np.argsort(matches, kind="stable")
+    return positions[order], matches[order]
 
 
 def _count_earlier_equals(codes: Ints) -> Ints:
@@ -243,6 +243,6 @@ def _count_earlier_equals(codes: Ints) -> Ints:
     ordered = codes[order]
     starts = np.flatnonzero(np.diff(ordered, prepend=ordered[:1] - 1) != 0)
     counts = np.diff(np.append(starts, len(codes)))
-    found = np.empty(len(codes), np.int64)
-    found[order] = np.arange(len(codes)) - np.repeat(starts, counts)
-    return found
+    numbers = np.empty(len(codes), np.int64)
+    numbers[order] = np.arange(len(codes)) - np.repeat(starts, counts)
+    return numbers

@@ -196,9 +196,9 @@ class Merger:
             raise InvalidInputError(f"the merger {self} returned {IS_DELETED} as {flags.type}; make it boolean")
         return flag_deleted_rows(flags, answer.num_rows)
 
-    def _check_columns(self, answer: pa.Table, wanted: pa.Schema, deleted: npt.NDArray[np.bool_]) -> None:
+    def _check_columns(self, answer: pa.Table, schema: pa.Schema, deleted: npt.NDArray[np.bool_]) -> None:
         given = [(field.name, field.type) for field in answer.schema]
-        expected = [(field.name, field.type) for field in wanted]
+        expected = [(field.name, field.type) for field in schema]
         if given != expected:
             both = set(given) ^ set(expected)
             odd = [f"{name} {kind}" for name, kind in dict.fromkeys([*given, *expected]) if (name, kind) in both]
@@ -206,7 +206,7 @@ class Merger:
                 f"the merger {self} returned other columns than it was given ({', '.join(odd) or 'in another order'}); "
                 "return incoming's schema"
             )
-        for field in wanted:
+        for field in schema:
             column = answer.column(field.name)
             try:
                 column.validate(full=True)
@@ -220,9 +220,9 @@ class Merger:
 
 def _is_same(left: pa.Table, right: pa.Table, name: str) -> pa.ChunkedArray:
     """Tell row by row whether a column or a struct's field (``a.b``) is equal; two nulls are equal."""
-    one, other = (_values(table, name) for table in (left, right))
-    both_null = pc.and_(pc.is_null(one), pc.is_null(other))
-    return pc.or_(pc.fill_null(pc.equal(one, other), False), both_null)
+    first, other = (_values(table, name) for table in (left, right))
+    both_null = pc.and_(pc.is_null(first), pc.is_null(other))
+    return pc.or_(pc.fill_null(pc.equal(first, other), False), both_null)
 
 
 def _values(table: pa.Table, name: str) -> pa.ChunkedArray:
@@ -304,8 +304,8 @@ class MergeRule:
             return stored_is_newer & self.keeps_whole_rows
         is_open = np.zeros(len(stored_is_newer), bool)
         for column in stored.columns:
-            known = known_values(column, self.partial, self.unavailable)
-            is_open |= False if known is None else ~known
+            is_set = known_values(column, self.partial, self.unavailable)
+            is_open |= False if is_set is None else ~is_set
         return stored_is_newer & (deleted | ~is_open)
 
     def ordering_columns(self, rows: pa.Table | pa.RecordBatch) -> list[pa.ChunkedArray] | list[pa.Array]:

@@ -195,9 +195,9 @@ class SliceMerge:
         self._matched[matched] = True
         base_wins = self.base_wins(batch, positions, matched)
         deleted = self._logs.deleted[matched]
-        left = np.ones(batch.num_rows, bool)
-        left[positions[deleted & ~base_wins]] = False
-        kept_rows = None if left.all() else pa.array(np.flatnonzero(left))
+        kept = np.ones(batch.num_rows, bool)
+        kept[positions[deleted & ~base_wins]] = False
+        kept_rows = None if kept.all() else pa.array(np.flatnonzero(kept))
         pairs = _Pairs(
             batch.num_rows, positions[~deleted], self._logs.row[matched[~deleted]], base_wins[~deleted], kept_rows
         )
@@ -209,9 +209,9 @@ class SliceMerge:
         Each table has at most ``most_rows`` rows and about ``most_bytes`` bytes.
         """
         rows = self._logs.rows
-        left = self._logs.row[~self._matched & ~self._logs.deleted]
-        for at in split_positions(rows, left, most_rows, most_bytes):
-            yield gather(rows, at)
+        rows_left = self._logs.row[~self._matched & ~self._logs.deleted]
+        for some in split_positions(rows, rows_left, most_rows, most_bytes):
+            yield gather(rows, some)
 
     def base_wins(self, batch: pa.RecordBatch, positions: Ints, matched: Ints) -> Mask:
         """Return a flag per pair: whether the row of the base file wins by its ordering values.
@@ -283,10 +283,10 @@ class _Pairs:
             base_known: for each entry of ``base`` whether it sets the column; None if all do.
             log_known: for each log row whether it sets the column; None if all do.
         """
-        known = np.ones(len(self.base), bool)
+        all_known = np.ones(len(self.base), bool)
         taken = incoming_cells(
-            known if base_known is None else base_known,
-            known if log_known is None else log_known[self.log],
+            all_known if base_known is None else base_known,
+            all_known if log_known is None else log_known[self.log],
             self.base_wins,
         )
         if not taken.any():

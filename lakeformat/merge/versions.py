@@ -116,14 +116,14 @@ def marked_rows(column: pa.ChunkedArray, marker: str, *, ignores_case: bool = Fa
 def deleting_rows(rows: pa.Table, rule: ReadRule) -> npt.NDArray[np.bool_]:
     """Return a flag per row: whether ``_hoodie_is_deleted``, ``_hoodie_operation`` or the table's marker deletes it."""
     names = rows.schema.names
-    found = flag_deleted_rows(rows.column(IS_DELETED) if IS_DELETED in names else None, rows.num_rows)
+    flags = flag_deleted_rows(rows.column(IS_DELETED) if IS_DELETED in names else None, rows.num_rows)
     if OPERATION in names:
-        found |= np.asarray(pc.is_in(rows.column(OPERATION).cast(pa.string()), value_set=_DELETING))
+        flags |= np.asarray(pc.is_in(rows.column(OPERATION).cast(pa.string()), value_set=_DELETING))
     if rule.delete_field in names:
-        found |= np.asarray(
+        flags |= np.asarray(
             marked_rows(rows.column(rule.delete_field), rule.delete_marker, ignores_case=rule.ignores_case)
         )
-    return found
+    return flags
 
 
 Ints = npt.NDArray[np.int64]
@@ -246,8 +246,8 @@ def _delete_versions(part: LogDeletes, rule: ReadRule, schema: pa.Schema, stored
     stored_values = part.in_order_of(rule.ordering)
     fits = len(stored_values) == len(rule.ordering)
     values = [
-        _restore_unit(stored_values[at], _field_type(stored, name)) if fits else pa.nulls(count)
-        for at, name in enumerate(rule.ordering)
+        _restore_unit(stored_values[number], _field_type(stored, name)) if fits else pa.nulls(count)
+        for number, name in enumerate(rule.ordering)
     ]
     kinds = pa.schema([pa.field(name, _field_type(schema, name)) for name in rule.ordering])
     ordering = tuple(conform(pa.table(values, names=kinds.names), kinds).columns)
@@ -323,12 +323,12 @@ def are_unconditional(ordering: Sequence[pa.ChunkedArray | pa.Array], count: int
     if it has Hudi's default ordering value: null in all ordering fields, or, if there is a single ordering field, the
     ``Integer`` 0. A date is compared as its day number, so that 1970-01-01 is 0, too.
     """
-    found = np.ones(count, bool)
+    flags = np.ones(count, bool)
     for column in ordering:
-        found &= np.asarray(pc.is_null(column))
+        flags &= np.asarray(pc.is_null(column))
     if len(ordering) == 1 and ordering[0].type in {pa.int32(), pa.date32()}:
-        found |= np.asarray(pc.fill_null(pc.equal(ordering[0].cast(pa.int32()), 0), False)).astype(bool)
-    return found
+        flags |= np.asarray(pc.fill_null(pc.equal(ordering[0].cast(pa.int32()), 0), False)).astype(bool)
+    return flags
 
 
 def _has_small_parts(rows: pa.Table, parts: int) -> bool:

@@ -40,12 +40,12 @@ def typed_bounds(statistics: pa.Table, data_type: pa.DataType) -> tuple[pa.Array
 
 
 def _bounds(statistics: pa.Table, which: str, data_type: pa.DataType) -> pa.Array:
-    known = pa.nulls(len(statistics), data_type)
+    values_so_far = pa.nulls(len(statistics), data_type)
     columns = {name.partition(".")[2]: name for name in statistics.column_names if name.startswith(f"{which}.")}
     for wrapper, name in columns.items():
         for values in _values(statistics, statistics[name].combine_chunks(), wrapper, data_type):
-            known = pc.coalesce(known, values)
-    return known
+            values_so_far = pc.coalesce(values_so_far, values)
+    return values_so_far
 
 
 def _values(statistics: pa.Table, stored: pa.Array, wrapper: str, data_type: pa.DataType) -> Iterator[pa.Array]:
@@ -111,13 +111,13 @@ def _to_decimal(values: pa.Array, data_type: pa.DataType) -> pa.Array:
 def _from_bytes(stored: pa.Array, chosen: npt.NDArray[np.bool_], data_type: pa.DataType) -> pa.Array:
     """Return decimals from big-endian bytes of their unscaled values, for the chosen rows that have such bytes."""
     sizes = np.asarray(pc.binary_length(stored).fill_null(0))
-    at = np.flatnonzero(chosen & (sizes > 0) & (sizes <= 16))
+    positions = np.flatnonzero(chosen & (sizes > 0) & (sizes <= 16))
     little = np.zeros((len(stored), 16), np.uint8)
-    for row, raw in zip(at.tolist(), stored.take(pa.array(at)).to_pylist(), strict=True):
+    for row, raw in zip(positions.tolist(), stored.take(pa.array(positions)).to_pylist(), strict=True):
         number = int.from_bytes(raw, "big", signed=True)
         little[row] = np.frombuffer(number.to_bytes(16, "little", signed=True), np.uint8)
     valid = np.zeros(len(stored), bool)
-    valid[at] = True
+    valid[positions] = True
     bits = pa.array(valid).buffers()[1]
     decimals = pa.Array.from_buffers(data_type, len(stored), [bits, pa.py_buffer(little)])
     decimals.validate(full=True)
@@ -169,8 +169,8 @@ def _form_of(data_type: pa.DataType, *, stores_types: bool) -> tuple[str, int, s
     if kind_of(data_type) is Kind.TIMESTAMP:
         ordinal = _LOCAL if data_type.tz is None else _INSTANT
         return ("LongWrapper", ordinal, None) if data_type.unit == "us" else None
-    found = _WRAPPERS.get(data_type)
-    return found and (*found, None)
+    wrapper = _WRAPPERS.get(data_type)
+    return wrapper and (*wrapper, None)
 
 
 def _wrap(values: pa.Array, wrapper: str) -> pa.Array:

@@ -107,7 +107,7 @@ def write_deltacommit(table: MetadataTable, instant_time: str, changes: Metadata
         FileExistsError: The metadata table has a deltacommit of this time already.
         CorruptTableError: The metadata table is damaged, so that records would come into wrong file groups.
     """
-    changed = [each for each in table.partitions if each in changes.rows or each in changes.deleted]
+    changed = [partition for partition in table.partitions if partition in changes.rows or partition in changes.deleted]
     for partition in changed:
         if partition.has_places:
             table.check_key_groups(partition)
@@ -173,7 +173,7 @@ def _write_logs(
     slices = table.list_slices(partition)
     cells = encode_parts(partition, rows, schema) if rows is not None and len(rows) else None
     keys = _NO_KEYS if cells is None else cells["key"].combine_chunks()
-    groups, deleted_groups = (file_groups_of(partition, each, len(slices)) for each in (keys, deleted))
+    groups, deleted_groups = (file_groups_of(partition, keys_of, len(slices)) for keys_of in (keys, deleted))
     for number in np.union1d(groups, deleted_groups).tolist():
         own = None if cells is None else cells.filter(pa.array(groups == number))
         gone = deleted.filter(pa.array(deleted_groups == number))

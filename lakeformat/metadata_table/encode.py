@@ -82,7 +82,7 @@ class _RecordEncoder(AvroEncoder):
         """Encode the part of each record, which is a union with null."""
         if isinstance(fields, pa.Array):
             return self.encode(fields, avro)
-        branch = next(each for each in avro if each != "null")
+        branch = next(kind for kind in avro if kind != "null")
         pieces: list[pa.Array | bytes] = [_index(avro, branch)]
         for field in branch["fields"]:
             column = fields.get(field["name"])
@@ -97,10 +97,10 @@ class _RecordEncoder(AvroEncoder):
                 self._named[branch["name"]] = branch
         names = [_name(branch) for branch in branches]
         values = pa.nulls(len(column), pa.binary())
-        for at, wrapper in enumerate(column.type):
+        for number, wrapper in enumerate(column.type):
             inner = self._named[wrapper.name]["fields"][0]["type"]
             index = encode_varints(np.array([names.index(wrapper.name)]))[0].as_py()
-            values = pc.coalesce(values, join_bytes(index, self.encode(column.field(at), inner)))
+            values = pc.coalesce(values, join_bytes(index, self.encode(column.field(number), inner)))
         return values.fill_null(_null(branches))
 
 
@@ -164,9 +164,10 @@ def _locations_part(partition: MetadataPartition, rows: pa.Table) -> tuple[pa.Ar
     coded = _one(rows, "file_id").dictionary_encode()
     numbers = [_numbers_of(file_id) for file_id in coded.dictionary.to_pylist()]
     high, low, index = (
-        pa.array([None if each is None else each[at] for each in numbers], pa.int64()) for at in range(3)
+        pa.array([None if numbers_of_id is None else numbers_of_id[part] for numbers_of_id in numbers], pa.int64())
+        for part in range(3)
     )
-    is_text = pa.array([each is None for each in numbers], pa.bool_())
+    is_text = pa.array([numbers_of_id is None for numbers_of_id in numbers], pa.bool_())
     fields |= {
         "fileIdHighBits": high.fill_null(-1).take(coded.indices),
         "fileIdLowBits": low.fill_null(-1).take(coded.indices),

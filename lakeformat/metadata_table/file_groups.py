@@ -56,19 +56,19 @@ def list_slices(
         CorruptTableError: A file group is missing.
         UnsupportedTableError: The partition has file groups of a kind that is not supported.
     """
-    found = list_versions(storage, partition, instants)
-    missing = set(range(max(found, default=0) + 1)) - found.keys()
+    versions = list_versions(storage, partition, instants)
+    missing = set(range(max(versions, default=0) + 1)) - versions.keys()
     if missing:
         raise CorruptTableError(
-            f"{storage.location}/{partition.folder} lacks file group {min(missing)} of {max(found, default=0) + 1}; "
+            f"{storage.location}/{partition.folder} lacks file group {min(missing)} of {max(versions, default=0) + 1}; "
             "run repair(), which makes the metadata table again"
         )
-    return tuple(_newest_slice(number, found[number], instants) for number in sorted(found))
+    return tuple(_newest_slice(number, versions[number], instants) for number in sorted(versions))
 
 
 def list_versions(storage: Storage, partition: MetadataPartition, instants: MetadataInstants) -> dict[int, Versions]:
     """Return all files of a partition by number of the file group. Raise `UnsupportedTableError` as `list_slices`."""
-    found: dict[int, Versions] = {}
+    versions_of: dict[int, Versions] = {}
     for entry in storage.list(partition.folder):
         name = LogName.match(entry.name) or BaseName.match(entry.name)
         if name is None or entry.is_folder:
@@ -79,18 +79,18 @@ def list_versions(storage: Storage, partition: MetadataPartition, instants: Meta
                 f"{storage.location}/{partition.folder} has file group {name.file_id!r}, which is not supported; drop "
                 "the index with Hudi, or run repair(), which drops the metadata table"
             )
-        versions = found.setdefault(number, Versions())
+        versions = versions_of.setdefault(number, Versions())
         if isinstance(name, LogName):
             versions.logs.append(_log_file(partition, name, entry.size_bytes))
         elif instants.has_base(name.instant_time):
             versions.bases[name.instant_time] = max(versions.bases.get(name.instant_time, ""), entry.path)
-    return found
+    return versions_of
 
 
 def list_logs(storage: Storage, partition: MetadataPartition) -> tuple[LogFile, ...]:
     """List all log files of a partition, also those that no reader counts."""
-    found = ((LogName.match(entry.name), entry) for entry in storage.list(partition.folder) if not entry.is_folder)
-    return tuple(_log_file(partition, name, entry.size_bytes) for name, entry in found if name is not None)
+    logs = ((LogName.match(entry.name), entry) for entry in storage.list(partition.folder) if not entry.is_folder)
+    return tuple(_log_file(partition, name, entry.size_bytes) for name, entry in logs if name is not None)
 
 
 def _log_file(partition: MetadataPartition, name: LogName, size_bytes: int) -> LogFile:

@@ -79,12 +79,14 @@ def read_secondary_indexes(table: MetadataTable) -> tuple[SecondaryIndex, ...]:
 def find_secondary_indexes(storage: Storage, names: Iterable[str]) -> tuple[SecondaryIndex, ...]:
     """Return those among named partitions, even if the metadata table cannot be read, as `read_secondary_indexes`."""
     parsed = (partition_of_name(name) for name in names)
-    named = [each for each in parsed if each is not None and each.kind is RecordKind.SECONDARY_INDEX]
+    named = [
+        partition for partition in parsed if partition is not None and partition.kind is RecordKind.SECONDARY_INDEX
+    ]
     definitions = _read_definitions(storage) if named else {}
-    found = [(partition, definitions.get(partition.value, {})) for partition in named]
+    defined = [(partition, definitions.get(partition.value, {})) for partition in named]
     return tuple(
         SecondaryIndex(partition, str(columns[0]))
-        for partition, definition in found
+        for partition, definition in defined
         if len(columns := list(definition.get("sourceFields") or ())) == 1
         and definition.get("version") == _BY_VALUE
         and definition.get("indexFunction") == _IDENTITY
@@ -136,7 +138,7 @@ def _read_definitions(storage: Storage) -> Mapping[str, Mapping[str, Any]]:
     """Return the definitions by name; none if there is no such file."""
     try:
         definitions = parse_json(storage.read(INDEX_DEFINITIONS))["indexDefinitions"]
-        if not all(isinstance(each, dict) for each in definitions.values()):
+        if not all(isinstance(definition, dict) for definition in definitions.values()):
             raise TypeError("a definition is not an object")
     except FileNotFoundError:
         return {}
@@ -145,8 +147,8 @@ def _read_definitions(storage: Storage) -> Mapping[str, Mapping[str, Any]]:
             f"{storage.location}/{INDEX_DEFINITIONS} cannot be read ({type(error).__name__}: {error}); run repair(), "
             "which makes the metadata table again"
         ) from None
-    found: Mapping[str, Mapping[str, Any]] = definitions
-    return found
+    by_name: Mapping[str, Mapping[str, Any]] = definitions
+    return by_name
 
 
 def choose_columns(
@@ -213,14 +215,14 @@ def keep_definitions(storage: Storage, kept: Collection[str]) -> tuple[str, ...]
     properties: with a definition whose folder is gone or stale, they fail, or miss rows.
     """
     try:
-        known = _read_definitions(storage)
+        definitions = _read_definitions(storage)
     except CorruptTableError:
         if not kept:
             storage.delete(INDEX_DEFINITIONS)
         return ()
-    removed = tuple(name for name in known if name not in kept)
+    removed = tuple(name for name in definitions if name not in kept)
     if removed:
-        _write_definitions(storage, {name: each for name, each in known.items() if name in kept})
+        _write_definitions(storage, {name: definition for name, definition in definitions.items() if name in kept})
     return removed
 
 

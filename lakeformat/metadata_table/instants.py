@@ -80,18 +80,18 @@ class MetadataInstants:
         compacted = ""
         restores: set[str] = set()
         for name in names:
-            found = _NAME.fullmatch(name)
-            if found is None:
+            match = _NAME.fullmatch(name)
+            if match is None:
                 continue
-            times.add(found["time"])
-            if found["action"] != "inflight" and found["state"] is None:
-                completions[found["time"]] = found["end"] or found["time"]
-                if found["action"] == Action.DELTA_COMMIT.value:
-                    (filled if _is_first(found["time"]) else applied).add(found["time"])
-                elif found["action"] == Action.COMMIT.value:
-                    compacted = max(compacted, found["time"])
-                elif found["action"] == Action.RESTORE.value:
-                    restores.add(found["time"])
+            times.add(match["time"])
+            if match["action"] != "inflight" and match["state"] is None:
+                completions[match["time"]] = match["end"] or match["time"]
+                if match["action"] == Action.DELTA_COMMIT.value:
+                    (filled if _is_first(match["time"]) else applied).add(match["time"])
+                elif match["action"] == Action.COMMIT.value:
+                    compacted = max(compacted, match["time"])
+                elif match["action"] == Action.RESTORE.value:
+                    restores.add(match["time"])
         pending = {instant.time for instant in table.pending}
         if has_completion_times:
             counted = completions.keys() - pending
@@ -108,7 +108,10 @@ class MetadataInstants:
             frozenset(applied),
             frozenset(filled),
             compacted,
-            {time: min((each for each in applied if each > time), default="") for time in restores},
+            {
+                time: min((applied_time for applied_time in applied if applied_time > time), default="")
+                for time in restores
+            },
         )
 
     def find_lacking(self, table: Timeline) -> str | None:
@@ -148,11 +151,14 @@ class MetadataInstants:
         restores the metadata table; then the deltacommit adds what differs from a listing. Hudi:
         ``HoodieBackedTableMetadataWriter.update(HoodieRestoreMetadata, String)``.
         """
-        done = [each for each in table.of_action(Action.RESTORE) if each.state is State.COMPLETED]
+        done = [restored for restored in table.of_action(Action.RESTORE) if restored.state is State.COMPLETED]
         return {
             time
             for restore, time in self.restored.items()
-            if any(each.time < restore and self.completions.get(time, "~") <= each.completed_at for each in done)
+            if any(
+                restored.time < restore and self.completions.get(time, "~") <= restored.completed_at
+                for restored in done
+            )
         }
 
     def has_base(self, instant_time: str) -> bool:

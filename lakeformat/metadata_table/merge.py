@@ -55,10 +55,10 @@ class _Versions:
 
 
 def _join(batches: Sequence[Batch]) -> _Versions:
-    rows = pa.concat_tables([each.rows for each in batches if each.rows is not None], promote_options="default")
-    keys = pa.chunked_array([chunk for each in batches for chunk in each.keys.chunks], pa.string())
+    rows = pa.concat_tables([batch.rows for batch in batches if batch.rows is not None], promote_options="default")
+    keys = pa.chunked_array([chunk for batch in batches for chunk in batch.keys.chunks], pa.string())
     codes = np.asarray(keys.combine_chunks().dictionary_encode().indices).astype(np.int64)
-    is_row = np.repeat([each.rows is not None for each in batches], [len(each.keys) for each in batches])
+    is_row = np.repeat([batch.rows is not None for batch in batches], [len(batch.keys) for batch in batches])
     return _Versions(rows, codes, np.where(is_row, np.cumsum(is_row) - 1, -1))
 
 
@@ -102,8 +102,8 @@ def merge_files(batches: Sequence[Batch]) -> pa.Table:
     chosen = np.zeros(count, np.int64)
     chosen[files[lives]] = np.flatnonzero(lives)
     kept = np.flatnonzero(sizes >= 0)
-    found = rows.take(pa.array(chosen[kept]))
-    return pa.table({"key": found["key"], "file_name": found["file_name"], "size_bytes": pa.array(sizes[kept])})
+    merged = rows.take(pa.array(chosen[kept]))
+    return pa.table({"key": merged["key"], "file_name": merged["file_name"], "size_bytes": pa.array(sizes[kept])})
 
 
 #: Columns of statistics that are added up when records are merged.
@@ -148,7 +148,7 @@ def _combine(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
     result = dict(new)
     for name in _ADDED:
         result[name] = None if old[name] is None or new[name] is None else old[name] + new[name]
-    for name in (each for each in new if "." in each):
+    for name in (column for column in new if "." in column):
         which, _, wrapper = name.partition(".")
         if old[name] is None or new[name] is None:
             result[name] = old[name] if new[name] is None else new[name]

@@ -99,8 +99,8 @@ class MetadataTable:
     @property
     def partitions(self) -> tuple[MetadataPartition, ...]:
         """Return the partitions that the table's properties name, without those of kinds that are not known here."""
-        found = map(partition_of_name, self.names)
-        return tuple(partition for partition in found if partition is not None)
+        parsed = map(partition_of_name, self.names)
+        return tuple(partition for partition in parsed if partition is not None)
 
     def has(self, partition: MetadataPartition) -> bool:
         """Tell whether the table's properties name this partition. One that they do not name must not be read."""
@@ -128,9 +128,17 @@ class MetadataTable:
     def _check_key_groups(self, partition: MetadataPartition, slices: Sequence[MetadataSlice]) -> None:
         instants = self.instants
         made = max((instants.completions[time] for time in instants.filled), default="")
-        done = [each for name in self.list_timeline() if (each := self.layout.parse(name)) and each.state is _DONE]
-        told = [each for each in done if each.action in _WRITES and instants.completions.get(each.time, "") >= made]
-        newest_first = sorted(told, key=lambda each: (each.action is Action.COMMIT, each.time), reverse=True)
+        done = [
+            instant for name in self.list_timeline() if (instant := self.layout.parse(name)) and instant.state is _DONE
+        ]
+        told = [
+            done_instant
+            for done_instant in done
+            if done_instant.action in _WRITES and instants.completions.get(done_instant.time, "") >= made
+        ]
+        newest_first = sorted(
+            told, key=lambda done_instant: (done_instant.action is Action.COMMIT, done_instant.time), reverse=True
+        )
         if not is_last_group_named(self.storage, partition, len(slices), map(self.path, newest_first)):
             for piece in slices:
                 for _ in self._read_group(partition, piece, _FIRST, len(slices)):
@@ -138,8 +146,8 @@ class MetadataTable:
 
     def list_partitions(self) -> tuple[str, ...]:
         """Return the partition paths of the table, sorted."""
-        found = self._read(MetadataPartition.FILES, _Keys(pa.array([ALL_PARTITIONS])), merge_files)
-        return tuple(sorted(table_partition(name) for name in found["file_name"].to_pylist()))
+        rows = self._read(MetadataPartition.FILES, _Keys(pa.array([ALL_PARTITIONS])), merge_files)
+        return tuple(sorted(table_partition(name) for name in rows["file_name"].to_pylist()))
 
     def files(self, partitions: Sequence[str] | None = None) -> pa.Table:
         """Return the files that exist in the partitions: ``partition_path``, ``file_name``, ``size_bytes``.
@@ -149,11 +157,11 @@ class MetadataTable:
         Args:
             partitions: Partition paths; None for all.
         """
-        wanted = None if partitions is None else _Keys(pa.array(map(stored_partition, partitions), pa.string()))
-        found = self._read(MetadataPartition.FILES, wanted, merge_files)
-        found = found.filter(pc.not_equal(found["key"], ALL_PARTITIONS))
-        paths = pc.if_else(pc.equal(found["key"], stored_partition("")), "", found["key"])
-        return pa.table({"partition_path": paths, "file_name": found["file_name"], "size_bytes": found["size_bytes"]})
+        keys = None if partitions is None else _Keys(pa.array(map(stored_partition, partitions), pa.string()))
+        rows = self._read(MetadataPartition.FILES, keys, merge_files)
+        rows = rows.filter(pc.not_equal(rows["key"], ALL_PARTITIONS))
+        paths = pc.if_else(pc.equal(rows["key"], stored_partition("")), "", rows["key"])
+        return pa.table({"partition_path": paths, "file_name": rows["file_name"], "size_bytes": rows["size_bytes"]})
 
     def column_stats(self, columns: Sequence[str] | None = None, *, keys: pa.Array | None = None) -> pa.Table:
         """Return the statistics of files, a row for each file and column.
@@ -179,9 +187,9 @@ class MetadataTable:
         Args:
             columns: Names of columns; None for all.
         """
-        found = self._statistics(MetadataPartition.PARTITION_STATS, columns)
-        names = [table_partition(name or "") for name in found["file_name"].to_pylist()]
-        return found.drop_columns(["file_name"]).append_column("partition_path", pa.array(names, pa.string()))
+        rows = self._statistics(MetadataPartition.PARTITION_STATS, columns)
+        names = [table_partition(name or "") for name in rows["file_name"].to_pylist()]
+        return rows.drop_columns(["file_name"]).append_column("partition_path", pa.array(names, pa.string()))
 
     def record_index(self, keys: pa.Array | None = None) -> pa.Table:
         """Return where keys are: ``key``, ``partition_path``, ``file_id``, ``instant_ms``. Keys not there have no row.
@@ -192,8 +200,8 @@ class MetadataTable:
             keys: Record keys to look up; only their file groups, and in them only their blocks, are read. None for all
                 keys of the table.
         """
-        found = self._read(MetadataPartition.RECORD_INDEX, None if keys is None else _Keys(keys), merge_newest)
-        return found.select(_PLACE)
+        rows = self._read(MetadataPartition.RECORD_INDEX, None if keys is None else _Keys(keys), merge_newest)
+        return rows.select(_PLACE)
 
     def secondary_index(self, partition: MetadataPartition, values: pa.Array | None = None) -> pa.Array:
         """Return the keys of a secondary index, see `lakeformat.metadata_table.secondary_keys`.
@@ -202,9 +210,9 @@ class MetadataTable:
             partition: The partition of the index.
             values: Values, as text, whose keys are looked up; only their file groups are read. None for all.
         """
-        wanted = None if values is None else _Prefixes(tuple(pc.unique(prefixes_of_values(values)).to_pylist()))
-        found = _without_deleted(self._read(partition, wanted, merge_newest))
-        return pa.concat_arrays([pa.nulls(0, pa.string()), *found["key"].chunks])
+        prefixes = None if values is None else _Prefixes(tuple(pc.unique(prefixes_of_values(values)).to_pylist()))
+        rows = _without_deleted(self._read(partition, prefixes, merge_newest))
+        return pa.concat_arrays([pa.nulls(0, pa.string()), *rows["key"].chunks])
 
     def look_up(self, keys: pa.Array) -> KeyPlaces:
         """Return where keys are, as `record_index` does, and what the look-up read. File groups are read in parallel.
@@ -212,8 +220,8 @@ class MetadataTable:
         Memory: the blocks of as many file groups as there are cores, 32 MB each, and the result.
         """
         counts = _Counts()
-        found = self._read(MetadataPartition.RECORD_INDEX, _Keys(keys), merge_newest, counts)
-        return KeyPlaces(found.select(_PLACE), counts.groups, counts.bytes_read)
+        rows = self._read(MetadataPartition.RECORD_INDEX, _Keys(keys), merge_newest, counts)
+        return KeyPlaces(rows.select(_PLACE), counts.groups, counts.bytes_read)
 
     def bloom_filters(self, files: Sequence[tuple[str, str]]) -> dict[tuple[str, str], bytes]:
         """Return the text of the bloom filter of each base file, as in its footer. Files without one are left out.
@@ -222,26 +230,26 @@ class MetadataTable:
             files: Partition path and name of base files.
         """
         file_of = {bloom_key(*file): file for file in files}
-        found = self._read_filters(_Keys(pa.array(list(file_of), pa.string())))
-        pairs = zip(found["key"].to_pylist(), found["filter"].to_pylist(), strict=True)
+        rows = self._read_filters(_Keys(pa.array(list(file_of), pa.string())))
+        pairs = zip(rows["key"].to_pylist(), rows["filter"].to_pylist(), strict=True)
         return {file_of[key]: text for key, text in pairs}
 
     def read_filters(self, files: Sequence[tuple[str, str]]) -> dict[tuple[str, str], BloomFilter]:
         """Return the bloom filter of each base file, as `bloom_filters` does; without those that cannot be decoded."""
         file_of = {bloom_key(*file): file for file in files}
-        found = self._read_filters(_Keys(pa.array(list(file_of), pa.string())))
+        rows = self._read_filters(_Keys(pa.array(list(file_of), pa.string())))
         decoded = {}
-        for key, kind, text in zip(*(found[name].to_pylist() for name in ("key", "type", "filter")), strict=True):
+        for key, kind, text in zip(*(rows[name].to_pylist() for name in ("key", "type", "filter")), strict=True):
             with suppress(CorruptTableError):  # The file's keys are searched as if it had no filter here.
                 decoded[file_of[key]] = BloomFilter.decode(text, kind)
         return decoded
 
-    def _read_filters(self, wanted: _Keys | None) -> pa.Table:
-        return _without_deleted(self._read(MetadataPartition.BLOOM_FILTERS, wanted, merge_newest))
+    def _read_filters(self, keys: _Keys | None) -> pa.Table:
+        return _without_deleted(self._read(MetadataPartition.BLOOM_FILTERS, keys, merge_newest))
 
     def _statistics(self, partition: MetadataPartition, columns: Sequence[str] | None) -> pa.Table:
-        wanted = None if columns is None else _Prefixes(tuple(statistics_prefix(column) for column in columns))
-        return _without_deleted(self._read(partition, wanted, merge_statistics))
+        prefixes = None if columns is None else _Prefixes(tuple(statistics_prefix(column) for column in columns))
+        return _without_deleted(self._read(partition, prefixes, merge_statistics))
 
     def read_schema(self) -> str:
         """Return the schema of the newest records, as JSON. New records are written with it."""
@@ -263,7 +271,7 @@ class MetadataTable:
     def _read(
         self,
         partition: MetadataPartition,
-        wanted: _Keys | _Prefixes | None,
+        asked: _Keys | _Prefixes | None,
         merge: Callable[[Sequence[Batch]], pa.Table],
         counts: _Counts | None = None,
     ) -> pa.Table:
@@ -277,11 +285,11 @@ class MetadataTable:
                 f"the metadata table of {self.storage.location} has no partition {partition.value}; read without it"
             )
         slices = self.list_slices(partition)
-        parts: Mapping[int, Any] = dict.fromkeys(range(len(slices)), wanted)
-        if wanted is not None and partition.has_places:
+        parts: Mapping[int, Any] = dict.fromkeys(range(len(slices)), asked)
+        if asked is not None and partition.has_places:
             self._check_key_groups(partition, slices)
-        if isinstance(wanted, _Keys) or (wanted is not None and partition.has_places):
-            parts = wanted.by_group(partition, len(slices))
+        if isinstance(asked, _Keys) or (asked is not None and partition.has_places):
+            parts = asked.by_group(partition, len(slices))
         added = counts or _Counts()
 
         def read(piece: MetadataSlice) -> pa.Table:
@@ -306,19 +314,19 @@ class MetadataTable:
         """Return the merged records of one file slice, without those that are marked as deleted."""
         batches = list(self._read_group(partition, piece, None, len(self.list_slices(partition))))
         if partition is MetadataPartition.FILES:
-            found = merge_files(batches)
-            return found.append_column("is_deleted", pa.repeat(False, len(found)))
+            rows = merge_files(batches)
+            return rows.append_column("is_deleted", pa.repeat(False, len(rows)))
         is_statistics = partition.kind in {RecordKind.COLUMN_STATS, RecordKind.PARTITION_STATS}
-        found = (merge_statistics if is_statistics else merge_newest)(batches)
+        rows = (merge_statistics if is_statistics else merge_newest)(batches)
         if partition is MetadataPartition.RECORD_INDEX:
-            return found
-        return found.filter(pc.invert(found["is_deleted"].fill_null(False)))
+            return rows
+        return rows.filter(pc.invert(rows["is_deleted"].fill_null(False)))
 
     def _read_group(
         self,
         partition: MetadataPartition,
         piece: MetadataSlice,
-        wanted: _Keys | _Prefixes | None,
+        asked: _Keys | _Prefixes | None,
         groups: int,
         counts: _Counts | None = None,
     ) -> Iterator[Batch]:
@@ -333,7 +341,7 @@ class MetadataTable:
         if piece.base is not None:
             with self._open(piece.base) as source:
                 file = open_hfile(source, piece.base)
-                yield _decode(partition, file, wanted, None)
+                yield _decode(partition, file, asked, None)
                 counts.add(file.bytes_read)
         blocks = [block for log in piece.logs for block in read_blocks(self.storage, log)]
         counted = blocks_to_merge(blocks, self.instants.is_counted, has_hfiles=True)
@@ -342,7 +350,7 @@ class MetadataTable:
             if block.kind is BlockKind.DELETE:
                 yield Batch(None, decode_deletes(block, content).keys)
             elif block.kind is BlockKind.HFILE_DATA:
-                yield _decode(partition, open_hfile(content, block.name), wanted, block)
+                yield _decode(partition, open_hfile(content, block.name), asked, block)
             else:
                 raise UnsupportedTableError(
                     f"{block.name} is of kind {block.kind.name}, which a metadata table does not have; run repair()"
@@ -358,9 +366,9 @@ class MetadataTable:
 
 
 def _decode(
-    partition: MetadataPartition, file: HFile, wanted: _Keys | _Prefixes | None, block: LogBlock | None
+    partition: MetadataPartition, file: HFile, asked: _Keys | _Prefixes | None, block: LogBlock | None
 ) -> Batch:
-    cells = file.read() if wanted is None else wanted.of(file)
+    cells = file.read() if asked is None else asked.of(file)
     schema = None if block is None else block.header.get(HeaderKey.SCHEMA)
     schema = schema or file.info.get("schema", b"").decode(errors="replace")
     return Batch(decode_parts(partition, cells, schema, file.name))

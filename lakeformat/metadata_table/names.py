@@ -151,8 +151,8 @@ class BaseName:
     @classmethod
     def match(cls, name: str) -> BaseName | None:
         """Parse a file name; return None if it is not that of a base file of a metadata table."""
-        found = _BASE.fullmatch(name)
-        return found and cls(found["id"], found["time"])
+        match = _BASE.fullmatch(name)
+        return match and cls(match["id"], match["time"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,14 +167,14 @@ class LogName:
     @classmethod
     def match(cls, name: str) -> LogName | None:
         """Parse a file name; return None if it is not that of a log file of a metadata table."""
-        found = _LOG.fullmatch(name)
-        return found and cls(found["id"], found["time"], int(found["version"]), found["token"])
+        match = _LOG.fullmatch(name)
+        return match and cls(match["id"], match["time"], int(match["version"]), match["token"])
 
 
 def group_number(partition: MetadataPartition, file_id: str) -> int | None:
     """Return the number in the id of a file group; None if the id is not one of this partition."""
-    found = _ID.fullmatch(file_id)
-    return int(found["number"]) if found and found["prefix"] == file_id_prefix(partition) else None
+    match = _ID.fullmatch(file_id)
+    return int(match["number"]) if match and match["prefix"] == file_id_prefix(partition) else None
 
 
 def file_id_prefix(partition: MetadataPartition) -> str:
@@ -267,10 +267,10 @@ def _mix(lane: int, word: int) -> int:
 
 
 def _xxh64(data: bytes) -> int:
-    at, size = len(data) // 32 * 32, len(data)
-    if at:
+    position, size = len(data) // 32 * 32, len(data)
+    if position:
         lanes = [(_SEED + _P1 + _P2) & _MASK, (_SEED + _P2) & _MASK, _SEED, (_SEED - _P1) & _MASK]
-        for words in struct.iter_unpack("<4Q", data[:at]):
+        for words in struct.iter_unpack("<4Q", data[:position]):
             lanes = [_mix(lane, word) for lane, word in zip(lanes, words, strict=True)]
         value = sum(_rotate(lane, bits) for lane, bits in zip(lanes, (1, 7, 12, 18), strict=True)) & _MASK
         for lane in lanes:
@@ -278,14 +278,16 @@ def _xxh64(data: bytes) -> int:
     else:
         value = (_SEED + _P5) & _MASK
     value = (value + size) & _MASK
-    while size - at >= 8:
-        value = (_rotate(value ^ _mix(0, int.from_bytes(data[at : at + 8], "little")), 27) * _P1 + _P4) & _MASK
-        at += 8
-    if size - at >= 4:
-        word = int.from_bytes(data[at : at + 4], "little")
+    while size - position >= 8:
+        value = (
+            _rotate(value ^ _mix(0, int.from_bytes(data[position : position + 8], "little")), 27) * _P1 + _P4
+        ) & _MASK
+        position += 8
+    if size - position >= 4:
+        word = int.from_bytes(data[position : position + 4], "little")
         value = (_rotate(value ^ word * _P1 & _MASK, 23) * _P2 + _P3) & _MASK
-        at += 4
-    for byte in data[at:]:
+        position += 4
+    for byte in data[position:]:
         value = _rotate(value ^ byte * _P5 & _MASK, 11) * _P1 & _MASK
     value = (value ^ value >> 33) * _P2 & _MASK
     value = (value ^ value >> 29) * _P3 & _MASK

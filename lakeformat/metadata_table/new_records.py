@@ -89,16 +89,16 @@ def filter_rows(files: Sequence[NewFile], instant_time: str) -> pa.Table | None:
     Args:
         instant_time: The time of the commit.
     """
-    entries = [each.footer.metadata or {} for each in files]
-    if not all(BLOOM in each and BLOOM_TYPE in each for each in entries):
+    entries = [file.footer.metadata or {} for file in files]
+    if not all(BLOOM in entry and BLOOM_TYPE in entry for entry in entries):
         return None
-    keys = [bloom_key(each.file.partition_path, each.name) for each in files]
+    keys = [bloom_key(file.file.partition_path, file.name) for file in files]
     return pa.table(
         {
             "key": pa.array(keys, pa.string()),
-            "type": pa.array([each[BLOOM_TYPE].decode() for each in entries], pa.string()),
+            "type": pa.array([entry[BLOOM_TYPE].decode() for entry in entries], pa.string()),
             "instant_time": pa.repeat(instant_time, len(files)),
-            "filter": pa.array([each[BLOOM] for each in entries], pa.binary()),
+            "filter": pa.array([entry[BLOOM] for entry in entries], pa.binary()),
             "is_deleted": pa.repeat(False, len(files)),
         }
     )
@@ -116,23 +116,26 @@ def statistics_rows(
         stores_types: Whether the type of a column is stored beside its bounds (from table version 9 on).
     """
     there = [column for column in columns if column.partition(".")[0] in frozenset(schema.names)]
-    footers = [(at, footer, each.nan_free) for at, each in enumerate(files) for footer in each.footers]
-    file_of = np.array([at for at, _, _ in footers], np.int64)
+    footers = [(number, footer, file.nan_free) for number, file in enumerate(files) for footer in file.footers]
+    file_of = np.array([number for number, _, _ in footers], np.int64)
     bounds, counts, owners = row_group_bounds(
-        [each for _, each, _ in footers], there, schema, [of for *_, of in footers]
+        [footer for _, footer, _ in footers], there, schema, [of for *_, of in footers]
     )
     folded, counts = fold_files(bounds, counts, file_of[owners], len(files))
-    bounds = {column: _sequence_bounds(known) if column == COMMIT_SEQNO else known for column, known in folded.items()}
+    bounds = {
+        column: _sequence_bounds(of_column) if column == COMMIT_SEQNO else of_column
+        for column, of_column in folded.items()
+    }
     wrapped = {
         column: columns_of
-        for column, known in bounds.items()
-        if (columns_of := wrapped_bounds(known.minimum, known.maximum, stores_types=stores_types)) is not None
+        for column, of_column in bounds.items()
+        if (columns_of := wrapped_bounds(of_column.minimum, of_column.maximum, stores_types=stores_types)) is not None
     }
     if not wrapped:
         return None
     is_known = pa.array(np.logical_and.reduce([_is_known(bounds[column], counts) for column in wrapped]))
-    ends = pa.array([bloom_key(each.file.partition_path, each.name) for each in files], pa.string())
-    names = pa.array([each.name for each in files], pa.string())
+    ends = pa.array([bloom_key(file.file.partition_path, file.name) for file in files], pa.string())
+    names = pa.array([file.name for file in files], pa.string())
     tables = []
     for column, stored in wrapped.items():
         sizes, unpacked = _chunk_bytes(files, column)
@@ -158,10 +161,10 @@ def stored_statistics(rows: pa.Table) -> pa.Table:
     return rows.filter(pc.or_(is_log, pc.not_equal(rows["values"], 0)))
 
 
-def _sequence_bounds(known: ColumnBounds) -> ColumnBounds:
+def _sequence_bounds(bounds: ColumnBounds) -> ColumnBounds:
     """Return bounds of sequence numbers, which begin with a digit: lakeformat's files have no statistics of them."""
-    low, high = (pc.fill_null(bound, end) for bound, end in ((known.minimum, "0"), (known.maximum, ":")))
-    return ColumnBounds(low, high, pc.fill_null(known.null_count, 0), known.nan_count)
+    low, high = (pc.fill_null(bound, end) for bound, end in ((bounds.minimum, "0"), (bounds.maximum, ":")))
+    return ColumnBounds(low, high, pc.fill_null(bounds.null_count, 0), bounds.nan_count)
 
 
 def _is_known(bounds: ColumnBounds, counts: pa.Array) -> npt.NDArray[np.bool_]:
@@ -176,20 +179,20 @@ def _is_known(bounds: ColumnBounds, counts: pa.Array) -> npt.NDArray[np.bool_]:
 def _chunk_bytes(files: Sequence[MeasuredFile], column: str) -> tuple[pa.Array, pa.Array]:
     """Return the size of a column in each file, as stored and unpacked, in bytes; 0 for log files, as Hudi does."""
     sizes = np.zeros((2, len(files)), np.int64)
-    for at, file in enumerate(files):
+    for file_number, file in enumerate(files):
         if isinstance(file, NewLog):
             continue
         place = _leaf_of(file.footer, column)
         for number in range(file.footer.num_row_groups if place is not None else 0):
             chunk = file.footer.row_group(number).column(place)
-            sizes[:, at] += (chunk.total_compressed_size, chunk.total_uncompressed_size)
+            sizes[:, file_number] += (chunk.total_compressed_size, chunk.total_uncompressed_size)
     return pa.array(sizes[0]), pa.array(sizes[1])
 
 
 def _leaf_of(footer: pq.FileMetaData, column: str) -> int | None:
     schema = footer.schema
-    found = (at for at in range(len(schema)) if schema.column(at).path == column)
-    return next(found, None)
+    leaves = (number for number in range(len(schema)) if schema.column(number).path == column)
+    return next(leaves, None)
 
 
 def statistics_keys(files: Iterable[tuple[str, str]], columns: Sequence[str]) -> pa.Array:

@@ -57,9 +57,9 @@ def find_unmeasured(
     lacking = np.zeros(len(files), np.bool_)
     for column, data_type in types.items():
         rows = _rows_of(statistics, column)
-        known = rows["key"].filter(pa.array(_are_known(rows, data_type)))
-        lacking |= ~np.asarray(pc.is_in(pc.binary_join_element_wise(statistics_prefix(column), ends, ""), known))
-    return [files[at] for at in np.flatnonzero(lacking).tolist()]
+        measured = rows["key"].filter(pa.array(_are_known(rows, data_type)))
+        lacking |= ~np.asarray(pc.is_in(pc.binary_join_element_wise(statistics_prefix(column), ends, ""), measured))
+    return [files[number] for number in np.flatnonzero(lacking).tolist()]
 
 
 def partition_rows(
@@ -81,8 +81,8 @@ def partition_rows(
         low, high = _bounds(rows, data_type)
         values = {"low": low, "high": high, **{name: rows[name] for name in _COUNTS}}
         owned = pa.table({"owner": pc.index_in(partition_of_key(rows["key"]), prefixes), **values})
-        wanted = [("low", "min"), ("high", "max"), *((name, "sum") for name in _COUNTS)]
-        joined = owned.group_by("owner", use_threads=False).aggregate(wanted).combine_chunks()
+        aggregates = [("low", "min"), ("high", "max"), *((name, "sum") for name in _COUNTS)]
+        joined = owned.group_by("owner", use_threads=False).aggregate(aggregates).combine_chunks()
         own_paths = paths.take(joined["owner"].combine_chunks())
         bounds = (joined[name].combine_chunks() for name in ("low_min", "high_max"))
         keys = [statistics_prefix(column, path) for path in own_paths.to_pylist()]
@@ -118,7 +118,7 @@ def _are_known(rows: pa.Table, data_type: pa.DataType) -> np.ndarray[tuple[int],
     low, high = _bounds(rows, data_type)
     nulls, values = (np.asarray(rows[name].fill_null(-1)) for name in ("nulls", "values"))
     has_bounds = np.asarray(pc.and_(low.is_valid(), high.is_valid()))
-    known: np.ndarray[tuple[int], np.dtype[np.bool_]] = (
+    are_known: np.ndarray[tuple[int], np.dtype[np.bool_]] = (
         (nulls >= 0) & (values >= nulls) & (has_bounds | (values == nulls))
     )
-    return known
+    return are_known

@@ -128,9 +128,9 @@ def _plain_columns(partition: MetadataPartition, keys: pa.Array, part: pa.Struct
     """Return the columns of a partition. A field that the part does not have is null."""
     if part.null_count:
         raise ValueError("a record lacks its part")
-    known = {field.name: part.field(at) for at, field in enumerate(part.type)}
+    fields = {field.name: part.field(number) for number, field in enumerate(part.type)}
     return {"key": keys} | {
-        name: known[field] if field in known else pa.nulls(len(keys), data_type)
+        name: fields[field] if field in fields else pa.nulls(len(keys), data_type)
         for name, (field, data_type) in COLUMNS[partition.kind].items()
     }
 
@@ -154,8 +154,8 @@ def _decode_statistics(partition: MetadataPartition, keys: pa.Array, part: pa.St
     columns = _plain_columns(partition, keys, part)
     for bound in ("min", "max"):
         union = part.field(f"{bound}Value")
-        for at, wrapper in enumerate(union.type):
-            values = union.field(at)
+        for number, wrapper in enumerate(union.type):
+            values = union.field(number)
             if values.null_count < len(values):
                 columns[f"{bound}.{wrapper.name}"] = values
     if part.type.get_field_index("valueType") >= 0:

@@ -117,12 +117,15 @@ class _Tree:
     def _union(self, avro: list[Any]) -> AvroType:
         """Return the tree of a union. The fields of its struct have the names of the branches."""
         branches = [self.type_of(branch) if branch != "null" else _NOTHING for branch in avro]
-        others = [at for at, branch in enumerate(branches) if branch.kind != "null"]
+        others = [number for number, branch in enumerate(branches) if branch.kind != "null"]
         if len(others) == 1:
             return replace(branches[others[0]], branch=others[0], branches=len(branches))
-        names = [(avro[at]["name"] if isinstance(avro[at], dict) else avro[at]).rpartition(".")[2] for at in others]
+        names = [
+            (avro[number]["name"] if isinstance(avro[number], dict) else avro[number]).rpartition(".")[2]
+            for number in others
+        ]
         values = [_unwrap(branch) for branch in branches]
-        fields = [pa.field(name, values[at].arrow) for name, at in zip(names, others, strict=True)]
+        fields = [pa.field(name, values[number].arrow) for name, number in zip(names, others, strict=True)]
         return AvroType("union", pa.struct(fields), branches=len(branches), children=tuple(values))
 
 

@@ -41,8 +41,8 @@ def prefixes_of_values(values: pa.Array) -> pa.Array:
 
 def value_prefixes(keys: pa.Array) -> pa.Array:
     """Return the beginning of each key, up to the end of the value. A key without one stays whole."""
-    found = pc.extract_regex(keys, _PREFIX)
-    return pc.coalesce(pc.struct_field(found, "value"), keys)
+    parts = pc.extract_regex(keys, _PREFIX)
+    return pc.coalesce(pc.struct_field(parts, "value"), keys)
 
 
 def record_keys_of(keys: pa.Array) -> pa.Array:

@@ -33,7 +33,7 @@ class BucketRule:
         Raises:
             ValueError: The text has another form.
         """
-        found = []
+        rules = []
         for part in filter(None, (part.strip() for part in text.split(";"))):
             pattern, comma, count = part.rpartition(",")
             if not comma or not count.strip().isdigit() or not 1 <= int(count) <= MOST_BUCKETS:
@@ -42,8 +42,8 @@ class BucketRule:
                 re.compile(pattern)
             except re.error as error:
                 raise ValueError(f"{pattern!r} is no regular expression ({error})") from None
-            found.append((pattern, int(count)))
-        return cls(tuple(found), default)
+            rules.append((pattern, int(count)))
+        return cls(tuple(rules), default)
 
     @property
     def text(self) -> str:
@@ -52,5 +52,5 @@ class BucketRule:
 
     def buckets_of(self, partition_path: str) -> int:
         """Return the number of buckets of a partition."""
-        found = (count for pattern, count in self.expressions if re.search(pattern, partition_path))
-        return next(found, self.default)
+        counts = (count for pattern, count in self.expressions if re.search(pattern, partition_path))
+        return next(counts, self.default)

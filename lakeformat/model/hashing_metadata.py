@@ -79,7 +79,7 @@ class HashRing:
 
     def position_of(self, file_id: str) -> int | None:
         """Return the position of the node with this file id; None if the ring has none."""
-        return next((at for at, node in enumerate(self.nodes) if node.file_id == file_id), None)
+        return next((number for number, node in enumerate(self.nodes) if node.file_id == file_id), None)
 
     def split(self, at: int, new_prefix: Callable[[], str]) -> tuple[HashNode, ...]:
         """Return the two nodes that replace a node when its bucket is split in the middle of its hash values.
@@ -102,7 +102,7 @@ class HashRing:
         Args:
             positions: positions of the nodes, each followed by its neighbour with greater values.
         """
-        *gone, last = (self.nodes[at] for at in positions)
+        *gone, last = (self.nodes[position] for position in positions)
         return (
             *(HashNode(node.value, "", NodeTag.DELETE) for node in gone),
             HashNode(last.value, new_prefix(), NodeTag.REPLACE),
@@ -142,8 +142,8 @@ class HashRing:
 
     def owner_of(self, value: int) -> HashNode:
         """Return the node that owns a hash value."""
-        at = bisect_left(self.nodes, value, key=lambda node: node.value)
-        return self.nodes[at % len(self.nodes)]
+        position = bisect_left(self.nodes, value, key=lambda node: node.value)
+        return self.nodes[position % len(self.nodes)]
 
 
 def make_first_ring(partition_path: str, buckets: int) -> HashRing:

@@ -118,7 +118,9 @@ class VisibleInstants:
 
         The copy is correct for ``time`` and later instant times only.
         """
-        return VisibleInstants(frozenset(each for each in self.times if each >= time), self.before)
+        return VisibleInstants(
+            frozenset(instant_time for instant_time in self.times if instant_time >= time), self.before
+        )
 
 
 def format_instant_time(millis: int, zone: tzinfo | None) -> str:

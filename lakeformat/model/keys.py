@@ -68,12 +68,12 @@ class KeyGeneratorKind(Enum):
         Raises:
             InvalidOptionError: The generator is unknown or not supported.
         """
-        wanted = name.strip().lower().removeprefix(_PACKAGE).replace("avro", "").rstrip("_")
-        if kind := _KINDS.get(wanted):
+        plain_name = name.strip().lower().removeprefix(_PACKAGE).replace("avro", "").rstrip("_")
+        if kind := _KINDS.get(plain_name):
             return kind
-        known = [kind.value for kind in cls]
+        kinds = [kind.value for kind in cls]
         raise InvalidOptionError(
-            f"key generator {name!r} is not supported; use one of {', '.join(known)}{nearest(name, known)}"
+            f"key generator {name!r} is not supported; use one of {', '.join(kinds)}{nearest(name, kinds)}"
         )
 
     @classmethod
@@ -310,7 +310,7 @@ def _parse_member(enum: type[_E], option: str, text: str) -> _E:
     try:
         return enum[text.strip().upper()]
     except KeyError:
-        known = [member.name for member in enum]
+        members = [member.name for member in enum]
         raise InvalidOptionError(
-            f"{TIMEBASED_PREFIXES[0]}{option} is {text!r}; use {', '.join(known)}{nearest(text, known)}"
+            f"{TIMEBASED_PREFIXES[0]}{option} is {text!r}; use {', '.join(members)}{nearest(text, members)}"
         ) from None

@@ -135,8 +135,8 @@ def _choose_settings(values: Mapping[str, str], ordering_fields: tuple[str, ...]
     if strategy and strategy not in {*_OF_STRATEGY, _BY_PAYLOAD}:
         return _custom_settings(key, strategy)
     if payload:  # Stored up to version 8. If version 8 also stores a mode, it is CUSTOM here, and the class decides.
-        known = _OF_PAYLOAD.get(payload.rpartition(".")[2]) if payload.startswith(_HUDI) else None
-        return known or _custom_settings(_PAYLOAD, payload)
+        settings = _OF_PAYLOAD.get(payload.rpartition(".")[2]) if payload.startswith(_HUDI) else None
+        return settings or _custom_settings(_PAYLOAD, payload)
     if mode:
         return _custom_settings(_MODE, mode)
     if strategy in _OF_STRATEGY:

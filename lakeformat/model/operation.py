@@ -109,11 +109,12 @@ def operation_of(value: Operation | str) -> Operation:
     Raises:
         InvalidInputError: There is no operation of that name, or it writes no rows of the caller.
     """
-    known = {operation.value: operation for operation in Operation if not operation.traits.is_service}
+    operations = {operation.value: operation for operation in Operation if not operation.traits.is_service}
     name = value.value if isinstance(value, Operation) else str(value).lower()
-    operation = known.get(name)
+    operation = operations.get(name)
     if operation is None:
         raise InvalidInputError(
-            f"operation {name!r} is not one that writes rows{nearest(name, known)}; give one of {', '.join(known)}"
+            f"operation {name!r} is not one that writes rows{nearest(name, operations)}; give one of "
+            f"{', '.join(operations)}"
         )
     return operation

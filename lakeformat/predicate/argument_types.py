@@ -86,16 +86,16 @@ def cast_value(value: Value, to: pa.DataType, zone: str, function: str = "cast")
     Raises:
         InvalidInputError: The cast cannot be made exactly as in Spark.
     """
-    one = type_of(value)
-    if one.equals(to) and function == "cast":
+    of = type_of(value)
+    if of.equals(to) and function == "cast":
         return value
-    if isinstance(value, Constant) and kind_of(one) is Kind.NULL:
+    if isinstance(value, Constant) and kind_of(of) is Kind.NULL:
         return Constant(pa.scalar(None, to), to)
     if _is_text_literal(value) and isinstance(value, Constant) and kind_of(to) is Kind.TIMESTAMP:
         return _literal_time(value, to, zone)
-    if not can_cast(one, to):
-        raise InvalidInputError(f"{type_name(one)} cannot become {type_name(to)} exactly as in Spark")
-    return Call(function, (value,), to, zone if {one, to} in _ZONED else "")
+    if not can_cast(of, to):
+        raise InvalidInputError(f"{type_name(of)} cannot become {type_name(to)} exactly as in Spark")
+    return Call(function, (value,), to, zone if {of, to} in _ZONED else "")
 
 
 def _literal_time(value: Constant, to: pa.DataType, zone: str) -> Value:
@@ -154,12 +154,12 @@ def _small_decimal(value: Value) -> Value:
     return Constant(pa.scalar(Decimal(number), of), of)
 
 
-def _take(wanted: str, value: Value, zone: str) -> Value:
+def _take(expected: str, value: Value, zone: str) -> Value:
     """Cast an argument to what a function takes; raise an error that names the kind."""
     of = type_of(value)
     kind = kind_of(of)
     null = kind is Kind.NULL
-    match wanted:
+    match expected:
         case "text" if null or kind is Kind.TEXT:
             return cast_value(value, pa.string(), zone)
         case "text or bytes" if null or kind in (Kind.TEXT, Kind.BYTES):
@@ -171,7 +171,7 @@ def _take(wanted: str, value: Value, zone: str) -> Value:
         case "number" if null:
             return cast_value(value, pa.float64(), zone)
         case "local time" | "timestamp" if _is_text_literal(value) and isinstance(value, Constant):
-            return _literal_time(value, _WALL if wanted == "local time" else MOMENT, zone)
+            return _literal_time(value, _WALL if expected == "local time" else MOMENT, zone)
         case "date" if null or kind.is_temporal or kind is Kind.TEXT:
             return cast_value(value, pa.date32(), zone)
         case "local time" if null or kind.is_temporal:
@@ -184,7 +184,7 @@ def _take(wanted: str, value: Value, zone: str) -> Value:
             return value
         case "any":
             return value
-    raise InvalidInputError(f"{value_text(value)} is of type {type_name(of)}, not {wanted}; cast it")
+    raise InvalidInputError(f"{value_text(value)} is of type {type_name(of)}, not {expected}; cast it")
 
 
 def takes(*kinds: str, gives: _Gives, optional: int = 0, repeats: bool = False) -> Typing:
@@ -194,8 +194,8 @@ def takes(*kinds: str, gives: _Gives, optional: int = 0, repeats: bool = False) 
         most = None if repeats else len(kinds)
         if len(given) < len(kinds) - optional or (most is not None and len(given) > most):
             raise InvalidInputError(f"{len(given)} arguments")
-        each = (*kinds, *(kinds[-1:] * (len(given) - len(kinds))))
-        values = tuple(_take(kind, value, zone) for kind, value in zip(each, given, strict=False))
+        kinds_of_all = (*kinds, *(kinds[-1:] * (len(given) - len(kinds))))
+        values = tuple(_take(kind, value, zone) for kind, value in zip(kinds_of_all, given, strict=False))
         return values, gives([type_of(value) for value in values]) if callable(gives) else gives
 
     return check
@@ -326,12 +326,12 @@ def unit_types(at: int, *kinds: str, gives: pa.DataType, units: Sequence[str]) -
 
 def contains_types(given: _Given, zone: str) -> tuple[tuple[Value, ...], pa.DataType]:
     """Check an array and the value to look for in it."""
-    (array, wanted), of = takes("array", "any", gives=pa.bool_())(given, zone)
+    (array, item), of = takes("array", "any", gives=pa.bool_())(given, zone)
     inner = type_of(array).value_type
-    to = common_type(inner, type_of(wanted))
+    to = common_type(inner, type_of(item))
     if to is None or kind_of(to).is_nested:
-        raise InvalidInputError(f"the array has values of type {type_name(inner)}, not {type_name(type_of(wanted))}")
-    return (array, cast_value(wanted, to, zone)), of
+        raise InvalidInputError(f"the array has values of type {type_name(inner)}, not {type_name(type_of(item))}")
+    return (array, cast_value(item, to, zone)), of
 
 
 def literal_of(value: Value) -> object:
@@ -368,5 +368,5 @@ def value_text(value: Value) -> str:
 
 def _is_widening(value: Value, to: pa.DataType) -> bool:
     """Tell whether a cast is one that Spark adds for operators on numbers of two types."""
-    one = None if isinstance(value, Truth) else value.of
-    return one is not None and kind_of(one).is_number and kind_of(to).is_number and not cast_may_fail(one, to)
+    of = None if isinstance(value, Truth) else value.of
+    return of is not None and kind_of(of).is_number and kind_of(to).is_number and not cast_may_fail(of, to)

@@ -123,14 +123,14 @@ def resolve_column(column: str, schema: pa.Schema) -> tuple[str, pa.DataType]:
         InvalidInputError: There is no such column, or more than one.
     """
     within: Any = schema
-    found: list[pa.Field] = []
+    path: list[pa.Field] = []
     for part in path_parts(column):
-        if found:
-            within = found[-1].type
+        if path:
+            within = path[-1].type
             if kind_of(within) is not Kind.STRUCT:
-                raise InvalidInputError(f"column {column!r} is not in the table: {found[-1].name!r} is not a struct")
-        if (at := within.get_field_index(part)) >= 0:
-            found.append(within.field(at))
+                raise InvalidInputError(f"column {column!r} is not in the table: {path[-1].name!r} is not a struct")
+        if (position := within.get_field_index(part)) >= 0:
+            path.append(within.field(position))
             continue
         fields: list[pa.Field] = list(within)
         same = [field for field in fields if field.name.lower() == part.lower()]
@@ -142,8 +142,8 @@ def resolve_column(column: str, schema: pa.Schema) -> tuple[str, pa.DataType]:
         if len(candidates) > 1:
             names = ", ".join(repr(field.name) for field in candidates)
             raise InvalidInputError(f"column {column!r} is ambiguous: {names}; write the exact name")
-        found.append(candidates[0])
-    return column_path(field.name for field in found), _plain_type(found[-1].type)
+        path.append(candidates[0])
+    return column_path(field.name for field in path), _plain_type(path[-1].type)
 
 
 def _plain_type(of: pa.DataType) -> pa.DataType:
@@ -176,13 +176,13 @@ def _bind_columns(comparison: ColumnComparison, schema: pa.Schema, zone: str) ->
     If the types are equal, or number types of which one can represent all values of the other, the columns are compared
     as they are: Spark widens such types. Otherwise they are cast to the common type.
     """
-    left, one = resolve_column(comparison.left, schema)
+    left, of = resolve_column(comparison.left, schema)
     try:
         right, other = resolve_column(comparison.right, schema)
     except InvalidInputError as error:
         raise InvalidInputError(f"{error}; a text needs quotes") from None
-    alike = one.equals(other) and not kind_of(one).is_nested
-    if alike or {one, other} in _WIDENING:
+    alike = of.equals(other) and not kind_of(of).is_nested
+    if alike or {of, other} in _WIDENING:
         return ColumnComparison(left, comparison.op, right)
     call = Call(comparison.op, (ColumnValue(comparison.left), ColumnValue(comparison.right)))
     return _bind_calculated(call, schema, zone)
@@ -192,39 +192,42 @@ def _bind_calculated(value: Value, schema: pa.Schema, zone: str) -> Predicate:
     """Bind a condition on a value. Return leaves if there are any that are equal to it, because they skip files."""
     match value:
         case Call(function, (left, right)) if function in COMPARISONS:
-            one, other = _bind_value(left, schema, zone), _bind_value(right, schema, zone)
+            first_value, other = _bind_value(left, schema, zone), _bind_value(right, schema, zone)
             op: Any = function
-            swapped = isinstance(one, Constant) and not isinstance(other, Constant)
-            value_side, literal_side = (other, one) if swapped else (one, other)
+            swapped = isinstance(first_value, Constant) and not isinstance(other, Constant)
+            value_side, literal_side = (other, first_value) if swapped else (first_value, other)
             simple_op = MIRRORED[op] if swapped else op
             if (plain := _compare_simply(value_side, simple_op, literal_side, schema, zone)) is not None:
                 return plain
-            bound = fold(make_call(Call(op, ()), (one, other), zone))
+            bound = fold(make_call(Call(op, ()), (first_value, other), zone))
         case Call("in", (first, *rest)):
-            one, literals = _bind_value(first, schema, zone), [_bind_value(each, schema, zone) for each in rest]
-            if len(literals) <= _MOST_RANGES or isinstance(one, ColumnValue):
-                ranges = [_compare_simply(one, "=", each, schema, zone) for each in literals]
-                if all(each is not None for each in ranges):
-                    return Or(tuple(each for each in ranges if each is not None))
-            bound = fold(make_call(value, (one, *literals), zone))
+            first_value, literals = (
+                _bind_value(first, schema, zone),
+                [_bind_value(other, schema, zone) for other in rest],
+            )
+            if len(literals) <= _MOST_RANGES or isinstance(first_value, ColumnValue):
+                ranges = [_compare_simply(first_value, "=", other, schema, zone) for other in literals]
+                if all(part is not None for part in ranges):
+                    return Or(tuple(part for part in ranges if part is not None))
+            bound = fold(make_call(value, (first_value, *literals), zone))
         case _:
             bound = _bind_value(value, schema, zone)
     return _as_predicate(bound, schema, zone)
 
 
-def _compare_simply(one: Value, op: Operator, other: Value, schema: pa.Schema, zone: str) -> Predicate | None:
+def _compare_simply(value: Value, op: Operator, other: Value, schema: pa.Schema, zone: str) -> Predicate | None:
     """Return a comparison of a bound value as leaves; None if it has no such form."""
     if not isinstance(other, Constant) or is_null(other):
         return None
     try:
-        if isinstance(one, ColumnValue):
+        if isinstance(value, ColumnValue):
             # The place of a time without a zone is not known here.
             is_local = type_of(other).equals(pa.timestamp("us"))
-            return None if is_local else bind(Comparison(one.path, op, literal_of(other)), schema, zone=zone)
-        if isinstance(one, Call) and kind_of(type_of(other)) is Kind.TEXT and kind_of(one.of).is_temporal:
-            made = fold(make_call(Call("=", ()), (one, other), zone))
-            one, other = made.arguments if isinstance(made, Call) else (one, other)
-        ranged = as_range(one, op, literal_of(other), zone)
+            return None if is_local else bind(Comparison(value.path, op, literal_of(other)), schema, zone=zone)
+        if isinstance(value, Call) and kind_of(type_of(other)) is Kind.TEXT and kind_of(value.of).is_temporal:
+            made = fold(make_call(Call("=", ()), (value, other), zone))
+            value, other = made.arguments if isinstance(made, Call) else (value, other)
+        ranged = as_range(value, op, literal_of(other), zone)
         return None if ranged is None else bind(ranged, schema, zone=zone)
     except (InvalidInputError, ValueError, OverflowError):
         return None
@@ -268,7 +271,7 @@ def _bind_value(value: Value, schema: pa.Schema, zone: str) -> Value:
         case Constant():
             return _bind_constant(value, zone)
         case Call(arguments=arguments):
-            bound = tuple(_bind_value(each, schema, zone) for each in arguments)
+            bound = tuple(_bind_value(argument, schema, zone) for argument in arguments)
             return fold(make_call(value, bound, zone))
         case Case(branches, otherwise):
             pairs = tuple((bind(when, schema, zone=zone), _bind_value(then, schema, zone)) for when, then in branches)
@@ -331,10 +334,10 @@ def depends_on_zone(predicate: Predicate) -> bool:
     """Tell whether a filter, not bound yet, has a function whose result for literals may depend on the zone."""
     values = [part.value for part in parts_of(predicate) if isinstance(part, Calculated)]
     return any(
-        (isinstance(each, Call) and each.function in TIME_FUNCTIONS)
-        or (isinstance(each, Truth) and depends_on_zone(each.predicate))
+        (isinstance(part, Call) and part.function in TIME_FUNCTIONS)
+        or (isinstance(part, Truth) and depends_on_zone(part.predicate))
         for value in values
-        for each in values_of(value)
+        for part in values_of(value)
     )
 
 

@@ -157,90 +157,96 @@ class _Units:
                     return self._fill_flags(True)
                 return self._test_leaf(leaf, column, wanted, column.nan_free | (leaf.column in numbers))
 
-    def _find_numbers(self, predicate: Predicate, wanted: bool) -> frozenset[str]:
-        """Return the columns that are not NaN in any row that makes the filter equal to ``wanted``."""
-        known = self._known_numbers.get((id(predicate), wanted))
-        if known is not None:
-            return known
-        found: frozenset[str]
+    def _find_numbers(self, predicate: Predicate, is_true: bool) -> frozenset[str]:
+        """Return the columns that are not NaN in any row that makes the filter equal to ``is_true``."""
+        stored = self._known_numbers.get((id(predicate), is_true))
+        if stored is not None:
+            return stored
+        columns: frozenset[str]
         match predicate:
             case Not(operand):
-                found = self._find_numbers(operand, not wanted)
+                columns = self._find_numbers(operand, not is_true)
             case And(operands) | Or(operands):
-                both = isinstance(predicate, And) == wanted
-                each = [self._find_numbers(operand, wanted) for operand in operands]
-                found = reduce(frozenset.union if both else frozenset.intersection, each) if each else frozenset()
-            case Comparison(column) | In(column) if _rules_out_nan(predicate, wanted):
-                found = frozenset({column})
+                both = isinstance(predicate, And) == is_true
+                of_operands = [self._find_numbers(operand, is_true) for operand in operands]
+                columns = (
+                    reduce(frozenset.union if both else frozenset.intersection, of_operands)
+                    if of_operands
+                    else frozenset()
+                )
+            case Comparison(column) | In(column) if _rules_out_nan(predicate, is_true):
+                columns = frozenset({column})
             case _:
-                found = frozenset()
-        self._known_numbers[id(predicate), wanted] = found
-        return found
+                columns = frozenset()
+        self._known_numbers[id(predicate), is_true] = columns
+        return columns
 
     def _fill_flags(self, value: bool) -> Flags:
         return np.full(len(self._row_counts), value)
 
-    def _test_leaf(self, leaf: Leaf, column: ColumnBounds, wanted: bool, no_nan: Flags) -> Flags:
+    def _test_leaf(self, leaf: Leaf, column: ColumnBounds, is_true: bool, no_nan: Flags) -> Flags:
         match leaf:
             case IsNull():
-                return _may_be_null(column) if wanted else self._with_values(leaf, column)
+                return _may_be_null(column) if is_true else self._with_values(leaf, column)
             case Comparison(op="<=>", value=value):
-                equal = self._test_leaf(Comparison(leaf.column, "=" if wanted else "!=", value), column, True, no_nan)
-                return equal if wanted else equal | _may_be_null(column)
+                equal = self._test_leaf(Comparison(leaf.column, "=" if is_true else "!=", value), column, True, no_nan)
+                return equal if is_true else equal | _may_be_null(column)
             case Comparison(op=op):
                 value = bound_literal(leaf.value)
                 if not value.is_valid:
                     return self._fill_flags(False)
-                flags = _test_comparison(op if wanted else _NEGATED[op], value, column, no_nan)
+                flags = _test_comparison(op if is_true else _NEGATED[op], value, column, no_nan)
             case In():
                 values = bound_literal(leaf.values)
-                if values.null_count and not wanted:
+                if values.null_count and not is_true:
                     return self._fill_flags(False)
-                values = values.drop_null() if wanted else values
-                flags = _test_in(values, column, no_nan) if wanted else _test_not_in(values, column, no_nan)
+                values = values.drop_null() if is_true else values
+                flags = _test_in(values, column, no_nan) if is_true else _test_not_in(values, column, no_nan)
             case StartsWith(text=text):
-                flags = _test_prefix(text, column) if wanted else _test_not_prefix(text, column)
-            case Like(pattern=pattern) if wanted:
+                flags = _test_prefix(text, column) if is_true else _test_not_prefix(text, column)
+            case Like(pattern=pattern) if is_true:
                 first = like_tokens(pattern)[0]
                 flags = _test_prefix(first[1:], column) if first[0] == "=" else self._fill_flags(True)
             case Like() | EndsWith() | Contains():
                 flags = self._fill_flags(True)
         return flags & self._with_values(leaf, column)
 
-    def _test_single_values(self, condition: Calculated, wanted: bool) -> Flags:
+    def _test_single_values(self, condition: Calculated, is_true: bool) -> Flags:
         """Test a function by its value, in the units in which each of its columns has one value, as partitions have."""
-        columns = {each.path: each for each in values_of(condition.value) if isinstance(each, ColumnValue)}
+        columns = {part.path: part for part in values_of(condition.value) if isinstance(part, ColumnValue)}
         flags, single = self._fill_flags(True), self._fill_flags(True)
         for path, column in columns.items():
-            known = self._bounds.get(path)
-            if known is None or len(path_parts(path)) > 1 or not has_exact_bounds(column):
+            bounds = self._bounds.get(path)
+            if bounds is None or len(path_parts(path)) > 1 or not has_exact_bounds(column):
                 return flags
-            if _bounds_type(known) != column.of:
+            if _bounds_type(bounds) != column.of:
                 return flags
-            single &= _is_true(pc.equal(known.minimum, known.maximum)) & _is_true(pc.equal(known.null_count, 0))
+            single &= _is_true(pc.equal(bounds.minimum, bounds.maximum)) & _is_true(pc.equal(bounds.null_count, 0))
         if not single.any() or not columns or columns.keys() != {*value_columns(condition.value)}:
             return flags
         rows = pa.table({path_parts(path)[0]: self._bounds[path].minimum for path in columns}).filter(pa.array(single))
         try:
-            selected = mask(condition if wanted else Not(condition), rows)
+            selected = mask(condition if is_true else Not(condition), rows)
         except InvalidInputError:
             return flags
         flags[single] = np.asarray(selected)
         return flags
 
-    def _test_monotonic(self, condition: Calculated, wanted: bool) -> Flags:
+    def _test_monotonic(self, condition: Calculated, is_true: bool) -> Flags:
         """Test a comparison of a function of one column by the function's values for the column's bounds."""
-        found = find_monotonic(condition.value)
-        known = None if found is None else self._bounds.get(found.column.path)
-        if found is None or known is None or _bounds_type(known) != found.column.of:
+        monotonic = find_monotonic(condition.value)
+        bounds = None if monotonic is None else self._bounds.get(monotonic.column.path)
+        if monotonic is None or bounds is None or _bounds_type(bounds) != monotonic.column.of:
             return self._fill_flags(True)
-        value = rename_in_value(found.value, lambda path: "bound")
+        value = rename_in_value(monotonic.value, lambda path: "bound")
         try:
-            low, high = (compute(value, pa.record_batch({"bound": each})) for each in (known.minimum, known.maximum))
+            low, high = (
+                compute(value, pa.record_batch({"bound": bound})) for bound in (bounds.minimum, bounds.maximum)
+            )
         except InvalidInputError:
             return self._fill_flags(True)
-        column = ColumnBounds(*((low, high) if found.rising else (high, low)), known.null_count)
-        return self._test_leaf(found.leaf, column, wanted, known.nan_free) | ~known.nan_free
+        column = ColumnBounds(*((low, high) if monotonic.rising else (high, low)), bounds.null_count)
+        return self._test_leaf(monotonic.leaf, column, is_true, bounds.nan_free) | ~bounds.nan_free
 
     def _with_values(self, leaf: Leaf, column: ColumnBounds) -> Flags:
         """Return a flag per file or row group: False if the leaf's column is known to be null in every row."""
@@ -249,16 +255,16 @@ class _Units:
         return self._has_values[leaf.column]
 
 
-def _rules_out_nan(leaf: Predicate, wanted: bool) -> bool:
-    """Tell whether NaN in the leaf's column can never make the leaf equal to ``wanted``."""
+def _rules_out_nan(leaf: Predicate, is_true: bool) -> bool:
+    """Tell whether NaN in the leaf's column can never make the leaf equal to ``is_true``."""
     match leaf:
         case Comparison(op=op, value=literal):
             value = bound_literal(literal)
-            effective_op = ("=" if op == "<=>" else op) if wanted else _NEGATED.get(op)
+            effective_op = ("=" if op == "<=>" else op) if is_true else _NEGATED.get(op)
             if kind_of(value.type) is not Kind.FLOAT or not value.is_valid:
                 return False
             return effective_op == "<" or (effective_op in ("<=", "=") and not math.isnan(value.as_py()))
-        case In(values=literals) if wanted:
+        case In(values=literals) if is_true:
             values = bound_literal(literals)
             return kind_of(values.type) is Kind.FLOAT and not _is_true(pc.is_nan(values)).any()
         case _:
@@ -331,13 +337,13 @@ def _test_in(values: pa.Array, column: ColumnBounds, no_nan: Flags) -> Flags:
             if not len(values):
                 return flags
         column = ColumnBounds(_without_nan(column.minimum), _without_nan(column.maximum), column.null_count)
-    known = _is_true(pc.and_(pc.is_valid(column.minimum), pc.is_valid(column.maximum)))
-    flags[~known] = True
-    wanted = np.sort(_to_sortable(values))
-    low, high = (_to_sortable(bound.filter(pa.array(known))) for bound in (column.minimum, column.maximum))
-    at = np.searchsorted(wanted, low, side="left")
-    next_wanted = wanted[np.minimum(at, len(wanted) - 1)]
-    flags[known] |= (at < len(wanted)) & (next_wanted <= high).astype(np.bool_)
+    is_known = _is_true(pc.and_(pc.is_valid(column.minimum), pc.is_valid(column.maximum)))
+    flags[~is_known] = True
+    sorted_values = np.sort(_to_sortable(values))
+    low, high = (_to_sortable(bound.filter(pa.array(is_known))) for bound in (column.minimum, column.maximum))
+    places = np.searchsorted(sorted_values, low, side="left")
+    next_wanted = sorted_values[np.minimum(places, len(sorted_values) - 1)]
+    flags[is_known] |= (places < len(sorted_values)) & (next_wanted <= high).astype(np.bool_)
     return flags
 
 

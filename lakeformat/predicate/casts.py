@@ -213,12 +213,12 @@ def _number_to_float(values: pa.Array, to: pa.DataType, zone: str) -> pa.Array:
 
 
 def _text_to_integer(values: pa.Array, to: pa.DataType, zone: str) -> pa.Array:
-    found = pc.extract_regex(values, _INTEGER)
-    digits = pc.struct_field(found, "digits")
+    parts = pc.extract_regex(values, _INTEGER)
+    digits = pc.struct_field(parts, "digits")
     digits = _keep(digits, pc.less_equal(pc.utf8_length(digits), 19))
     number = digits.cast(pa.decimal128(38, 0))
-    number = pc.if_else(pc.equal(pc.struct_field(found, "sign"), "-"), pc.negate(number), number)
-    low, high = (pa.scalar(Decimal(each), pa.decimal128(38, 0)) for each in _integer_limits(to))
+    number = pc.if_else(pc.equal(pc.struct_field(parts, "sign"), "-"), pc.negate(number), number)
+    low, high = (pa.scalar(Decimal(limit), pa.decimal128(38, 0)) for limit in _integer_limits(to))
     fits = pc.and_(pc.greater_equal(number, low), pc.less_equal(number, high))
     return _keep(number, fits).cast(pa.int64()).cast(to)
 
@@ -244,14 +244,14 @@ def _text_to_boolean(values: pa.Array, to: pa.DataType, zone: str) -> pa.Array:
 
 
 def _text_to_date(values: pa.Array, to: pa.DataType, zone: str) -> pa.Array:
-    found = pc.extract_regex(values, _DATE)
+    parts = pc.extract_regex(values, _DATE)
 
     def part(name: str, default: int) -> Ints:
-        texts = pc.struct_field(found, name)
+        texts = pc.struct_field(parts, name)
         present = _keep(texts, pc.fill_null(pc.not_equal(texts, ""), False))
         return np.asarray(pc.fill_null(present.cast(pa.int64()), default))
 
-    negative = np.asarray(pc.fill_null(pc.equal(pc.struct_field(found, "sign"), "-"), False))
+    negative = np.asarray(pc.fill_null(pc.equal(pc.struct_field(parts, "sign"), "-"), False))
     year, month, day = part("year", 1970), part("month", 1), part("day", 1)
     year = np.where(negative, -year, year)
     fits = (month >= 1) & (month <= 12) & (day >= 1)
@@ -259,7 +259,7 @@ def _text_to_date(values: pa.Array, to: pa.DataType, zone: str) -> pa.Array:
     days = start.astype("datetime64[D]").astype(np.int64) + day - 1
     fits &= days < (start + 1).astype("datetime64[D]").astype(np.int64)
     fits &= np.abs(days) < 1 << 31
-    dates = from_days(np.where(fits, days, 0), found)
+    dates = from_days(np.where(fits, days, 0), parts)
     return _keep(dates, pa.array(fits))
 
 
@@ -293,10 +293,10 @@ def _plain(values: pa.Array, to: pa.DataType, zone: str) -> pa.Array:
     return values.cast(to)
 
 
-def _find_cast(one: pa.DataType, to: pa.DataType) -> _Cast | None:
-    if one.equals(to) or kind_of(one) is Kind.NULL:
+def _find_cast(of: pa.DataType, to: pa.DataType) -> _Cast | None:
+    if of.equals(to) or kind_of(of) is Kind.NULL:
         return _plain
-    match kind_of(one), kind_of(to):
+    match kind_of(of), kind_of(to):
         case Kind.INTEGER, Kind.INTEGER:
             return _narrow
         case Kind.INTEGER, Kind.DECIMAL:
@@ -305,7 +305,7 @@ def _find_cast(one: pa.DataType, to: pa.DataType) -> _Cast | None:
             return _number_to_float
         case Kind.FLOAT, Kind.INTEGER:
             return _float_to_integer
-        case Kind.DECIMAL, Kind.INTEGER if one.precision <= _LONG_DIGITS:
+        case Kind.DECIMAL, Kind.INTEGER if of.precision <= _LONG_DIGITS:
             return _decimal_to_integer
         case Kind.DECIMAL, Kind.DECIMAL:
             return _rescale
@@ -327,7 +327,7 @@ def _find_cast(one: pa.DataType, to: pa.DataType) -> _Cast | None:
         (pa.date32(), _WALL): _day_to_moment,
         (MOMENT, _WALL): _to_wall,
         (_WALL, MOMENT): _wall_to_moment,
-    }.get((one, to))
+    }.get((of, to))
 
 
 def can_cast(one: pa.DataType, to: pa.DataType) -> bool:

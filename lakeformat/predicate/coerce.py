@@ -139,8 +139,8 @@ def _incompatible(value: object, to: pa.DataType, why: str) -> InvalidInputError
     return InvalidInputError(f"{value!r} cannot be compared with a column of type {to}: {why}")
 
 
-def _check_type(value: object, wanted: type | tuple[type, ...], to: pa.DataType) -> Any:
-    if not isinstance(value, wanted):
+def _check_type(value: object, kinds: type | tuple[type, ...], to: pa.DataType) -> Any:
+    if not isinstance(value, kinds):
         raise _incompatible(value, to, "write a literal of the column's own type")
     return value
 

@@ -82,11 +82,11 @@ def is_in(column: pa.Array | pa.ChunkedArray, values: pa.Array) -> pa.Array | pa
     if kind_of(column.type) is Kind.FLOAT:
         # Arrow hashes bits: it distinguishes 0.0 from -0.0, and NaNs with different bits.
         zeros = pa.array([0.0, -0.0] if pc.any(pc.equal(present, 0.0)).as_py() else [], present.type)
-        found = pc.is_in(column, value_set=pa.concat_arrays([present, zeros]))
+        is_found = pc.is_in(column, value_set=pa.concat_arrays([present, zeros]))
         if pc.any(pc.is_nan(present)).as_py():
-            found = pc.or_(found, pc.fill_null(pc.is_nan(column), False))
+            is_found = pc.or_(is_found, pc.fill_null(pc.is_nan(column), False))
     else:
-        found = pc.is_in(column, value_set=present)
+        is_found = pc.is_in(column, value_set=present)
     otherwise = pa.scalar(None if values.null_count else False, pa.bool_())
-    answer = pc.if_else(found, True, otherwise)
+    answer = pc.if_else(is_found, True, otherwise)
     return pc.if_else(pc.is_null(column), pa.scalar(None, pa.bool_()), answer)

@@ -154,7 +154,7 @@ class _Hint:
         """Return a filter that selects every row for which the node is equal to ``wanted``."""
         match node:
             case _Call(function, arguments) if function in _ALL:
-                parts = tuple(self.of(each, wanted) for each in arguments)
+                parts = tuple(self.of(argument, wanted) for argument in arguments)
                 return And(parts) if _ALL[function] == wanted else Or(parts)
             case _Call("invert", (inner,)):
                 return self.of(inner, not wanted)
@@ -182,32 +182,32 @@ class _Hint:
             case _:
                 return Always(True)
 
-    def _hint_null(self, parts: Parts, wanted: bool, nan_too: bool) -> Predicate:
+    def _hint_null(self, parts: Parts, is_true: bool, nan_too: bool) -> Predicate:
         path, of = self._columns[parts]
         if nan_too and kind_of(of) is Kind.FLOAT:
             return Always(True)
-        return IsNull(path) if wanted else Not(IsNull(path))
+        return IsNull(path) if is_true else Not(IsNull(path))
 
-    def _hint_comparison(self, parts: Parts, op: Operator, value: pa.Scalar, wanted: bool) -> Predicate:
+    def _hint_comparison(self, parts: Parts, op: Operator, value: pa.Scalar, is_true: bool) -> Predicate:
         if not value.is_valid:
             return Always(False)
         path, of = self._columns[parts]
         if not _compares_alike(of, value.type):
             return Always(True)
         # In Arrow every comparison with NaN is false except !=; in this package NaN is greater than everything.
-        if kind_of(of) is Kind.FLOAT and (value.as_py() != value.as_py() or (not wanted and op in {">", ">="})):
+        if kind_of(of) is Kind.FLOAT and (value.as_py() != value.as_py() or (not is_true and op in {">", ">="})):
             return Not(IsNull(path))
-        return Comparison(path, op if wanted else _NEGATED[op], value.as_py())
+        return Comparison(path, op if is_true else _NEGATED[op], value.as_py())
 
-    def _hint_in(self, parts: Parts, values: pa.Scalar, wanted: bool) -> Predicate:
+    def _hint_in(self, parts: Parts, values: pa.Scalar, is_true: bool) -> Predicate:
         path, of = self._columns[parts]
         listed = values.values
         floating = kind_of(of) is Kind.FLOAT
-        if listed is None or not _compares_alike(of, listed.type) or (floating and not wanted):
+        if listed is None or not _compares_alike(of, listed.type) or (floating and not is_true):
             # Arrow compares these types unlike `bind`, or its is_in distinguishes 0.0 from -0.0. So skip no file.
             return Always(True)
-        found = In(path, tuple(listed.drop_null().to_pylist()))
-        return Or((found, IsNull(path))) if wanted else Or((Not(found), IsNull(path)))
+        listed_values = In(path, tuple(listed.drop_null().to_pylist()))
+        return Or((listed_values, IsNull(path))) if is_true else Or((Not(listed_values), IsNull(path)))
 
 
 def _compares_alike(of: pa.DataType, given: pa.DataType) -> bool:
@@ -242,8 +242,8 @@ def _parse_node(head: tuple[str, str], nodes: Iterator[tuple[str, str]], row: pa
             return _Field((name,))
         case ("nested_field_ref", count):
             return _Field(tuple(next(nodes)[1] for _ in range(int(count))))
-        case ("literal", at):
-            return _Literal(row.column(int(at))[0])
+        case ("literal", number):
+            return _Literal(row.column(int(number))[0])
         case ("call", function):
             arguments: list[_Node] = []
             options: dict[str, Any] = {}
@@ -276,8 +276,8 @@ def _read_metadata(message: bytes) -> Iterator[tuple[str, str]]:
     # An Arrow IPC message begins with a continuation marker and its length, four bytes each. Skip both.
     data = message[8:]
 
-    def number(form: str, at: int) -> int:
-        return int(struct.unpack_from(form, data, at)[0])
+    def number(form: str, offset: int) -> int:
+        return int(struct.unpack_from(form, data, offset)[0])
 
     def slot(table: int, field: int) -> int:
         vtable = table - number("<i", table)
@@ -287,12 +287,12 @@ def _read_metadata(message: bytes) -> Iterator[tuple[str, str]]:
             raise KeyError(field)
         return table + offset
 
-    def follow(at: int) -> int:
-        return at + number("<I", at)
+    def follow(offset: int) -> int:
+        return offset + number("<I", offset)
 
     def text(table: int, field: int) -> str:
-        at = follow(slot(table, field))
-        return data[at + 4 : at + 4 + number("<I", at)].decode()
+        offset = follow(slot(table, field))
+        return data[offset + 4 : offset + 4 + number("<I", offset)].decode()
 
     header = follow(slot(follow(0), 2))
     entries = follow(slot(header, 2))

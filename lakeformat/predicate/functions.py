@@ -209,7 +209,7 @@ _TIMES: Final = (
     Function("date_sub", "date_sub(date, days)", "the date some days earlier",
              takes("date", "integer", gives=_DAY), kernels.add_days(-1), by_spark=False),
     Function("datediff", "datediff(end, start)", "the days from start to end", takes("date", "date", gives=_INT),
-             lambda given, call: pc.subtract(*(each.view(pa.int32()) for each in given)),
+             lambda given, call: pc.subtract(*(days.view(pa.int32()) for days in given)),
              aliases=("date_diff",), by_spark=False),
     Function("add_months", "add_months(date, months)", "the same day of another month",
              takes("date", "integer", gives=_DAY), kernels.add_months, may_fail=True, by_spark=False),
@@ -254,10 +254,10 @@ GROUPS: Final = {
     "Dates and times": _TIMES,
     "Others": (*_OTHERS, *_CASTS),
 }
-FUNCTIONS: Final = {each.name: each for group in GROUPS.values() for each in group}
+FUNCTIONS: Final = {function.name: function for group in GROUPS.values() for function in group}
 #: Functions and casts that may take or give timestamps.
-TIME_FUNCTIONS: Final = frozenset(each.name for each in (*_TIMES, *_CASTS))
-_BY_NAME: Final = {name: each for each in FUNCTIONS.values() for name in (each.name, *each.aliases)}
+TIME_FUNCTIONS: Final = frozenset(function.name for function in (*_TIMES, *_CASTS))
+_BY_NAME: Final = {name: function for function in FUNCTIONS.values() for name in (function.name, *function.aliases)}
 #: Functions that the parser makes of other nodes: usage and meaning.
 WRITTEN_OUT: Final = {
     "nullif": ("nullif(a, b)", "null if a = b, else a"),
@@ -274,13 +274,24 @@ def find_function(name: str) -> Function:
     Raises:
         InvalidInputError: There is none; the message has the nearest name and the list.
     """
-    found = _BY_NAME.get(name.lower())
-    if found is None or found.types is _no_types:
-        called = [each for each in FUNCTIONS.values() if each.usage.startswith(f"{each.name}(")]
-        names = sorted({*WRITTEN_OUT, "now", *(key for each in called for key in (each.name, *each.aliases)), "mod"})
+    function = _BY_NAME.get(name.lower())
+    if function is None or function.types is _no_types:
+        called = [
+            called_function
+            for called_function in FUNCTIONS.values()
+            if called_function.usage.startswith(f"{called_function.name}(")
+        ]
+        names = sorted(
+            {
+                *WRITTEN_OUT,
+                "now",
+                *(key for called_function in called for key in (called_function.name, *called_function.aliases)),
+                "mod",
+            }
+        )
         hint = nearest(name.lower(), names)
         raise InvalidInputError(f"there is no function {name}{f'{hint} All' if hint else ', but'}: {', '.join(names)}")
-    return found
+    return function
 
 
 def make_call(call: Call, arguments: Sequence[Value], zone: str) -> Value:
@@ -294,9 +305,9 @@ def make_call(call: Call, arguments: Sequence[Value], zone: str) -> Value:
             return cast_value(arguments[0], call.of, zone, call.function)
         function = FUNCTIONS[_of_dates(call.function, arguments)]
         values, of = function.types(arguments, zone)
-        for at in function.literals:
-            if at < len(values) and not isinstance(values[at], Constant):
-                raise InvalidInputError(f"argument {at + 1} must be a literal")
+        for number in function.literals:
+            if number < len(values) and not isinstance(values[number], Constant):
+                raise InvalidInputError(f"argument {number + 1} must be a literal")
         if (function.null_if_null or function.stops_at_null) and any(is_null(value) for value in values):
             return Constant(pa.scalar(None, of), of)
         made = Call(function.name, values, of, zone if function.zoned else "")
@@ -321,8 +332,8 @@ def _try_on_no_row(call: Call) -> None:
     """Run a kernel on no row, so that a literal that it refuses is an error at once."""
     function = FUNCTIONS[call.function]
     given = [
-        value.value if at in function.literals and isinstance(value, Constant) else pa.array([], type_of(value))
-        for at, value in enumerate(call.arguments)
+        value.value if number in function.literals and isinstance(value, Constant) else pa.array([], type_of(value))
+        for number, value in enumerate(call.arguments)
     ]
     function.kernel(given, call)
 
@@ -336,12 +347,12 @@ def make_case(case: Case, zone: str) -> Case:
 
 def call_may_fail(value: Value) -> bool:
     """Tell whether a row can have no result, which is an error; conditions inside of the value are not looked at."""
-    for each in values_of(value):
-        if not isinstance(each, Call):
+    for part in values_of(value):
+        if not isinstance(part, Call):
             continue
-        if each.function == "cast":
-            if cast_may_fail(type_of(each.arguments[0]), type_of(each)):
+        if part.function == "cast":
+            if cast_may_fail(type_of(part.arguments[0]), type_of(part)):
                 return True
-        elif FUNCTIONS[each.function].may_fail:
+        elif FUNCTIONS[part.function].may_fail:
             return True
     return False

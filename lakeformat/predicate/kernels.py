@@ -78,11 +78,11 @@ def plain(compute: Callable[..., pa.Array], **options: Any) -> Kernel:
 def cast(arguments: Sequence[Argument], call: Call) -> pa.Array:
     """Cast values; an error if one cannot be cast."""
     (values,) = arguments
-    found = cast_values(values, call.of, call.zone)
-    if found.null_count > values.null_count:
-        failed = values.filter(pc.and_(pc.is_null(found), pc.is_valid(values)))[0]
-        raise ValueError(f"{scalar_text(failed)} has no value of type {type_name(found.type)}; use try_cast")
-    return found
+    result = cast_values(values, call.of, call.zone)
+    if result.null_count > values.null_count:
+        failed = values.filter(pc.and_(pc.is_null(result), pc.is_valid(values)))[0]
+        raise ValueError(f"{scalar_text(failed)} has no value of type {type_name(result.type)}; use try_cast")
+    return result
 
 
 def try_cast(arguments: Sequence[Argument], call: Call) -> pa.Array:
@@ -98,7 +98,7 @@ def compared(op: str) -> Kernel:
 def listed(arguments: Sequence[Argument], call: Call) -> pa.Array:
     """Tell whether a value is in a list of literals."""
     value, *literals = arguments
-    return is_in(value, pa.array([each.as_py() for each in literals], value.type))
+    return is_in(value, pa.array([literal.as_py() for literal in literals], value.type))
 
 
 # --- numbers ----------------------------------------------------------------------------------------------
@@ -131,7 +131,7 @@ def remainder(arguments: Sequence[Argument], call: Call) -> pa.Array:
     left, right = arguments
     _check_divisor(left, right)
     nulls = np.asarray(pc.or_(pc.is_null(left), pc.is_null(right)))
-    dividend, divisor = (np.asarray(pc.fill_null(each, one)) for each, one in ((left, 0), (right, 1)))
+    dividend, divisor = (np.asarray(pc.fill_null(operand, filler)) for operand, filler in ((left, 0), (right, 1)))
     if kind_of(call.of) is Kind.INTEGER:
         divisor = np.where((divisor == -1) | nulls, 1, divisor).astype(dividend.dtype)  # x % -1 must not overflow.
     with np.errstate(invalid="ignore"):
@@ -170,8 +170,8 @@ def floor_or_ceil(compute: Callable[[pa.Array], pa.Array]) -> Kernel:
 def extreme(op: str) -> Kernel:
     """Return the kernel of greatest (``>=``) or least (``<=``), which ignore nulls."""
 
-    def choose(one: pa.Array, other: pa.Array) -> pa.Array:
-        return pc.if_else(pc.coalesce(compare_columns(one, op, other), pc.is_null(other)), one, other)
+    def choose(first: pa.Array, other: pa.Array) -> pa.Array:
+        return pc.if_else(pc.coalesce(compare_columns(first, op, other), pc.is_null(other)), first, other)
 
     return lambda arguments, call: arguments[0] if kind_of(call.of) is Kind.NULL else reduce(choose, arguments)
 
@@ -183,8 +183,8 @@ def extreme(op: str) -> Kernel:
 def _special_cases(method: str) -> str:
     """Return a pattern of the characters whose other case is not one character, or depends on the text around."""
     texts = (chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000)
-    found = [text for text in texts if len(getattr(text, method)()) > 1]
-    return "[" + "".join([*found, "Σ"] if method == "lower" else found) + "]"
+    special = [text for text in texts if len(getattr(text, method)()) > 1]
+    return "[" + "".join([*special, "Σ"] if method == "lower" else special) + "]"
 
 
 def change_case(method: str, compute: Callable[[pa.Array], pa.Array]) -> Kernel:
@@ -195,15 +195,15 @@ def change_case(method: str, compute: Callable[[pa.Array], pa.Array]) -> Kernel:
 
     def kernel(arguments: Sequence[Argument], call: Call) -> pa.Array:
         (texts,) = arguments
-        found = compute(texts)
+        changed_texts = compute(texts)
         if pc.all(pc.string_is_ascii(texts)).as_py() is not False:
-            return found
+            return changed_texts
         special = pc.fill_null(pc.match_substring_regex(texts, _special_cases(method)), False)
         if not pc.any(special).as_py():
-            return found
+            return changed_texts
         encoded = texts.filter(special).dictionary_encode()
         changed = pa.array([getattr(text, method)() for text in encoded.dictionary.to_pylist()], pa.string())
-        return pc.replace_with_mask(found, special, changed.take(encoded.indices))
+        return pc.replace_with_mask(changed_texts, special, changed.take(encoded.indices))
 
     return kernel
 
@@ -232,10 +232,10 @@ def cut_right(arguments: Sequence[Argument], call: Call) -> pa.Array:
 
 def replace_text(arguments: Sequence[Argument], call: Call) -> pa.Array:
     """Replace each occurrence of a text; an empty text occurs nowhere."""
-    texts, wanted, *rest = arguments
-    if not wanted.as_py():
+    texts, old, *rest = arguments
+    if not old.as_py():
         return texts
-    return pc.replace_substring(texts, wanted.as_py(), rest[0].as_py() if rest else "")
+    return pc.replace_substring(texts, old.as_py(), rest[0].as_py() if rest else "")
 
 
 def match_like(arguments: Sequence[Argument], call: Call) -> pa.Array:
@@ -246,11 +246,11 @@ def match_like(arguments: Sequence[Argument], call: Call) -> pa.Array:
 def match_java(arguments: Sequence[Argument], call: Call) -> pa.Array:
     """Search a regular expression of Java."""
     texts, pattern = arguments[0], arguments[1].as_py()
-    found = pc.match_substring_regex(texts, java_pattern(pattern))
+    matches = pc.match_substring_regex(texts, java_pattern(pattern))
     if "$" not in pattern:
-        return found
+        return matches
     return pc.if_else(
-        pc.ends_with(texts, "\r\n"), pc.match_substring_regex(texts, java_pattern(pattern, crlf=True)), found
+        pc.ends_with(texts, "\r\n"), pc.match_substring_regex(texts, java_pattern(pattern, crlf=True)), matches
     )
 
 
@@ -282,7 +282,7 @@ def _ints(values: pa.Array) -> Ints:
 
 
 def _checked_days(days: Ints, *given: pa.Array) -> pa.Array:
-    nulls = reduce(np.logical_or, (np.asarray(pc.is_null(each)) for each in given))
+    nulls = reduce(np.logical_or, (np.asarray(pc.is_null(part)) for part in given))
     if (~nulls & (np.abs(days) >= 1 << 31)).any():
         raise ValueError("a date is out of range")
     return from_days(np.where(nulls, 0, days), pa.array(np.zeros(len(days), np.int8), mask=nulls))
@@ -291,7 +291,7 @@ def _checked_days(days: Ints, *given: pa.Array) -> pa.Array:
 def _month_bounds(months: Ints) -> tuple[Ints, Ints]:
     """Return the first and the last day of months, which count from January 1970."""
     first, after = (
-        each.astype("datetime64[M]").astype("datetime64[D]").astype(np.int64) for each in (months, months + 1)
+        month.astype("datetime64[M]").astype("datetime64[D]").astype(np.int64) for month in (months, months + 1)
     )
     return first, after - 1
 
@@ -340,15 +340,15 @@ def size(arguments: Sequence[Argument], call: Call) -> pa.Array:
 
 def array_contains(arguments: Sequence[Argument], call: Call) -> pa.Array:
     """Tell whether an array has a value; null if it has not, but has a null."""
-    arrays, wanted = arguments
+    arrays, item = arguments
     rows = pc.list_parent_indices(arrays)
     elements = pc.list_flatten(arrays)
-    if kind_of(elements.type).is_number or not elements.type.equals(wanted.type):
-        elements = elements.cast(wanted.type)
-    equal = compare_columns(elements, "=", wanted.take(rows))
+    if kind_of(elements.type).is_number or not elements.type.equals(item.type):
+        elements = elements.cast(item.type)
+    equal = compare_columns(elements, "=", item.take(rows))
     flags = [np.zeros(len(arrays), np.bool_) for _ in range(2)]
-    for found, chosen in zip(flags, (pc.fill_null(equal, False), pc.is_null(equal)), strict=True):
-        found[np.asarray(rows.filter(chosen))] = True
+    for flag, chosen in zip(flags, (pc.fill_null(equal, False), pc.is_null(equal)), strict=True):
+        flag[np.asarray(rows.filter(chosen))] = True
     has, has_null = flags
-    nulls = np.asarray(pc.or_(pc.is_null(arrays), pc.is_null(wanted))) | (has_null & ~has)
+    nulls = np.asarray(pc.or_(pc.is_null(arrays), pc.is_null(item))) | (has_null & ~has)
     return pa.array(has, mask=nulls)

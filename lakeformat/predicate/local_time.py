@@ -56,25 +56,25 @@ def _changes(zone: str, decade: int) -> tuple[tuple[int, int, int], ...]:
     """Find the changes of a zone's offset in ten years: look at each day, then search the second within the day."""
     info = time_zone(zone)
     start = datetime(decade * 10, 1, 1, tzinfo=timezone.utc)
-    found: list[tuple[int, int, int]] = []
-    known = _offset(start, info)
+    changes: list[tuple[int, int, int]] = []
+    offset = _offset(start, info)
     for day in range((start.replace(year=decade * 10 + 10) - start).days):
         low, end = start + timedelta(days=day), start + timedelta(days=day + 1)
-        while _offset(end, info) != known:
+        while _offset(end, info) != offset:
             seconds = range(1, int((end - low).total_seconds()) + 1)
-            at = low + timedelta(seconds=seconds[bisect_left(seconds, True, key=_differs(low, info, known))])
-            found.append((_micros(at - _EPOCH), known, _offset(at, info)))
-            low, known = at, _offset(at, info)
-    return tuple(found)
+            moment = low + timedelta(seconds=seconds[bisect_left(seconds, True, key=_differs(low, info, offset))])
+            changes.append((_micros(moment - _EPOCH), offset, _offset(moment, info)))
+            low, offset = moment, _offset(moment, info)
+    return tuple(changes)
 
 
-def _differs(low: datetime, info: tzinfo, known: int) -> Callable[[int], bool]:
-    return lambda seconds: _offset(low + timedelta(seconds=seconds), info) != known
+def _differs(low: datetime, info: tzinfo, offset: int) -> Callable[[int], bool]:
+    return lambda seconds: _offset(low + timedelta(seconds=seconds), info) != offset
 
 
 def _offsets(zone: str, near: Ints) -> _Offsets:
     """Return the changes of a zone's offset in the decades of these times, and in the ones beside them."""
-    low, high = (int(each) // _DECADE for each in (near.min(initial=0), near.max(initial=0)))
+    low, high = (int(limit) // _DECADE for limit in (near.min(initial=0), near.max(initial=0)))
     decades = range(max(196 + low, _FIRST_YEAR // 10), min(198 + high, _LAST_YEAR // 10) + 1)
     start = datetime(decades.start * 10, 1, 1, tzinfo=timezone.utc)
     changes = [change for decade in decades for change in _changes(zone, decade)]
@@ -93,8 +93,8 @@ def _offset_at(moments: Ints, zone: str) -> Ints:
     near, _ = _within_cycle(moments)
     offsets = _offsets(zone, near)
     after = np.concatenate([[offsets.first], offsets.after])
-    found: Ints = after[np.searchsorted(offsets.at, near, side="right")]
-    return found
+    offset: Ints = after[np.searchsorted(offsets.at, near, side="right")]
+    return offset
 
 
 def to_local(moments: Ints, zone: str) -> Ints:
@@ -108,8 +108,8 @@ def to_moment(local: Ints, zone: str) -> Ints:
     offsets = _offsets(zone, near)
     edges = offsets.at + np.maximum(offsets.before, offsets.after)
     after = np.concatenate([[offsets.first], offsets.after])
-    found: Ints = local - after[np.searchsorted(edges, near, side="right")]
-    return found
+    moment: Ints = local - after[np.searchsorted(edges, near, side="right")]
+    return moment
 
 
 def find_first_moment(local: int, zone: str) -> int | None:

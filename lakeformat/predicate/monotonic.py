@@ -55,8 +55,8 @@ class Monotonic:
 def find_monotonic(condition: Value) -> Monotonic | None:
     """Return what a bound condition compares, if it is the comparison of such a function with literals."""
     match condition:
-        case Call("in", (value, *listed)) if all(isinstance(each, Constant) for each in listed):
-            scalars = [scalar_of(each) for each in listed if isinstance(each, Constant)]
+        case Call("in", (value, *listed)) if all(isinstance(item, Constant) for item in listed):
+            scalars = [scalar_of(item) for item in listed if isinstance(item, Constant)]
             leaf: Comparison | In = In("", pa.array(scalars, type_of(value)))
         case Call(op, (value, Constant() as literal)) if op in _EXCHANGED:
             leaf = Comparison("", cast("Operator", op), scalar_of(literal))
@@ -81,7 +81,9 @@ def _find_order(value: Value) -> tuple[ColumnValue, bool] | None:
             rising = False
         case Call("substring", (inner, start, Constant())) if literal_of(start) in (0, 1):
             pass
-        case Call(name, (inner, *rest)) if name in _KEEPING and all(isinstance(each, Constant) for each in rest):
+        case Call(name, (inner, *rest)) if name in _KEEPING and all(
+            isinstance(argument, Constant) for argument in rest
+        ):
             pass
         case Call(name, (inner, Constant() as literal)) if _is_in_order(name, literal):
             rising = _OF_TWO[name][0] if name in _OF_TWO else _number(literal) > 0
@@ -89,15 +91,15 @@ def _find_order(value: Value) -> tuple[ColumnValue, bool] | None:
             rising = _OF_TWO[name][1] if name in _OF_TWO else _number(literal) > 0
         case _:
             return None
-    found = _find_order(inner)
-    return None if found is None else (found[0], found[1] == rising)
+    order = _find_order(inner)
+    return None if order is None else (order[0], order[1] == rising)
 
 
-def _keeps_order(one: pa.DataType, to: pa.DataType) -> bool:
+def _keeps_order(source: pa.DataType, to: pa.DataType) -> bool:
     """Tell whether a cast keeps the order: between numbers, and between dates and timestamps without a zone."""
-    if kind_of(one).is_number and kind_of(to).is_number:
+    if kind_of(source).is_number and kind_of(to).is_number:
         return True
-    return all(kind_of(of).is_temporal and getattr(of, "tz", None) is None for of in (one, to))
+    return all(kind_of(of).is_temporal and getattr(of, "tz", None) is None for of in (source, to))
 
 
 def _is_in_order(name: str, literal: Constant) -> bool:
@@ -109,5 +111,5 @@ def _is_in_order(name: str, literal: Constant) -> bool:
 
 def _number(literal: Constant) -> float:
     """Return a number, whose sign alone counts; NaN for null."""
-    found = literal_of(literal)
-    return float(found) if isinstance(found, int | float | Decimal) else math.nan
+    number = literal_of(literal)
+    return float(number) if isinstance(number, int | float | Decimal) else math.nan

@@ -270,16 +270,16 @@ def path_parts(path: str) -> tuple[str, ...]:
     if "`" not in path and path and "" not in (plain := path.split(".")):
         return tuple(plain)
     parts: list[str] = []
-    at = 0
-    while match := _PART.match(path, at):
+    position = 0
+    while match := _PART.match(path, position):
         quoted, bare = match.groups()
         parts.append(bare if quoted is None else quoted.replace("``", "`"))
-        at = match.end()
-        if at == len(path):
+        position = match.end()
+        if position == len(path):
             return tuple(parts)
-        if path[at] != ".":
+        if path[position] != ".":
             break
-        at += 1
+        position += 1
     raise InvalidInputError(f"not a column name: {path!r}; put names with dots into backquotes")
 
 
@@ -322,24 +322,24 @@ def values_of(value: Value) -> Iterator[Value]:
             inner = (*(Truth(condition) for condition, _ in branches), *(result for _, result in branches), otherwise)
         case _:
             return
-    for each in inner:
-        yield from values_of(each)
+    for inner_value in inner:
+        yield from values_of(inner_value)
 
 
 def conditions_of(value: Value) -> Iterator[Predicate]:
     """Yield the conditions inside of a value; those inside of these conditions are not yielded."""
-    for each in values_of(value):
-        if isinstance(each, Truth):
-            yield each.predicate
+    for part in values_of(value):
+        if isinstance(part, Truth):
+            yield part.predicate
 
 
 def value_columns(value: Value) -> Iterator[str]:
     """Yield the paths of the columns from which a value is computed."""
-    for each in values_of(value):
-        if isinstance(each, ColumnValue):
-            yield each.path
-        elif isinstance(each, Truth):
-            yield from _paths_of(each.predicate)
+    for part in values_of(value):
+        if isinstance(part, ColumnValue):
+            yield part.path
+        elif isinstance(part, Truth):
+            yield from _paths_of(part.predicate)
 
 
 def _paths_of(predicate: Predicate) -> Iterator[str]:
@@ -362,8 +362,10 @@ def statistics_paths(predicate: Predicate) -> tuple[str, ...]:
     paths = {leaf.column for leaf in leaves(predicate)}
     for part in parts_of(predicate):
         if isinstance(part, Calculated):
-            columns = [each for each in values_of(part.value) if isinstance(each, ColumnValue)]
-            paths.update(each.path for each in columns if each.of is not None and not kind_of(each.of).is_nested)
+            columns = [inner for inner in values_of(part.value) if isinstance(inner, ColumnValue)]
+            paths.update(
+                column.path for column in columns if column.of is not None and not kind_of(column.of).is_nested
+            )
     return tuple(sorted(paths))
 
 
@@ -405,7 +407,7 @@ def rename_in_value(value: Value, rename: Callable[[str], str]) -> Value:
         case ColumnValue(path):
             return replace(value, path=rename(path))
         case Call(arguments=arguments):
-            return replace(value, arguments=tuple(rename_in_value(each, rename) for each in arguments))
+            return replace(value, arguments=tuple(rename_in_value(argument, rename) for argument in arguments))
         case Case(branches, otherwise):
             renamed = tuple(
                 (rename_columns(condition, rename), rename_in_value(result, rename)) for condition, result in branches

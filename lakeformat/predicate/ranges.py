@@ -46,10 +46,10 @@ def as_range(value: Value, op: Operator, literal: object, zone: str) -> Predicat
         literal: The other side, as a Python value.
         zone: The time zone.
     """
-    found = _find_unit(value)
-    if found is None:
+    unit_of = _find_unit(value)
+    if unit_of is None:
         return None
-    column, unit = found
+    column, unit = unit_of
     assert isinstance(value, Call)  # noqa: S101  _find_unit checks it.
     try:
         if value.function == "year":
@@ -132,8 +132,8 @@ def _moment_range(column: ColumnValue, op: Operator, literal: datetime, unit: st
             return None
         starts.append(border)
         low = _next(low, unit)
-    at = max(index for index, start in enumerate(starts) if start <= literal)
-    return _make_range(column.path, op, starts[at], starts[at + 1], exact=starts[at] == literal)
+    position = max(index for index, start in enumerate(starts) if start <= literal)
+    return _make_range(column.path, op, starts[position], starts[position + 1], exact=starts[position] == literal)
 
 
 def _make_range(path: str, op: Operator, start: object, end: object, *, exact: bool) -> Predicate:

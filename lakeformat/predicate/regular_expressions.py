@@ -43,34 +43,36 @@ def java_pattern(pattern: str, *, crlf: bool = False) -> str:
     Raises:
         ValueError: A form that cannot be translated; the message names it.
     """
-    found: list[str] = []
-    depth, at, may_repeat = 0, 0, False
-    while at < len(pattern):
-        if pattern[at] == "[":
-            text, at = _translate_class(pattern, at)
-            found.append(text)
+    parts: list[str] = []
+    depth, position, may_repeat = 0, 0, False
+    while position < len(pattern):
+        if pattern[position] == "[":
+            text, position = _translate_class(pattern, position)
+            parts.append(text)
             may_repeat = True
             continue
-        match = _TOKEN.match(pattern, at)
+        match = _TOKEN.match(pattern, position)
         if match is None:
-            raise ValueError(f"the regular expression {pattern!r} has {pattern[at : at + 3]!r}, which is not supported")
+            raise ValueError(
+                f"the regular expression {pattern!r} has {pattern[position : position + 3]!r}, which is not supported"
+            )
         kind, text = match.lastgroup, match[0]
-        at = match.end()
+        position = match.end()
         if kind == "repeat" and not may_repeat:
             raise ValueError(f"the regular expression {pattern!r} has {text!r} after nothing that can be repeated")
         depth += (kind == "open") - (kind == "close")
         if depth < 0:
             break
         if text == "$":
-            if depth or pattern[at : at + 1] not in ("", "|"):
+            if depth or pattern[position : position + 1] not in ("", "|"):
                 raise ValueError(f"the regular expression {pattern!r} has '$' before its end, which is not supported")
-            found.append(_AT_END[crlf])
+            parts.append(_AT_END[crlf])
         else:
-            found.append(_translate(pattern, kind or "", text))
+            parts.append(_translate(pattern, kind or "", text))
         may_repeat = kind in ("escape", "close") or (kind == "plain" and text not in "^$|")
     if depth:
         raise ValueError(f"the regular expression {pattern!r} has unpaired parentheses")
-    return "".join(found)
+    return "".join(parts)
 
 
 def _translate(pattern: str, kind: str, text: str) -> str:
@@ -93,14 +95,14 @@ def _translate_escape(pattern: str, text: str, *, in_class: bool) -> str:
 
 def _translate_class(pattern: str, start: int) -> tuple[str, int]:
     """Translate a class in brackets. Return it, and the place after it."""
-    at = start + 1
-    negated = pattern.startswith("^", at)
-    at += negated
+    position = start + 1
+    negated = pattern.startswith("^", position)
+    position += negated
     inner: list[str] = []
-    while (match := _IN_CLASS.match(pattern, at)) is not None:
+    while (match := _IN_CLASS.match(pattern, position)) is not None:
         escaped = match[0].startswith("\\")
         inner.append(_translate_escape(pattern, match[0], in_class=True) if escaped else match[0])
-        at = match.end()
-    if not inner or not pattern.startswith("]", at) or inner[0] == "^":
+        position = match.end()
+    if not inner or not pattern.startswith("]", position) or inner[0] == "^":
         raise ValueError(f"the regular expression {pattern!r} has a class in brackets that is not supported")
-    return f"[{'^' * negated}{''.join(inner)}]", at + 1
+    return f"[{'^' * negated}{''.join(inner)}]", position + 1

@@ -150,7 +150,7 @@ def compute(value: Value, batch: pa.RecordBatch) -> pa.Array:
             return _evaluate(predicate, batch)
         case Case(branches, otherwise):
             return _choose(branches, otherwise, batch)
-        case Call("coalesce", (first, *rest)) if rest and any(_fails(each) for each in rest):
+        case Call("coalesce", (first, *rest)) if rest and any(_fails(value) for value in rest):
             test = Calculated(Call("isnotnull", (first,), pa.bool_()))
             return _choose(((test, first),), Call("coalesce", tuple(rest), value.of), batch)
         case Call(function, arguments):
@@ -172,17 +172,19 @@ def _arguments(
     If a null argument makes the result null, an argument that may fail is computed only for rows without a null before
     it. Spark computes a divisor before the dividend.
     """
-    found: dict[int, pa.Array | pa.Scalar] = {}
+    evaluated: dict[int, pa.Array | pa.Scalar] = {}
     reached = _repeat(batch, True)
-    for at in range(len(arguments)) if entry.name not in DIVISIONS else reversed(range(len(arguments))):
-        each = arguments[at]
-        if at in literals and isinstance(each, Constant):
-            found[at] = scalar_of(each)
+    for number in range(len(arguments)) if entry.name not in DIVISIONS else reversed(range(len(arguments))):
+        argument = arguments[number]
+        if number in literals and isinstance(argument, Constant):
+            evaluated[number] = scalar_of(argument)
             continue
-        found[at] = _on_rows(reached, batch, partial(compute, each)) if _fails(each) else compute(each, batch)
+        evaluated[number] = (
+            _on_rows(reached, batch, partial(compute, argument)) if _fails(argument) else compute(argument, batch)
+        )
         if entry.stops_at_null:
-            reached = pc.and_(reached, pc.is_valid(found[at]))
-    return [found[at] for at in range(len(arguments))]
+            reached = pc.and_(reached, pc.is_valid(evaluated[number]))
+    return [evaluated[position] for position in range(len(arguments))]
 
 
 def _fails(value: Value) -> bool:
@@ -191,14 +193,14 @@ def _fails(value: Value) -> bool:
 
 def _choose(branches: Sequence[tuple[Predicate, Value]], otherwise: Value, batch: pa.RecordBatch) -> pa.Array:
     """Compute CASE. A branch is computed only for the rows that take it, and a condition for those that reach it."""
-    left = _repeat(batch, True)
+    undecided = _repeat(batch, True)
     answer = None
     for condition, value in (*branches, (Always(True), otherwise)):
-        met = _on_rows(left, batch, partial(_evaluate, condition))
-        taken = pc.and_(left, pc.fill_null(met, False))
+        met = _on_rows(undecided, batch, partial(_evaluate, condition))
+        taken = pc.and_(undecided, pc.fill_null(met, False))
         part = _on_rows(taken, batch, partial(compute, value))
         answer = part if answer is None else pc.if_else(taken, part, answer)
-        left = pc.and_(left, pc.invert(taken))
+        undecided = pc.and_(undecided, pc.invert(taken))
     return answer
 
 
@@ -206,8 +208,8 @@ def fold(value: Value) -> Value:
     """Return the literal that a bound call of literals is equal to; other values, and calls that fail, unchanged."""
     if not isinstance(value, Call):
         return value
-    value = replace(value, arguments=tuple(fold(each) for each in value.arguments))
-    if not all(isinstance(each, Constant) for each in value.arguments):
+    value = replace(value, arguments=tuple(fold(argument) for argument in value.arguments))
+    if not all(isinstance(argument, Constant) for argument in value.arguments):
         return value
     one_row = pa.record_batch({"": pa.nulls(1)})
     try:

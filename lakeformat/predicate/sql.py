@@ -90,8 +90,8 @@ _MOST_LEVELS: Final = 60
 _INTEGER_SUFFIX_BITS: Final = {"TINYINT": 8, "SMALLINT": 16, "BIGINT": 64}
 
 
-def _select(known: Mapping[str, Any], *names: str) -> dict[str, Any]:
-    return {name: known[name] for name in names}
+def _select(helpers: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    return {name: helpers[name] for name in names}
 
 
 @cache
@@ -278,17 +278,17 @@ def _read_like(node: Expression) -> Predicate:
 
 def _with_backslashes(pattern: str, escape: str, node: Expression) -> str:
     """Return a LIKE pattern with backslashes instead of another escape character."""
-    found: list[str] = []
+    parts: list[str] = []
     characters = iter(pattern)
     for character in characters:
         if character == escape:
             following = next(characters, "")
             if following not in ("%", "_", escape):
                 raise _refusal(node, f"{escape} must stand before %, _ or itself")
-            found.append("\\" + following if following in "%_" else following.replace("\\", "\\\\"))
+            parts.append("\\" + following if following in "%_" else following.replace("\\", "\\\\"))
         else:
-            found.append(character.replace("\\", "\\\\"))
-    return "".join(found)
+            parts.append(character.replace("\\", "\\\\"))
+    return "".join(parts)
 
 
 def _read_is(node: Expression) -> Predicate:
@@ -353,7 +353,7 @@ def _read_value(node: Expression, depth: int = 0) -> Value:
         case "CurrentDate" | "CurrentTimestamp":
             return _call_by_name("current_date" if kind == "CurrentDate" else "now", [], node)
         case "Anonymous" if isinstance(node.this, str):
-            return _call_by_name(node.this, [read(each) for each in node.expressions], node)
+            return _call_by_name(node.this, [read(argument) for argument in node.expressions], node)
     if kind in _BINARY:
         return Call(_BINARY[kind], (read(node.this), read(node.args["expression"])))
     if kind in _READERS:
@@ -363,10 +363,10 @@ def _read_value(node: Expression, depth: int = 0) -> Value:
 
 def _call_by_name(name: str, arguments: list[Value], node: Expression) -> Value:
     match name.lower(), arguments:
-        case "nullif", [one, other]:
-            return Case(((Calculated(Call("=", (one, other))), Constant(None)),), one)
-        case "nvl2", [tested, one, other]:
-            return Case(((Calculated(Call("isnotnull", (tested,))), one),), other)
+        case "nullif", [first, other]:
+            return Case(((Calculated(Call("=", (first, other))), Constant(None)),), first)
+        case "nvl2", [tested, first, other]:
+            return Case(((Calculated(Call("isnotnull", (tested,))), first),), other)
         case "current_timestamp" | "now", []:
             return Constant(_NOW.get())
         case (("current_date" | "curdate"), []):
@@ -397,10 +397,10 @@ def _read_type(node: Expression) -> pa.DataType:
         precision, scale = (int(part or default) for part, default in zip(match.groups(), (10, 0), strict=True))
         if 1 <= precision <= 38 and scale <= precision:
             return pa.decimal128(precision, scale)
-    found = TYPES.get(_TYPE_NAMES.get(text, text))
-    if found is None:
+    kind = TYPES.get(_TYPE_NAMES.get(text, text))
+    if kind is None:
         raise _refusal(node, f"it has no type {text}; it has decimal(p,s), {', '.join(TYPES)}")
-    return found
+    return kind
 
 
 def _is_literal(node: Expression) -> bool:

@@ -88,11 +88,11 @@ def _widen(part: Predicate, schema: pa.Schema) -> Predicate:
     return _widen_pair(east, west)
 
 
-def _widen_pair(one: Predicate, other: Predicate) -> Predicate:
+def _widen_pair(first: Predicate, other: Predicate) -> Predicate:
     """Return a filter that is true for every row for which a filter is true in a zone between those of the two."""
-    match one, other:
-        case (And(left) | Or(left), And(right) | Or(right)) if type(one) is type(other) and len(left) == len(right):
-            return type(one)(tuple(map(_widen_pair, left, right)))
+    match first, other:
+        case (And(left) | Or(left), And(right) | Or(right)) if type(first) is type(other) and len(left) == len(right):
+            return type(first)(tuple(map(_widen_pair, left, right)))
         case (Comparison(column, op, one_value), Comparison(_, same, other_value)) if op == same and _is_time(
             one_value
         ):
@@ -110,8 +110,8 @@ def _is_time(literal: object) -> bool:
     return isinstance(literal, pa.Date32Scalar | pa.TimestampScalar) and literal.is_valid
 
 
-def _order_literals(one: pa.Scalar, other: pa.Scalar) -> tuple[pa.Scalar, pa.Scalar]:
+def _order_literals(first: pa.Scalar, other: pa.Scalar) -> tuple[pa.Scalar, pa.Scalar]:
     """Return two literals in ascending order. Dates are moved outwards by a day: clocks may have skipped a day."""
-    low, high = sorted((int(one.value), int(other.value)))
-    spare = 1 if kind_of(one.type) is Kind.DATE else 0
-    return pa.scalar(low - spare, one.type), pa.scalar(high + spare, one.type)
+    low, high = sorted((int(first.value), int(other.value)))
+    spare = 1 if kind_of(first.type) is Kind.DATE else 0
+    return pa.scalar(low - spare, first.type), pa.scalar(high + spare, first.type)

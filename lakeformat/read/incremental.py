@@ -78,16 +78,16 @@ def warn_of_undone_commits(store: TimelineStore, whole: Timeline, since: str) ->
 
 def _find_undone(store: TimelineStore, whole: Timeline, since: str) -> Iterator[tuple[str, str]]:
     """Yield the newest instant up to `since` that was undone after `since`, and the path of its rollback or restore."""
-    found: dict[str, str] = {}
-    for each in whole.of_action(Action.ROLLBACK):
-        plan = store.read_rollback_plan(each) if each.time > since else None
+    paths_of: dict[str, str] = {}
+    for instant in whole.of_action(Action.ROLLBACK):
+        plan = store.read_rollback_plan(instant) if instant.time > since else None
         if plan is not None:
-            found[plan.instant_time] = store.path(each)
-    for each in whole.of_action(Action.RESTORE):
-        restored = store.read_restore_plan(each) if each.time > since else None
+            paths_of[plan.instant_time] = store.path(instant)
+    for instant in whole.of_action(Action.RESTORE):
+        restored = store.read_restore_plan(instant) if instant.time > since else None
         for time, _ in restored.instants if restored is not None else ():
-            found[time] = store.path(each)
-    yield from sorted(((time, by) for time, by in found.items() if time <= since), reverse=True)[:1]
+            paths_of[time] = store.path(instant)
+    yield from sorted(((time, by) for time, by in paths_of.items() if time <= since), reverse=True)[:1]
 
 
 #: A value of ``since`` that means "from the first commit on". A value of zeros alone means the same.
@@ -151,26 +151,26 @@ def _load_range_end(
     whole = whole if as_of is None else whole.as_of(as_of)
     whole, held = cut_before_hollow(context, options, whole)
     warn_of_undone_commits(context.store, whole, bounds.since)
-    found = _make_range(context, whole, bounds)
-    wanted = frozenset(i.time for i in whole.completed_in(bounds.since, bounds.until))
+    range_read = _make_range(context, whole, bounds)
+    times = frozenset(i.time for i in whole.completed_in(bounds.since, bounds.until))
     later = {i.time for i in whole.commits if bounds.until is not None and i.completed_at > bounds.until}
     hidden = hidden_times | held | later
     listed = options.read.metadata_table
     try:
         _check_reach(context, whole, bounds)
-        snapshot = context.snapshot(as_of, config, hidden, wanted, loaded, use_metadata_table=listed)
+        snapshot = context.snapshot(as_of, config, hidden, times, loaded, use_metadata_table=listed)
     except InstantNotAvailableError as error:
         if not options.read.full_scan:
             raise InstantNotAvailableError(
                 f"{error}; or set {FULL_SCAN}=true, which leaves out rows that changed after the range"
             ) from None
         snapshot = context.snapshot(as_of, config, hidden_times, timeline=loaded, use_metadata_table=listed)
-        found = replace(found, before_merging=False)
+        range_read = replace(range_read, before_merging=False)
     if later and not options.read.end_columns:
         snapshot = _with_newest_columns(context, snapshot, whole)
     glob = options.read.path_glob
     live = snapshot.live if glob is None else select_slices(snapshot.live, glob, context.storage.location)
-    return replace(snapshot, live=live, changes=found, merges=options.read.merges)
+    return replace(snapshot, live=live, changes=range_read, merges=options.read.merges)
 
 
 def _with_newest_columns(context: TableContext, snapshot: Snapshot, whole: Timeline) -> Snapshot:

@@ -55,17 +55,17 @@ def make_lazy_frame(scan: WholeRead) -> pl.LazyFrame:
         names = scan.schema.names if with_columns is None else with_columns
         needed = list(dict.fromkeys([*names, *(() if predicate is None else predicate.meta.root_names())]))
         where = None if predicate is None else _translate_filter(predicate, scan.schema)
-        left = n_rows
+        remaining = n_rows
         with scan.narrow(needed or scan.schema.names[:1], where).to_batches() as batches:
             for batch in batches:
                 frame = pl.DataFrame(batch)
                 frame = frame if predicate is None else frame.filter(predicate)
                 frame = frame.select(names) if names else pl.DataFrame(height=frame.height)
-                if left is not None:
-                    frame = frame.head(left)
-                    left -= frame.height
+                if remaining is not None:
+                    frame = frame.head(remaining)
+                    remaining -= frame.height
                 yield frame
-                if left == 0:
+                if remaining == 0:
                     return
 
     return register_io_source(read, schema=schema, is_pure=True)
@@ -96,10 +96,10 @@ def _translate(node: Mapping[str, Any], schema: pa.Schema) -> pc.Expression | No
 def _translate_binary(body: Mapping[str, Any], schema: pa.Schema) -> pc.Expression | None:
     op, left, right = body["op"], body["left"], body["right"]
     if op in {"And", "LogicalAnd", "Or", "LogicalOr"}:
-        one, other = _translate(left, schema), _translate(right, schema)
+        first, other = _translate(left, schema), _translate(right, schema)
         if op.endswith("And"):
-            return join_known(one, other)
-        return None if one is None or other is None else one | other
+            return join_known(first, other)
+        return None if first is None or other is None else first | other
     if "Column" in right:
         op, left, right = _SWAPPED.get(op, ""), right, left
     return _compare(op, left, right, schema)

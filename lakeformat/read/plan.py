@@ -63,15 +63,15 @@ def prune_by_name(
     }
     if not meta_columns:
         names.clear()
-    found = partition_column_values(folders.dictionary.to_pylist(), keys, schema)
-    values = {name: of.take(folders.indices) for name, of in found.items() if name in filter_paths}
+    values_of = partition_column_values(folders.dictionary.to_pylist(), keys, schema)
+    values = {name: of.take(folders.indices) for name, of in values_of.items() if name in filter_paths}
     flags = may_match(predicate, {**names, **{name: _single_value_bounds(of) for name, of in values.items()}}, unknown)
     doubted = np.zeros(count, np.bool_)
     by_value = ~flags & may_match(predicate, names, unknown) if values and not flags.all() else doubted
     if by_value.any() and not trusts_folders:
-        off, known = find_misplaced_rows(values, bounds)
-        flags |= by_value & off & known
-        doubted = by_value & ~known
+        off, is_known = find_misplaced_rows(values, bounds)
+        flags |= by_value & off & is_known
+        doubted = by_value & ~is_known
     return flags, doubted
 
 
@@ -169,8 +169,8 @@ class Split:
 def _sum_known(counts: Iterable[int | None]) -> int | None:
     """Return the sum of the counts; None if one of them is None."""
     listed = list(counts)
-    known = [count for count in listed if count is not None]
-    return sum(known) if len(known) == len(listed) else None
+    known_counts = [count for count in listed if count is not None]
+    return sum(known_counts) if len(known_counts) == len(listed) else None
 
 
 def pack_splits(parts: Iterable[Part], split_bytes: int, at_least: int = 1) -> tuple[Split, ...]:

@@ -79,8 +79,8 @@ class ReadQuery:
         """
         schema, predicate = self.schema, self.predicate
         if columns is not None:
-            known = frozenset(schema.names)
-            unknown = [name for name in columns if name not in known]
+            names = frozenset(schema.names)
+            unknown = [name for name in columns if name not in names]
             if unknown:
                 raise InvalidInputError(f"unknown column {unknown[0]!r}; this read has {', '.join(schema.names)}")
             schema = pa.schema([schema.field(name) for name in columns])
@@ -213,13 +213,13 @@ def resolve_query(
         InvalidInputError: a column is not known, or the condition cannot be answered exactly.
     """
     full = readable_schema(table, meta_columns=True)
-    wanted = columns if columns is not None else options.read.columns
-    if wanted is None:
+    asked = columns if columns is not None else options.read.columns
+    if asked is None:
         schema = readable_schema(table, meta_columns=options.read.meta_columns)
     else:
-        schema = pa.schema([full.field(_find_name(name, full)) for name in wanted])
+        schema = pa.schema([full.field(_find_name(name, full)) for name in asked])
         if len(set(schema.names)) < len(schema.names):
-            raise InvalidInputError(f"columns={','.join(wanted)} names a column twice; name each once")
+            raise InvalidInputError(f"columns={','.join(asked)} names a column twice; name each once")
     requested = where if where is not None else options.read.where
     blank = requested is None or (isinstance(requested, str) and not requested.strip())
     parts = [] if blank else [bind_where(requested, full, options.read.time_zone or "UTC")]
@@ -232,8 +232,8 @@ def resolve_query(
 def _find_name(name: str, schema: pa.Schema) -> str:
     if name in schema.names:
         return name
-    matches: list[str] = [known for known in schema.names if known.lower() == name.lower()]
+    matches: list[str] = [name_here for name_here in schema.names if name_here.lower() == name.lower()]
     if len(matches) == 1:
         return matches[0]
-    known = ", ".join(each for each in schema.names if each not in META_COLUMNS) or "none"
-    raise InvalidInputError(f"unknown column {name!r}{nearest(name, schema.names) or '; the table has ' + known}")
+    names = ", ".join(name_there for name_there in schema.names if name_there not in META_COLUMNS) or "none"
+    raise InvalidInputError(f"unknown column {name!r}{nearest(name, schema.names) or '; the table has ' + names}")

@@ -78,10 +78,10 @@ def report_layout(
     bounds, rows, owner = row_group_bounds(footers, list(kinds), schema)
     folded, file_rows = fold_files(bounds, rows, owner, len(files))
     is_unknown = [snapshot.shape(file) is not None for file in files]
-    known = sum(file_rows.to_pylist())
+    known_rows = sum(file_rows.to_pylist())
     sample = _draw_sample(storage, snapshot, files, footers, kinds, sample_rows)
     folders = live["partition_path"].combine_chunks().dictionary_encode()
-    partitions = {path: at for at, path in enumerate(folders.dictionary.to_pylist())}
+    partitions = {path: number for number, path in enumerate(folders.dictionary.to_pylist())}
     return estimate_layouts(
         Sample(
             sample.select(list(kinds)),
@@ -89,7 +89,7 @@ def report_layout(
             _count_target_files(np.asarray(folders.indices), np.asarray(live["size_bytes"]), target_file_bytes),
         ),
         {name: _file_ranges(folded[name], file_rows, is_unknown) for name in kinds},
-        rows=known * len(live) // len(files) if files else 0,
+        rows=known_rows * len(live) // len(files) if files else 0,
         files=len(live),
         selectivity=selectivity,
     )
@@ -102,7 +102,7 @@ def _spread_evenly(count: int, most: int) -> npt.NDArray[np.int64]:
 
 def _list_base_files(snapshot: Snapshot) -> pa.Table:
     """Return the live base files as a table with `FILE_COLUMNS`, sorted by partition path and name."""
-    files = [FILE_COLUMNS.empty_table(), *(each.files for each in snapshot.read_optimized().live.portions())]
+    files = [FILE_COLUMNS.empty_table(), *(portion.files for portion in snapshot.read_optimized().live.portions())]
     return pa.concat_tables(files).sort_by([("partition_path", "ascending"), ("name", "ascending")])
 
 
@@ -126,7 +126,7 @@ def _file_ranges(bounds: ColumnBounds, rows: pa.Array, is_unknown: Sequence[bool
 
     If the ``is_unknown`` flag of a file is set, its range is unknown, because its columns differ from the table's.
     """
-    has_value = pa.array([not each for each in is_unknown], pa.bool_())
+    has_value = pa.array([not flag for flag in is_unknown], pa.bool_())
     blank = pc.and_(pc.fill_null(pc.equal(bounds.null_count, rows), False), has_value)
     nothing = pa.scalar(None, bounds.minimum.type)
     lowest, highest = (pc.if_else(has_value, of, nothing) for of in (bounds.minimum, bounds.maximum))
@@ -139,11 +139,11 @@ def _draw_sample(
     files: Sequence[BaseFile],
     footers: Sequence[pq.FileMetaData],
     kinds: Mapping[str, pa.DataType],
-    wanted: int,
+    most_rows: int,
 ) -> pa.Table:
     """Draw rows, with their partition path, evenly from the files. Read at most `_MOST_ROW_GROUPS` row groups."""
-    groups = [(at, group) for at, footer in enumerate(footers) for group in range(footer.num_row_groups)]
-    sizes = np.array([footers[at].row_group(group).num_rows for at, group in groups], np.int64)
+    groups = [(number, group) for number, footer in enumerate(footers) for group in range(footer.num_row_groups)]
+    sizes = np.array([footers[number].row_group(group).num_rows for number, group in groups], np.int64)
     schema = pa.schema([*kinds.items(), ("partition", pa.string())])
     total = int(sizes.sum())
     if not total:
@@ -159,12 +159,14 @@ def _draw_sample(
     drawn, times = np.unique(np.searchsorted(np.cumsum(sizes), middles, "right"), return_counts=True)
 
     def read_rows(group: int, share: int) -> pa.Table:
-        at, number = groups[group]
-        part = FilePart(files[at].path, 0, (number,), shape=snapshot.shape(files[at]))
+        file_number, number = groups[group]
+        part = FilePart(files[file_number].path, 0, (number,), shape=snapshot.shape(files[file_number]))
         rows = pa.Table.from_batches(read_split(storage, Split((part,)), query, table), query.schema)
-        rows = rows.take(pa.array(_spread_evenly(rows.num_rows, share * wanted // count)))
+        rows = rows.take(pa.array(_spread_evenly(rows.num_rows, share * most_rows // count)))
         leaves = [_leaf(rows, name).cast(kind) for name, kind in kinds.items()]
-        path = pa.array([files[at].partition_path], pa.string()).take(pa.array(np.zeros(rows.num_rows, np.int64)))
+        path = pa.array([files[file_number].partition_path], pa.string()).take(
+            pa.array(np.zeros(rows.num_rows, np.int64))
+        )
         return pa.table([*leaves, path], schema=schema)
 
     with thread_pool(max(2, pa.cpu_count())) as pool:

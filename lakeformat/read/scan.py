@@ -114,20 +114,20 @@ def _files_of_portion(portion: Portion) -> pa.Table:
     logged = log_slice_flags(portion)
     if portion.slices is None or not logged.any():
         return plain
-    slices = pa.Table.from_pylist([_row_of_slice(each) for each in portion.slices if each is not None], FILES_SCHEMA)
+    slices = pa.Table.from_pylist([_row_of_slice(piece) for piece in portion.slices if piece is not None], FILES_SCHEMA)
     return pa.concat_tables([plain.filter(pa.array(~logged)), slices]).sort_by(
         [("partition_path", "ascending"), ("file_id", "ascending")]
     )
 
 
-def _row_of_slice(each: FileSlice) -> dict[str, object]:
+def _row_of_slice(piece: FileSlice) -> dict[str, object]:
     return {
-        "path": each.base.path if each.base else None,
-        "partition_path": each.group.partition_path,
-        "file_id": each.group.file_id,
-        "instant_time": each.base_instant,
-        "size_bytes": each.size_bytes,
-        "log_files": [log.path for log in each.logs],
+        "path": piece.base.path if piece.base else None,
+        "partition_path": piece.group.partition_path,
+        "file_id": piece.group.file_id,
+        "instant_time": piece.base_instant,
+        "size_bytes": piece.size_bytes,
+        "log_files": [log.path for log in piece.logs],
     }
 
 
@@ -250,16 +250,16 @@ class Scan:
 
     def count(self) -> int:
         """Count the rows: by the file index and footers if there is no condition and no log file, else by reading."""
-        found = count_known_rows(self.storage, self.snapshot) if isinstance(self.query.predicate, Always) else None
-        if found is None or self.query.predicate != Always(True):
+        rows = count_known_rows(self.storage, self.snapshot) if isinstance(self.query.predicate, Always) else None
+        if rows is None or self.query.predicate != Always(True):
             full = readable_schema(self.snapshot.columns(self.storage.location), meta_columns=True)
             looked_at = columns_of(self.query.predicate)
             columns_to_read = [name for name in full.names if name in looked_at] or [RECORD_KEY]
             narrow = replace(
                 self, query=replace(self.query, schema=pa.schema([full.field(columns_to_read[0])])), limit=None
             )
-            found = sum(batch.num_rows for batch in narrow.to_batches())
-        return found if self.limit is None else min(found, self.limit)
+            rows = sum(batch.num_rows for batch in narrow.to_batches())
+        return rows if self.limit is None else min(rows, self.limit)
 
     def to_batches(self) -> pa.RecordBatchReader:
         """Return the rows as a stream of Arrow batches, one file at a time.
@@ -402,9 +402,9 @@ def make_scan(
     check_limit(limit)
     if meta_columns is not None or not options.is_set("meta_columns"):
         options = options.with_values(meta_columns=bool(meta_columns))
-    wanted = [columns] if isinstance(columns, str) else columns
+    asked = [columns] if isinstance(columns, str) else columns
     options = with_time_zone(options, time_zone)
-    query = make_query(snapshot, storage.location, options, columns=wanted, where=where)
+    query = make_query(snapshot, storage.location, options, columns=asked, where=where)
     verified = options.read.verify if verify is None else verify
     return Scan(storage, snapshot, query, options.read.split_bytes, limit, verified)
 

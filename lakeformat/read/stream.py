@@ -122,8 +122,8 @@ class StreamPositions:
 
     def newest(self) -> str:
         """Return the position of the last commit that can be read; `BEGINNING` if there is none."""
-        found = self._readable().completed_in("")
-        return found[-1].completed_at if found else BEGINNING
+        completed = self._readable().completed_in("")
+        return completed[-1].completed_at if completed else BEGINNING
 
     def next(self, start: str, limits: BatchLimits, until: str | None = None) -> str:
         """Return the position at which the batch after ``start`` ends; ``start`` if there are no new commits.
@@ -136,13 +136,13 @@ class StreamPositions:
             return start
         # A listing during a write may show a commit but miss an earlier one. The second listing shows the earlier one.
         readable, last = self._readable(), seen[-1].completed_at
-        found = [instant for instant in readable.completed_in(start, until) if instant.completed_at <= last]
-        if not found:
+        completed = [instant for instant in readable.completed_in(start, until) if instant.completed_at <= last]
+        if not completed:
             return start
         if not limits.is_limited:
-            return found[-1].completed_at
+            return completed[-1].completed_at
         store, candidates = self._context.store, []
-        for instant in found:
+        for instant in completed:
             commit = store.read_commit(instant)
             stats = () if commit.compacted or commit.operation in _NO_NEW_ROWS else tuple(commit.all_stats())
             candidates.append(BatchEnd(instant.completed_at, len(stats), sum(stat.size_bytes for stat in stats)))

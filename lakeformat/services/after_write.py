@@ -90,17 +90,17 @@ def is_due(trigger: Trigger, timeline: Timeline, now_ms: int, zone: tzinfo | Non
     Args:
         zone: time zone of the timeline's instant times; None is the zone of this process.
     """
-    compacted = max((one.time for one in timeline.commits if one.action is Action.COMMIT), default=None)
-    plans = (one.time for one in timeline.pending if one.action is Action.COMPACTION)
+    compacted = max((instant.time for instant in timeline.commits if instant.action is Action.COMMIT), default=None)
+    plans = (instant.time for instant in timeline.pending if instant.action is Action.COMPACTION)
     requested = max((*plans, compacted or ""), default="")
-    deltas = [one for one in timeline.of_action(Action.DELTA_COMMIT) if one.state is State.COMPLETED]
-    since = compacted or min((one.time for one in deltas), default=None)
+    deltas = [instant for instant in timeline.of_action(Action.DELTA_COMMIT) if instant.state is State.COMPLETED]
+    since = compacted or min((instant.time for instant in deltas), default=None)
     if since is None:
         return False
-    count = sum(one.completed_at > (compacted or "") for one in deltas)
+    count = sum(instant.completed_at > (compacted or "") for instant in deltas)
     elapsed = _parse_instant(format_instant_time(now_ms, zone)) - _parse_instant(since)
     by_count, by_time = count >= trigger.commits, elapsed.total_seconds() >= trigger.seconds
-    after_request = sum(one.completed_at > requested for one in deltas) >= trigger.commits
+    after_request = sum(instant.completed_at > requested for instant in deltas) >= trigger.commits
     return _RULES[trigger.strategy](by_count, by_time, after_request)
 
 
@@ -295,9 +295,10 @@ def _compact_outgrown(
     if context.store.known_config.table_type is not TableType.MERGE_ON_READ:
         return None
     store, timeline = context.store, context.store.load()
-    deltas = [one for one in timeline.commits if one.action is Action.DELTA_COMMIT]
+    deltas = [instant for instant in timeline.commits if instant.action is Action.DELTA_COMMIT]
     pending = [
-        (one, store.read_compaction_plan(one) if one.action is Action.COMPACTION else None) for one in timeline.pending
+        (instant, store.read_compaction_plan(instant) if instant.action is Action.COMPACTION else None)
+        for instant in timeline.pending
     ]
     if not deltas or not may_run(pending):
         return None

@@ -158,8 +158,8 @@ class _Publisher(CommitListener):
         Raises:
             InvalidInputError: the write would replace all rows of the table by none, because all its rows are bad.
         """
-        self.parts, found = self.find_parts(), self.session.duplicates
-        self.duplicates = StagedBadRows() if found is None else found.finish(in_file=False)
+        self.parts, duplicates = self.find_parts(), self.session.duplicates
+        self.duplicates = StagedBadRows() if duplicates is None else duplicates.finish(in_file=False)
         counts: Counter[str] = Counter()
         for part in (*self.parts, self.duplicates):
             counts.update(part.counts)
@@ -235,8 +235,8 @@ class _Publisher(CommitListener):
 
     def _check_columns(self, schema: pa.Schema | None) -> None:
         """Refuse a table that was not made for bad rows."""
-        known = set(BAD_ROW_COLUMNS.names if schema is None else schema.names)
-        missing = [name for name in BAD_ROW_COLUMNS.names if name not in known]
+        names = set(BAD_ROW_COLUMNS.names if schema is None else schema.names)
+        missing = [name for name in BAD_ROW_COLUMNS.names if name not in names]
         if missing:
             raise InvalidOptionError(
                 f"{self.side.storage.location} is no table of bad rows, it has no column {missing[0]!r}; name another "

@@ -209,21 +209,24 @@ def _find_surplus(
     With each slice come a table of these rows in the schema `DUPLICATES`, and the positions of the surplus rows in
     the order in which `GroupSource.batches` yields the rows of the slice.
     """
-    keys = [pa.chunked_array([b.column(0) for b in source.keys(one)], pa.string()) for one in source.slices]
+    keys = [
+        pa.chunked_array([b.column(0) for b in source.keys(source_piece)], pa.string())
+        for source_piece in source.slices
+    ]
     doubled = find_duplicate_keys(pa.chunked_array([chunk for column in keys for chunk in column.chunks], pa.string()))
     if not len(doubled):
         return
-    found = [
+    copies = [
         (one, *_read_rows(source, one, doubled, fields))
         for one, column in zip(source.slices, keys, strict=True)
         if pc.any(pc.is_in(column, doubled), min_count=0).as_py()
     ]
-    kept = mark_newest(pa.concat_tables([rows for _, rows, _ in found]), fields, sequence)
+    kept = mark_newest(pa.concat_tables([rows for _, rows, _ in copies]), fields, sequence)
     start = 0
-    for one, rows, at in found:
+    for piece, rows, positions in copies:
         keeps = kept[start : start + rows.num_rows]
         start += rows.num_rows
-        files = one.file_slice.files
+        files = piece.file_slice.files
         report = pa.table(
             [
                 pa.repeat(source.partition_path, rows.num_rows),
@@ -234,11 +237,11 @@ def _find_surplus(
             ],
             schema=DUPLICATES,
         )
-        yield one.file_slice, report, at[~keeps]
+        yield piece.file_slice, report, positions[~keeps]
 
 
 def _read_rows(
-    source: GroupSource, one: SliceToCluster, doubled: pa.ChunkedArray, fields: Sequence[str]
+    source: GroupSource, piece: SliceToCluster, doubled: pa.ChunkedArray, fields: Sequence[str]
 ) -> tuple[pa.Table, Ints]:
     """Read the rows of a slice whose key is in ``doubled``.
 
@@ -247,15 +250,15 @@ def _read_rows(
     """
     names = list(dict.fromkeys([RECORD_KEY, COMMIT_TIME, *(_top(source.schema, field) for field in fields)]))
     tables: list[pa.Table] = []
-    at: list[Ints] = []
+    positions: list[Ints] = []
     start = 0
-    for batch in source.batches(one, threads=False, encoded=frozenset()):
+    for batch in source.batches(piece, threads=False, encoded=frozenset()):
         hit = np.flatnonzero(np.asarray(pc.is_in(_decode(batch.column(RECORD_KEY)), doubled)))
         rows = pa.table({name: _decode(batch.column(name)) for name in names})
         tables.append(rows.take(pa.array(hit)))
-        at.append(hit + start)
+        positions.append(hit + start)
         start += batch.num_rows
-    return pa.concat_tables(tables), np.concatenate(at)
+    return pa.concat_tables(tables), np.concatenate(positions)
 
 
 def _top(schema: pa.Schema, path: str) -> str:

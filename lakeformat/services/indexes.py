@@ -48,8 +48,8 @@ class Index(OneLine):
     @property
     def type(self) -> str:
         """Return the type of the index: its name, or ``secondary_index``."""
-        found = partition_of_name(self.name)
-        return "secondary_index" if found and found.kind is RecordKind.SECONDARY_INDEX else self.name
+        partition = partition_of_name(self.name)
+        return "secondary_index" if partition and partition.kind is RecordKind.SECONDARY_INDEX else self.name
 
     def __str__(self) -> str:
         of = f" of {', '.join(self.columns)}" if self.columns else ""
@@ -96,12 +96,12 @@ class _IndexSession:
         return SecondaryIndex(secondary_partition(name), columns[0])
 
     def _check_columns(self, columns: Sequence[str]) -> None:
-        known = frozenset(self.context.snapshot().columns(self.storage.location).names)
-        unknown = [column for column in columns if column.partition(".")[0] not in known]
+        names = frozenset(self.context.snapshot().columns(self.storage.location).names)
+        unknown = [column for column in columns if column.partition(".")[0] not in names]
         if unknown or not columns:
             raise InvalidInputError(
                 f"{self.storage.location} has no column {(unknown or [''])[0]!r} to index; it has "
-                f"{', '.join(sorted(known))}"
+                f"{', '.join(sorted(names))}"
             )
 
     def drop(self, name: str) -> tuple[str, ...]:
@@ -113,8 +113,8 @@ class _IndexSession:
             names = _STATISTICS if name == _STATISTICS[0] else (name, secondary_partition(name).value)
             dropped = drop_indexes(self.store, clock, names)
         if not dropped:
-            known = ", ".join(config.metadata_partitions) or "none"
-            raise InvalidInputError(f"{self.storage.location} has no index {name!r}; it has {known}")
+            indexes = ", ".join(config.metadata_partitions) or "none"
+            raise InvalidInputError(f"{self.storage.location} has no index {name!r}; it has {indexes}")
         return dropped
 
     def list(self) -> tuple[Index, ...]:
@@ -128,7 +128,7 @@ class _IndexSession:
     def _columns_of(self, name: str, table: MetadataTable) -> tuple[str, ...]:
         if name == _STATISTICS[0]:
             return read_statistics_form(table).columns
-        return tuple(each.column for each in read_secondary_indexes(table) if each.partition.value == name)
+        return tuple(index.column for index in read_secondary_indexes(table) if index.partition.value == name)
 
     def _describe(self, name: str, table: MetadataTable | None) -> Index:
         partition = partition_of_name(name)

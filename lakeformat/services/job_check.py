@@ -104,12 +104,12 @@ def _with_problem(
     """Return the verdicts with a problem at the option that brings it; at the end if that option was not given."""
     error = problem.text if outcome is OptionOutcome.REFUSED else ""
     explanation = problem.text if error else f"the write is done, but not registered: {problem.text}"
-    for at, verdict in enumerate(verdicts):
-        known = BY_NAME.get(verdict.name.lower())
-        names = {verdict.name.lower(), known.key.lower() if known else ""}
+    for number, verdict in enumerate(verdicts):
+        option = BY_NAME.get(verdict.name.lower())
+        names = {verdict.name.lower(), option.key.lower() if option else ""}
         if problem.option.lower() in names and not verdict.error:
             changed = replace(verdict, outcome=outcome, explanation=explanation, error=error)
-            return [*verdicts[:at], changed, *verdicts[at + 1 :]]
+            return [*verdicts[:number], changed, *verdicts[number + 1 :]]
     return [*verdicts, Verdict(problem.option, "", outcome, explanation, error=error)]
 
 

@@ -15,8 +15,10 @@ __all__ = ["name_clustered_sources", "name_compacted_sources"]
 def name_compacted_sources(storage: Storage, plan: CompactionPlan) -> CompactionPlan:
     """Return the plan with the file of the other columns of each base file that is a skeleton."""
     operations = (
-        replace(one, source=_source(storage, one.partition_path, one.base_name)) if is_skeleton(one.base_name) else one
-        for one in plan.operations
+        replace(operation, source=_source(storage, operation.partition_path, operation.base_name))
+        if is_skeleton(operation.base_name)
+        else operation
+        for operation in plan.operations
     )
     return replace(plan, operations=tuple(operations))
 
@@ -26,8 +28,10 @@ def name_clustered_sources(storage: Storage, plan: ClusteringPlan) -> Clustering
     groups = []
     for group in plan.groups:
         slices = (
-            replace(one, source=_source(storage, one.partition_path, one.name)) if is_skeleton(one.name) else one
-            for one in group.slices
+            replace(piece, source=_source(storage, piece.partition_path, piece.name))
+            if is_skeleton(piece.name)
+            else piece
+            for piece in group.slices
         )
         groups.append(replace(group, slices=tuple(slices)))
     return replace(plan, groups=tuple(groups))

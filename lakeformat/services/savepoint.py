@@ -78,8 +78,8 @@ class SavepointSession:
         with self._lock() as (config, state):
             timeline = self.store.load()
             target = self._target(timeline, instant_time)
-            known = [i for i in timeline.of_action(Action.SAVEPOINT) if i.time == target.time]
-            if any(i.state is State.COMPLETED for i in known):
+            of_target = [i for i in timeline.of_action(Action.SAVEPOINT) if i.time == target.time]
+            if any(i.state is State.COMPLETED for i in of_target):
                 raise InvalidInputError(
                     f"{self.context.storage.location}: commit {target.time} has a savepoint already; delete that first"
                 )
@@ -87,7 +87,7 @@ class SavepointSession:
             files = self._files(config, timeline, target)
             metadata = SavepointMetadata(user, self.context.clock.now_ms(), comment, files)
             instant = Instant(target.time, Action.SAVEPOINT, State.REQUESTED)
-            if not known:
+            if not of_target:
                 with suppress(
                     FileExistsError
                 ):  # Another process makes the same savepoint; one of the two completes it.

@@ -52,8 +52,8 @@ class PlanOvertakenError(WriteConflictError):
 
 def not_pending_error(service: str, instant_time: str, pending: Collection[str]) -> InvalidInputError:
     """Return the error for an instant that is not a pending plan."""
-    known = f"pending are {', '.join(pending)}" if pending else "none is pending"
-    return InvalidInputError(f"no {service} {instant_time} is pending; {known}")
+    pending_text = f"pending are {', '.join(pending)}" if pending else "none is pending"
+    return InvalidInputError(f"no {service} {instant_time} is pending; {pending_text}")
 
 
 def list_planned_groups(store: TimelineStore, timeline: Timeline) -> frozenset[FileGroupId]:
@@ -154,8 +154,10 @@ class ScheduledService:
             try:
                 checked = check(instant, plan)
                 self._claim(instant)
-                known = timeline.commit_times
-                commit = OpenCommit(instant.at(State.REQUESTED), self._token, known, self.transaction.lock.decisions)
+                known_commits = timeline.commit_times
+                commit = OpenCommit(
+                    instant.at(State.REQUESTED), self._token, known_commits, self.transaction.lock.decisions
+                )
                 return self.start(commit, keeps_plan=True), checked
             except LakeformatError as error:
                 if instant_time is not None:

@@ -58,8 +58,8 @@ def choose_expired(times: Mapping[str, str], expiry: Expiry, now: str) -> tuple[
     """
     if expiry.days < 1:
         return ()
-    wanted = set(expiry.partitions) or times.keys()
-    old = sorted((time, path) for path, time in times.items() if path in wanted and now > expires_at(time, expiry.days))
+    asked = set(expiry.partitions) or times.keys()
+    old = sorted((time, path) for path, time in times.items() if path in asked and now > expires_at(time, expiry.days))
     return tuple(path for _, path in old[: expiry.most_partitions])
 
 
@@ -105,7 +105,7 @@ class ExpireResult(OneLine):
     @property
     def size_bytes(self) -> int:
         """Return the size of all these partitions in bytes."""
-        return sum(each.size_bytes for each in self.partitions)
+        return sum(partition.size_bytes for partition in self.partitions)
 
     def __str__(self) -> str:
         if self.skipped:
@@ -138,7 +138,7 @@ class ExpireSession:
         expired_partitions, why = self._find_expired(snapshot)
         if not expired_partitions:
             return ExpireResult("", (), why)
-        paths = tuple(each.path for each in expired_partitions)
+        paths = tuple(partition.path for partition in expired_partitions)
         options = self.options.with_values(**{_OPERATION: "delete_partition", _PARTITIONS_TO_DELETE: paths})
         job = plan_job(self.context.store, snapshot, options, pa.schema([]), self.context.ids)
         remaining: tuple[ExpiredPartition, ...] = ()
@@ -146,8 +146,8 @@ class ExpireSession:
 
         def choose_remaining(now: Snapshot) -> frozenset[str]:
             nonlocal remaining
-            remaining = tuple(each for each in self._find_expired(now)[0] if each.path in before)
-            return frozenset(each.path for each in remaining)
+            remaining = tuple(partition for partition in self._find_expired(now)[0] if partition.path in before)
+            return frozenset(partition.path for partition in remaining)
 
         result = WriteSession(self.context, job).run_delete_partitions(choose_remaining, 0)
         return ExpireResult("" if result.skipped else result.instant_time, remaining, result.skipped)
@@ -161,14 +161,17 @@ class ExpireSession:
             return (), "no partition expires; set hoodie.partition.ttl.strategy.days.retain"
         now = format_instant_time(self.context.clock.now_ms(), config.zone)
         closed = {group.partition_path for group in self.context.store.read_clustering_groups(snapshot.timeline)}
-        live = {each.path: each for each in _partitions(snapshot) if each.path not in closed}
+        live = {partition.path: partition for partition in _partitions(snapshot) if partition.path not in closed}
         age_from: Callable[[ExpiredPartition], str] = partial(self._last_write_time, snapshot, now)
         if self.expiry.strategy is AgeStart.CREATION:
             age_from = self._creation_time
-        times = {path: age_from(each) for path, each in live.items()}
+        times = {path: age_from(partition) for path, partition in live.items()}
         expired_paths = choose_expired({path: time for path, time in times.items() if time}, self.expiry, now)
-        found = (live[path] for path in expired_paths)
-        done = tuple(ExpiredPartition(each.path, times[each.path], each.files, each.size_bytes) for each in found)
+        expired = (live[path] for path in expired_paths)
+        done = tuple(
+            ExpiredPartition(partition.path, times[partition.path], partition.files, partition.size_bytes)
+            for partition in expired
+        )
         return done, "" if done else "no partition has expired"
 
     def _creation_time(self, partition: ExpiredPartition) -> str:
@@ -202,17 +205,19 @@ class ExpireSession:
 
 def _partitions(snapshot: Snapshot) -> Iterator[ExpiredPartition]:
     """Yield every partition that has live files, expired or not; ``since`` is the newest instant of its base files."""
-    tables = [each.files.select(["partition_path", "instant_time", "size_bytes"]) for each in snapshot.live.portions()]
+    tables = [
+        portion.files.select(["partition_path", "instant_time", "size_bytes"]) for portion in snapshot.live.portions()
+    ]
     if not tables:
         return
     grouped = pa.concat_tables(tables).group_by("partition_path")
-    each = grouped.aggregate([("instant_time", "max"), ("size_bytes", "sum"), ("partition_path", "count")])
-    newest = pc.fill_null(each.column("instant_time_max"), "")
+    by_partition = grouped.aggregate([("instant_time", "max"), ("size_bytes", "sum"), ("partition_path", "count")])
+    newest = pc.fill_null(by_partition.column("instant_time_max"), "")
     columns = (
-        each.column("partition_path"),
+        by_partition.column("partition_path"),
         newest,
-        each.column("partition_path_count"),
-        each.column("size_bytes_sum"),
+        by_partition.column("partition_path_count"),
+        by_partition.column("size_bytes_sum"),
     )
     for path, since, files, size_bytes in zip(*(column.to_pylist() for column in columns), strict=True):
         yield ExpiredPartition(path, since, files, size_bytes)

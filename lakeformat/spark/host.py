@@ -113,5 +113,5 @@ def _zone_of_worker() -> str | None:
 def _zone_of_machine() -> str:
     if zone := os.environ.get("TZ", "").removeprefix(":"):
         return zone
-    _, found, name = str(Path("/etc/localtime").resolve()).partition("zoneinfo/")
-    return name if found else "UTC"
+    _, separator, name = str(Path("/etc/localtime").resolve()).partition("zoneinfo/")
+    return name if separator else "UTC"

@@ -65,10 +65,10 @@ def task_errors() -> Iterator[None]:
     except errors.LakeformatError:
         raise
     except Exception as error:
-        found = _OURS.findall(str(error))
-        if not found or found[-1][0] not in errors.__all__:
+        matches = _OURS.findall(str(error))
+        if not matches or matches[-1][0] not in errors.__all__:
             raise
-        name, text = found[-1]
+        name, text = matches[-1]
         raise getattr(errors, name)(text) from None
 
 
@@ -116,8 +116,8 @@ def group_tasks(tasks: Sequence[int]) -> list[list[int]]:
         tasks: for each item the number of the task that works on it.
     """
     groups: dict[int, list[int]] = {}
-    for at, task in enumerate(tasks):
-        groups.setdefault(task, []).append(at)
+    for position, task in enumerate(tasks):
+        groups.setdefault(task, []).append(position)
     return [*groups.values()]
 
 

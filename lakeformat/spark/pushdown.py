@@ -189,8 +189,8 @@ class _State:
 
     def covered_rows(self) -> PlannedRows:
         """Return the rows that a new plan must cover: those that any of the filters selects."""
-        known = [predicate for predicate in self.filters if predicate is not None]
-        return PlannedRows(None if None in self.filters else Or(tuple(known)), len(self.filters))
+        predicates = [predicate for predicate in self.filters if predicate is not None]
+        return PlannedRows(None if None in self.filters else Or(tuple(predicates)), len(self.filters))
 
     def place(self, wanted: Predicate | None) -> int:
         """Return the index of the filter ``wanted`` in ``filters``. If the list does not have the filter, append it.
@@ -198,9 +198,9 @@ class _State:
         An entry None means all rows, so its index is returned if it comes before the filter. If there are `_MOST`
         filters already, None is appended instead of the filter.
         """
-        for at, known in enumerate(self.filters):
-            if known is None or repr(known) == repr(wanted):
-                return at
+        for number, recorded in enumerate(self.filters):
+            if recorded is None or repr(recorded) == repr(wanted):
+                return number
         self.filters.append(wanted if len(self.filters) < _MOST else None)
         return len(self.filters) - 1
 
@@ -289,9 +289,9 @@ def confirm_plan(log: str, asked: PlannedRows, partitions: int) -> PlannedRows:
         return EVERYTHING
 
 
-def _drop_true_parts(wanted: Predicate) -> Predicate | None:
+def _drop_true_parts(predicate: Predicate) -> Predicate | None:
     """Return the filter without the operands of its AND that are always true; None if no operand is left."""
-    parts = wanted.operands if isinstance(wanted, And) else (wanted,)
+    parts = predicate.operands if isinstance(predicate, And) else (predicate,)
     kept = tuple(part for part in parts if part != Always(True))
     return And(kept) if kept else None
 

@@ -90,8 +90,8 @@ def _run_tasks(
     def run(batches: Batches) -> Batches:
         with plain_errors(), reuse_memory():
             for task in task_numbers(batches):
-                for at in tasks[task]:
-                    yield from answer_rows(step(at))
+                for number in tasks[task]:
+                    yield from answer_rows(step(number))
 
     return collect_answers(numbered_tasks(spark, len(tasks), run, ANSWER), storage, what)
 
@@ -118,11 +118,11 @@ class SparkDeleter:
         count = min(cores(self.spark), -(-len(paths) // max(1, self.few)))
         parts = [list(paths[task::count]) for task in range(count)]
 
-        def delete(at: int) -> Iterator[dict[str, Any]]:
-            for path, why in delete_in_process(storage, parts[at]).items():
+        def delete(number: int) -> Iterator[dict[str, Any]]:
+            for path, why in delete_in_process(storage, parts[number]).items():
                 yield {"path": path, "why": why}
 
-        tasks = [[at] for at in range(count)]
+        tasks = [[number] for number in range(count)]
         answers = _run_tasks(self.spark, storage, "clean: delete files", tasks, delete)
         return {answer["path"]: answer["why"] for answer in answers}
 
@@ -142,11 +142,11 @@ class SparkCompactor:
     ) -> list[WrittenFile]:
         """Write a new base file for each slice into the folder that the settings name, and return the files."""
         storage = context.storage
-        tasks = bundle_work(self._spark, [one.file_slice.size_bytes for one in slices], task_bytes=_TASK_BYTES)
+        tasks = bundle_work(self._spark, [piece.file_slice.size_bytes for piece in slices], task_bytes=_TASK_BYTES)
 
-        def merge(at: int) -> Iterator[dict[str, Any]]:
-            named = replace(settings, write_token=f"{at}-{attempt_id()}")  # Unique for each attempt.
-            yield asdict(compact_slice(storage, slices[at], named, threads=False))
+        def merge(number: int) -> Iterator[dict[str, Any]]:
+            named = replace(settings, write_token=f"{number}-{attempt_id()}")  # Unique for each attempt.
+            yield asdict(compact_slice(storage, slices[number], named, threads=False))
 
         answers = _run_tasks(self._spark, storage, "compact: merge log files", tasks, merge)
         return [parse_written_file(answer) for answer in answers]
@@ -183,21 +183,23 @@ class SparkRewriter:
         """Write the new files of all groups into the folder that the settings name, and return the files."""
         settings = replace(settings, buffer_bytes=settings.buffer_bytes // _SHARE)
         sizes = [group.size_bytes for group in groups]
-        divided = [at for at, size in enumerate(sizes) if size > self._task_bytes and settings.ordering.columns]
-        whole = [at for at in range(len(groups)) if at not in set(divided)]
-        found = self._whole(context.storage, {at: groups[at] for at in whole}, [sizes[at] for at in whole], settings)
-        return [*found, *self._divided(context.storage, {at: groups[at] for at in divided}, settings)]
+        divided = [number for number, size in enumerate(sizes) if size > self._task_bytes and settings.ordering.columns]
+        whole = [number for number in range(len(groups)) if number not in set(divided)]
+        written = self._whole(
+            context.storage, {number: groups[number] for number in whole}, [sizes[number] for number in whole], settings
+        )
+        return [*written, *self._divided(context.storage, {number: groups[number] for number in divided}, settings)]
 
     def _whole(
         self, storage: Storage, groups: dict[int, Group], sizes: Sequence[int], settings: RewriteSettings
     ) -> list[WrittenFile]:
         numbers_ = [*groups]
 
-        def rewrite(at: int) -> Iterator[dict[str, Any]]:
-            named = _with_unique_token(settings, at)
+        def rewrite(number: int) -> Iterator[dict[str, Any]]:
+            named = _with_unique_token(settings, number)
             with ThreadPoolExecutor(1) as pool:
                 worker = GroupRewriter(storage, named, pool, 1)
-                yield from map(asdict, worker.run(str(numbers_[at]), groups[numbers_[at]]))
+                yield from map(asdict, worker.run(str(numbers_[number]), groups[numbers_[number]]))
 
         return [
             parse_written_file(answer)
@@ -209,46 +211,48 @@ class SparkRewriter:
     def _divided(self, storage: Storage, groups: dict[int, Group], settings: RewriteSettings) -> list[WrittenFile]:
         order, schema = [*groups], settings.files.schema
 
-        def ranged(at: int) -> Iterator[dict[str, Any]]:
-            group = groups[order[at]]
-            found = fit_ranges(open_group(storage, group.partition_path, group.slices, schema, group.target), settings)
-            yield {"group": order[at], "ranges": base64.b85encode(pickle.dumps(found)).decode()}
+        def ranged(number: int) -> Iterator[dict[str, Any]]:
+            group = groups[order[number]]
+            fitted = fit_ranges(open_group(storage, group.partition_path, group.slices, schema, group.target), settings)
+            yield {"group": order[number], "ranges": base64.b85encode(pickle.dumps(fitted)).decode()}
 
-        found = _run_tasks(self._spark, storage, "cluster: sample ranges", [[at] for at in range(len(order))], ranged)
+        sampled = _run_tasks(
+            self._spark, storage, "cluster: sample ranges", [[number] for number in range(len(order))], ranged
+        )
         ranges: dict[int, CurveRanges] = {
-            one["group"]: pickle.loads(base64.b85decode(one["ranges"]))  # noqa: S301  A task of this job pickled it.
-            for one in found
+            place["group"]: pickle.loads(base64.b85decode(place["ranges"]))  # noqa: S301  A task of this job pickled it.
+            for place in sampled
         }
         spills = [
-            _Spill(at, tuple(group.slices[one] for one in ones))
-            for at, group in groups.items()
-            for ones in self._bundled([one.file_slice.size_bytes for one in group.slices])
+            _Spill(number, tuple(group.slices[answer] for answer in ones))
+            for number, group in groups.items()
+            for ones in self._bundled([piece.file_slice.size_bytes for piece in group.slices])
         ]
 
-        def spilled(at: int) -> Iterator[dict[str, Any]]:
-            group = groups[spills[at].group]
-            source = open_group(storage, group.partition_path, spills[at].slices, schema, group.target)
-            path = f"{settings.folder}/spill-{at}-{attempt_id()}.arrow"
-            runs = write_spill_file(source, spills[at].slices, ranges[spills[at].group], settings, path)
-            yield {"group": spills[at].group, **asdict(runs)}
+        def spilled(number: int) -> Iterator[dict[str, Any]]:
+            group = groups[spills[number].group]
+            source = open_group(storage, group.partition_path, spills[number].slices, schema, group.target)
+            path = f"{settings.folder}/spill-{number}-{attempt_id()}.arrow"
+            runs = write_spill_file(source, spills[number].slices, ranges[spills[number].group], settings, path)
+            yield {"group": spills[number].group, **asdict(runs)}
 
         runs: dict[int, list[SpillFile]] = {}
-        for one in _run_tasks(
-            self._spark, storage, "cluster: sort into runs", [[at] for at in range(len(spills))], spilled
+        for reply in _run_tasks(
+            self._spark, storage, "cluster: sort into runs", [[number] for number in range(len(spills))], spilled
         ):
-            found_runs = tuple(Run(**run) for run in one["runs"])
-            runs.setdefault(one["group"], []).append(SpillFile(one["path"], found_runs))
-        parts = [(at, number) for at in groups for number in range(ranges[at].count)]
-        weights = [_rows(runs[at], number) for at, number in parts]
+            found_runs = tuple(Run(**run) for run in reply["runs"])
+            runs.setdefault(reply["group"], []).append(SpillFile(reply["path"], found_runs))
+        parts = [(place, number) for place in groups for number in range(ranges[place].count)]
+        weights = [_rows(runs[place], number) for place, number in parts]
 
         def merged(part: int) -> Iterator[dict[str, Any]]:
-            at, number = parts[part]
-            place = str(at), groups[at].partition_path
+            place_of_group, number = parts[part]
+            place = str(place_of_group), groups[place_of_group].partition_path
             named = _with_unique_token(settings, part)
-            files = merge_range(storage, runs[at], place, number, ranges[at], named)
+            files = merge_range(storage, runs[place_of_group], place, number, ranges[place_of_group], named)
             yield from map(asdict, files)
 
-        per_task = max((int(one.per_file) for one in ranges.values()), default=1)
+        per_task = max((int(ranges_of.per_file) for ranges_of in ranges.values()), default=1)
         tasks = group_tasks(assign_to_tasks(weights, task_weight=per_task, at_least=cores(self._spark)))
         return [
             parse_written_file(answer)
@@ -267,7 +271,7 @@ def executors_of(spark: SparkSession) -> Executors:
 
 
 def _rows(spilled: Sequence[SpillFile], number: int) -> int:
-    return sum(run.rows for one in spilled for run in one.runs if run.number == number)
+    return sum(run.rows for spill in spilled for run in spill.runs if run.number == number)
 
 
 def _with_unique_token(settings: RewriteSettings, number: int) -> RewriteSettings:

@@ -211,7 +211,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
 @cache
 def find_setting(name: str) -> Setting | None:
     """Return the setting or family of this name; None if lakeformat says nothing about it."""
-    return next((each for each in SETTINGS if fnmatchcase(name, each.name)), None)
+    return next((setting for setting in SETTINGS if fnmatchcase(name, setting.name)), None)
 
 
 def given_settings(spark: SparkSession) -> Mapping[str, str]:

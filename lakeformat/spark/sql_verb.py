@@ -72,19 +72,19 @@ def _wrapper_of(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _changes_ours(spark: Any, text: object) -> bool:
     """Tell whether a statement changes a table that is named by its path or by `lakeformat.spark.view`."""
-    found = _CHANGE.match(text) if isinstance(text, str) else None
-    if found is None:
+    match = _CHANGE.match(text) if isinstance(text, str) else None
+    if match is None:
         return False
-    return bool(found["path"]) or spark.conf.get(_VIEW + found["name"].lower(), None) is not None
+    return bool(match["path"]) or spark.conf.get(_VIEW + match["name"].lower(), None) is not None
 
 
 def _add_advice(error: Exception, spark: Any, text: object) -> None:
     """Add a note to Spark's error for a query of a path, or for a change of a temporary view, which may be of ours."""
-    found = _CHANGE.match(text) if isinstance(text, str) else None
+    match = _CHANGE.match(text) if isinstance(text, str) else None
     with suppress(Exception):  # Spark's own error is what counts.
         if _PATH_REFUSED.search(str(error)):
             error.add_note("Spark queries no paths of lakeformat: write lakeformat.spark.sql(spark, statement)")
-        elif found is not None and (name := (found["name"] or "").lower()) and _is_temporary_view(spark, name):
+        elif match is not None and (name := (match["name"] or "").lower()) and _is_temporary_view(spark, name):
             error.add_note(
                 f"Spark cannot change a temporary view. If {name} shows a table of lakeformat, make the view by "
                 f"lakeformat.spark.view(spark, '{name}', path), or name the path: lakehouse.`path`"
@@ -92,4 +92,4 @@ def _add_advice(error: Exception, spark: Any, text: object) -> None:
 
 
 def _is_temporary_view(spark: Any, name: str) -> bool:
-    return any(each.isTemporary and each.name.lower() == name for each in spark.catalog.listTables(pattern=name))
+    return any(table.isTemporary and table.name.lower() == name for table in spark.catalog.listTables(pattern=name))

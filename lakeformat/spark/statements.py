@@ -233,9 +233,9 @@ class _Runner(StatementRunner):
         """Replace all rows of a table by these rows, in one commit."""
         return self._open(table).overwrite(rows)
 
-    def _open(self, known: KnownTable) -> LakehouseTable:
+    def _open(self, table_known: KnownTable) -> LakehouseTable:
         """Open a table for this statement. Commits through the returned object store the statement's text."""
-        table = LakehouseTable.forPath(self.spark, known.path, **known.options)
+        table = LakehouseTable.forPath(self.spark, table_known.path, **table_known.options)
         return LakehouseTable(self.spark, table.context, with_statement(table.options, self.text))
 
     def table(self, named: TableName) -> LakehouseTable:
@@ -247,13 +247,13 @@ class _Runner(StatementRunner):
         return self._table(named)[0]
 
     def _table(self, named: TableName) -> tuple[LakehouseTable, str]:
-        known = KnownTable(named.path) if named.path is not None else self.known.get(named.name)
-        if known is None:
+        table_known = KnownTable(named.path) if named.path is not None else self.known.get(named.name)
+        if table_known is None:
             raise TableNotFoundError(
                 f"no table is known as {named.name!r}; call lakeformat.spark.view(spark, {named.name!r}, path), or "
                 "write lakehouse.`/its/path`"
             )
-        return self._open(known), known.path
+        return self._open(table_known), table_known.path
 
     def query(self, text: str) -> DataFrame:
         """Run a query. Its tables are read at their newest commit, unless the query names a version or a time."""
@@ -264,17 +264,21 @@ class _Runner(StatementRunner):
 
         Return the SQL with the name of a view instead of each path and each clause such as ``version as of 3``.
         """
-        plain, found = replace_tables(
+        plain, replaced = replace_tables(
             text, Dialect.SPARK, lambda name: self.known.get(name) is not None, lambda path: False
         )
         words = {token.value.lower() for token in tokenize(plain, Dialect.SPARK) if token.is_name}
         for name in words - self._ready:
-            each, known = found.get(name), self.known.get(name)
-            if each is not None:
-                frame = read(self.spark, each.path) if isinstance(each, PathTable) else self._read_past(each)
+            replacement, table_known = replaced.get(name), self.known.get(name)
+            if replacement is not None:
+                frame = (
+                    read(self.spark, replacement.path)
+                    if isinstance(replacement, PathTable)
+                    else self._read_past(replacement)
+                )
                 frame.createOrReplaceTempView(name)
-            elif known is not None:
-                read(self.spark, known.path, **known.options).createOrReplaceTempView(name)
+            elif table_known is not None:
+                read(self.spark, table_known.path, **table_known.options).createOrReplaceTempView(name)
         self._ready |= words
         return plain
 
@@ -292,13 +296,13 @@ class _Runner(StatementRunner):
         """Run an insert. The columns of its query are, in order, those of its column list, else those of the table."""
         table = self.table(said.target)
         columns = _columns(table, table.context.writable_snapshot())
-        wanted = said.columns or tuple(name for name in columns.names if name.lower() not in _lower(said.partition))
+        names = said.columns or tuple(name for name in columns.names if name.lower() not in _lower(said.partition))
         rows = self.query(said.query)
-        if len(rows.columns) != len(wanted):
+        if len(rows.columns) != len(names):
             raise SchemaMismatchError(
-                f"the insert gives {len(rows.columns)} columns for {len(wanted)} ({', '.join(wanted)}); give as many"
+                f"the insert gives {len(rows.columns)} columns for {len(names)} ({', '.join(names)}); give as many"
             )
-        rows = rows.toDF(*wanted)
+        rows = rows.toDF(*names)
         for name, value in said.partition.items():
             from pyspark.sql import functions
 
@@ -372,7 +376,7 @@ class _Runner(StatementRunner):
         if not config.record_fields:
             new = _NEW_KEY.format(uuid4().int)
             values.append(f"coalesce(`{target.qualifier}`.`{RECORD_KEY}`, {new}) as {STORED_KEY}")
-        chosen = [functions.expr(self.make_views(each)) for each in (marked, *values)]
+        chosen = [functions.expr(self.make_views(statement)) for statement in (marked, *values)]
         rows = taken.where(f"{CLAUSE_NUMBER} is not null").select(*chosen)
         fitted, has_source = self._cast_to_table(rows, columns), source is not None
         return self._result_frame(table._merge_computed(fitted, clauses, snapshot, has_source=has_source))
@@ -406,11 +410,11 @@ class _Runner(StatementRunner):
 
         if not self._casts_fail():
             return rows
-        wanted = {field.name.lower(): field for field in spark_schema(columns).fields}
+        fields = {field.name.lower(): field for field in spark_schema(columns).fields}
         have = {field.name: field.dataType for field in rows.schema.fields}
         fitted = []
         for name in rows.columns:
-            field = wanted.get(name.lower())
+            field = fields.get(name.lower())
             column = functions.col(f"`{name}`")
             if field is not None and have[name] != field.dataType:
                 column = column.cast(field.dataType)

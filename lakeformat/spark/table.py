@@ -344,14 +344,14 @@ class LakehouseTable(
         ):
             staged = shuffle.stage(rows)
             counted["files"] = sum(bool(task.path) for task in staged)
-        known, count = snapshot.timeline.commit_times, sum(task.rows for task in staged)
+        known_commits, count = snapshot.timeline.commit_times, sum(task.rows for task in staged)
         if not job.collects_duplicates:
-            return session.run(staged, count, known)
+            return session.run(staged, count, known_commits)
         with (
             session.session.transaction.staging(is_whole=True),
             StageReader(self.context.storage, staged, job.prepare) as reader,
         ):
-            return session.session.run_staged(reader.read_partitions(), count, known)
+            return session.session.run_staged(reader.read_partitions(), count, known_commits)
 
     def _write_direct(
         self, rows: DataFrame, session: ShuffledSession, shuffle: SparkShuffle, job: WriteJob
@@ -360,8 +360,8 @@ class LakehouseTable(
 
             def begin() -> tuple[Snapshot, OpenCommit]:
                 snapshot = self.context.snapshot()
-                known, base = snapshot.timeline.commit_times, snapshot.timeline
-                return snapshot, life.enter_context(session.session.transaction.run_unlocked(known, base))
+                known_commits, base = snapshot.timeline.commit_times, snapshot.timeline
+                return snapshot, life.enter_context(session.session.transaction.run_unlocked(known_commits, base))
 
             # Spark's jobs run once, so only what comes before them is repeated after a conflict.
             snapshot, commit = session.session.transaction.retry(begin)

@@ -66,9 +66,9 @@ def requested_schema(wanted: StructType, stored: pa.Schema) -> pa.Schema:
     Raises:
         SchemaMismatchError: the table does not have a column, or a type cannot represent all values of the stored type.
     """
-    schema, known = arrow_schema(wanted), set(stored.names)
+    schema, stored_names = arrow_schema(wanted), set(stored.names)
     for field in schema:
-        if field.name not in known:
+        if field.name not in stored_names:
             raise SchemaMismatchError(
                 f"the schema given for reading names {field.name!r}, which the table lacks"
                 f"{nearest(field.name, stored.names)}; leave it out"

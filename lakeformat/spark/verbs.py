@@ -189,7 +189,9 @@ def _wrap(verb: _Verb, owner: type) -> None:
     wrapped = _WRAPPED[owner, verb.name] = _Wrapped(owner, verb.name, original)
     signature = inspect.signature(original)
     #: Arguments that the object also takes by a method of the same name, such as ``format`` and ``mode``.
-    said = [name for name, each in signature.parameters.items() if each.kind is each.POSITIONAL_OR_KEYWORD][2:]
+    said = [
+        name for name, parameter in signature.parameters.items() if parameter.kind is parameter.POSITIONAL_OR_KEYWORD
+    ][2:]
 
     @functools.wraps(original)
     def wrapper(self: Any, *arguments: Any, **named: Any) -> Any:

@@ -44,7 +44,7 @@ def without_zips(entries: Sequence[str], path: Sequence[str]) -> list[str]:
 
     def is_spare(entry: str) -> bool:
         root, package = zips[entry]["root"], zips[entry]["package"]
-        found = next((place for place in others if (place / package / "__init__.py").is_file()), None)
-        return found is not None and found.resolve() == Path(root).resolve()
+        place_found = next((place for place in others if (place / package / "__init__.py").is_file()), None)
+        return place_found is not None and place_found.resolve() == Path(root).resolve()
 
     return [entry for entry in entries if entry not in zips or not is_spare(entry)]

@@ -73,18 +73,18 @@ def read_alter(text: str) -> AddColumns | AlterColumns | DropPartitions:
     if (changed := _read_changes(target, rest)) is not None:
         return changed
     actions = syntax_tree(text).args.get("actions") or []
-    definitions = [each for action in actions for each in (action.expressions or [action])]
+    definitions = [definition for action in actions for definition in (action.expressions or [action])]
     kinds = {type(action).__name__ for action in actions}
     if kinds and kinds <= {"Schema", "ColumnDef"}:
         columns = [action for action in actions if type(action).__name__ == "ColumnDef"] or definitions
-        fields = [arrow_field(each, with_default=True) for each in columns]
+        fields = [arrow_field(column, with_default=True) for column in columns]
         check_optional(fields, "")
         if (placed := _placed_columns(columns, fields)) is not None:
             return AlterColumns(target, placed)
-        return AddColumns(target, pa.schema(fields), any(bool(each.args.get("exists")) for each in columns))
+        return AddColumns(target, pa.schema(fields), any(bool(column.args.get("exists")) for column in columns))
     if kinds == {"DropPartition"}:
-        return DropPartitions(target, tuple(partition_spec(each) for each in definitions))
-    actions_text = quote_sql(" ".join(each.sql("spark") for each in actions))
+        return DropPartitions(target, tuple(partition_spec(definition) for definition in definitions))
+    actions_text = quote_sql(" ".join(action.sql("spark") for action in actions))
     raise InvalidInputError(
         f"alter table ... {actions_text} is not supported; write add, rename, drop or alter column, or drop partition"
     )
@@ -97,23 +97,23 @@ def _read_changes(target: TableName, clause: str) -> AlterColumns | None:
         InvalidInputError: if a type or a clause is not supported.
     """
     clause = clause.strip().rstrip(";").strip()
-    if found := _RENAME.fullmatch(clause):
-        return AlterColumns(target, (RenameColumn(_path(found["path"]), _path(found["name"])),))
-    if found := _DROP.fullmatch(clause):
-        columns = (_REPEATED.sub("", each.strip()) for each in found["list"].strip().strip("()").split(","))
-        return AlterColumns(target, tuple(DropColumn(_whole_path(each)) for each in columns), bool(found["exists"]))
-    if found := _ALTER.fullmatch(clause):
-        return AlterColumns(target, tuple(_alter(_path(found["path"]), found["rest"].strip())))
-    if found := _CHANGE.fullmatch(clause):
-        return AlterColumns(target, tuple(_change(_path(found["path"]), _path(found["name"]), found["rest"].strip())))
+    if match := _RENAME.fullmatch(clause):
+        return AlterColumns(target, (RenameColumn(_path(match["path"]), _path(match["name"])),))
+    if match := _DROP.fullmatch(clause):
+        columns = (_REPEATED.sub("", name.strip()) for name in match["list"].strip().strip("()").split(","))
+        return AlterColumns(target, tuple(DropColumn(_whole_path(name)) for name in columns), bool(match["exists"]))
+    if match := _ALTER.fullmatch(clause):
+        return AlterColumns(target, tuple(_alter(_path(match["path"]), match["rest"].strip())))
+    if match := _CHANGE.fullmatch(clause):
+        return AlterColumns(target, tuple(_change(_path(match["path"]), _path(match["name"]), match["rest"].strip())))
     return None
 
 
 def _alter(path: str, rest: str) -> Iterable[Change]:
-    if found := _TYPE.fullmatch(rest):
-        yield RetypeColumn(path, parse_type(found["type"]))
-    elif found := _PLACE.fullmatch(rest):
-        yield MoveColumn(path, "" if found["first"] else _path(found["after"]))
+    if match := _TYPE.fullmatch(rest):
+        yield RetypeColumn(path, parse_type(match["type"]))
+    elif match := _PLACE.fullmatch(rest):
+        yield MoveColumn(path, "" if match["first"] else _path(match["after"]))
     else:
         raise InvalidInputError(
             f"alter column {path} {quote_sql(rest)} is not supported; write type, first or after, or drop the column"
@@ -143,12 +143,12 @@ def _placed_columns(nodes: Sequence[Any], fields: Sequence[pa.Field]) -> tuple[A
 
 def _default_of(node: Any) -> Any:
     """Return the value of ``default``, a number, a text or a boolean; None if there is none."""
-    for each in node.args.get("constraints") or ():
-        if type(each.kind).__name__ == "DefaultColumnConstraint":
+    for constraint in node.args.get("constraints") or ():
+        if type(constraint.kind).__name__ == "DefaultColumnConstraint":
             try:
-                return each.kind.this.to_py()
+                return constraint.kind.this.to_py()
             except ValueError:
-                default = quote_sql(each.sql("spark"))
+                default = quote_sql(constraint.sql("spark"))
                 raise InvalidInputError(f"{default} is not a literal; add the column and update the rows") from None
     return None
 

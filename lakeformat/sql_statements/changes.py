@@ -33,7 +33,7 @@ MOVED = -1
 
 def clause_number(whens: Sequence[When], *, has_source: bool) -> str:
     """Return a SQL expression for the number of the clause that applies to a row; null if no clause applies."""
-    taken = [f"when {_when_condition(when, has_source)} then {at}" for at, when in enumerate(whens)]
+    taken = [f"when {_when_condition(when, has_source)} then {number}" for number, when in enumerate(whens)]
     return f"case {' '.join(taken)} end"
 
 
@@ -59,8 +59,8 @@ def value_of(
         source: the qualifier of the source's columns, and their names; None if the statement has no source.
         kind: the SQL type that each value is cast to; "" for no cast.
     """
-    values = [(at, _value(when, column, source)) for at, when in enumerate(whens)]
-    parts = [f"when {at} then {_cast(value, kind)}" for at, value in values if value is not None]
+    values = [(number, _value(when, column, source)) for number, when in enumerate(whens)]
+    parts = [f"when {number} then {_cast(value, kind)}" for number, value in values if value is not None]
     return f"case {CLAUSE_NUMBER} {' '.join(parts)} else {old_value} end" if parts else old_value
 
 
@@ -76,8 +76,8 @@ def _value(when: When, column: str, source: tuple[str, Sequence[str]] | None) ->
         named = {name.lower(): value for name, value in when.values.items()}
         return named.get(column.lower(), "null" if when.action == "insert" else None)
     name, has = source if source is not None else ("", [])
-    found = next((each for each in has if each.lower() == column.lower()), None)
-    return _qualify(name, found) if found is not None else "null" if when.action == "insert" else None
+    given_name = next((name_given for name_given in has if name_given.lower() == column.lower()), None)
+    return _qualify(name, given_name) if given_name is not None else "null" if when.action == "insert" else None
 
 
 def _qualify(name: str, column: str) -> str:
@@ -93,14 +93,14 @@ def moved_condition(
         fixed: maps each key or partition column to a SQL expression for its old value, and its SQL type.
         source: the qualifier of the source's columns, and their names; None if the statement has no source.
     """
-    updates = [(at, when) for at, when in enumerate(whens) if when.action == "update"]
+    updates = [(number, when) for number, when in enumerate(whens) if when.action == "update"]
     moves = [
-        f"{CLAUSE_NUMBER} = {at} and not ({_cast(value, kind)} <=> {kept})"
-        for at, when in updates
+        f"{CLAUSE_NUMBER} = {number} and not ({_cast(value, kind)} <=> {kept})"
+        for number, when in updates
         for column, (kept, kind) in fixed.items()
         if (value := _value(when, column, source)) is not None
     ]
-    return " or ".join(f"({each})" for each in moves) or "false"
+    return " or ".join(f"({move})" for move in moves) or "false"
 
 
 def make_clauses(config: TableConfig, columns: Sequence[str], whens: Sequence[When]) -> tuple[Clause, ...]:
@@ -113,13 +113,13 @@ def make_clauses(config: TableConfig, columns: Sequence[str], whens: Sequence[Wh
     """
     fixed = {name.partition(".")[0].lower() for name in (*config.record_fields, *config.partition_fields)}
     clauses = []
-    for at, when in enumerate(whens):
-        where = f"source.{CLAUSE_NUMBER} = {at}"
+    for number, when in enumerate(whens):
+        where = f"source.{CLAUSE_NUMBER} = {number}"
         _check_columns_exist(when.values or {}, columns)
         if when.action == "delete":
             clauses.append(Clause(Kind.DELETE, where))
         elif when.action == "insert":
-            clauses.append(Clause(Kind.INSERT, f"{CLAUSE_NUMBER} = {at}"))
+            clauses.append(Clause(Kind.INSERT, f"{CLAUSE_NUMBER} = {number}"))
         else:
             named = columns if when.values is None else when.values
             set_here = {name.lower() for name in named} - fixed
@@ -128,7 +128,7 @@ def make_clauses(config: TableConfig, columns: Sequence[str], whens: Sequence[Wh
 
 
 def _check_columns_exist(values: Mapping[str, str], columns: Collection[str]) -> None:
-    known = {name.lower() for name in columns}
+    lower_names = {name.lower() for name in columns}
     for name in values:
-        if name.lower() not in known:
+        if name.lower() not in lower_names:
             raise SchemaMismatchError(f"unknown column {name!r}; the table has {', '.join(columns)}")

@@ -79,14 +79,14 @@ def arrow_type(node: Any) -> pa.DataType:
     if name in _PLAIN:
         return _PLAIN[name]
     if name == "DECIMAL":
-        parameters = [int(each.this.name) for each in node.expressions]
+        parameters = [int(parameter.this.name) for parameter in node.expressions]
         return pa.decimal128(parameters[0] if parameters else 10, parameters[1] if len(parameters) > 1 else 0)
     if name == "ARRAY" and node.expressions:
         return pa.list_(arrow_type(node.expressions[0]))
     if name == "MAP" and node.expressions:
         return pa.map_(*map(arrow_type, node.expressions))
     if name == "STRUCT" and node.expressions:
-        return pa.struct([arrow_field(each) for each in node.expressions])
+        return pa.struct([arrow_field(child) for child in node.expressions])
     raise InvalidInputError(
         f"type {quote_sql(node.sql('spark'))} is not supported; see docs/limits.md for those that are"
     )
@@ -102,12 +102,12 @@ def arrow_field(node: Any, *, with_default: bool = False) -> pa.Field:
         InvalidInputError: if a type or a clause is not supported.
     """
     optional = True
-    for each in node.args.get("constraints") or ():
-        kind = type(each.kind).__name__
+    for constraint_node in node.args.get("constraints") or ():
+        kind = type(constraint_node.kind).__name__
         if kind == "NotNullColumnConstraint":
-            optional = bool(each.kind.args.get("allow_null"))
+            optional = bool(constraint_node.kind.args.get("allow_null"))
         elif kind != "CommentColumnConstraint" and not (with_default and kind == "DefaultColumnConstraint"):
-            constraint = quote_sql(each.sql("spark"))
+            constraint = quote_sql(constraint_node.sql("spark"))
             raise InvalidInputError(
                 f"{constraint} of column {str(node.name)!r} is not supported; give each row its value"
             )
@@ -139,7 +139,7 @@ def sql_type(kind: pa.DataType) -> str:
         case Kind.MAP:
             return f"map<{sql_type(kind.key_type)},{sql_type(kind.item_type)}>"
         case Kind.STRUCT:
-            return f"struct<{','.join(f'{each.name}:{sql_type(each.type)}' for each in kind)}>"
+            return f"struct<{','.join(f'{field.name}:{sql_type(field.type)}' for field in kind)}>"
         case _:
             return str(kind)
 
@@ -212,9 +212,9 @@ def _split_off_query(text: str) -> tuple[str, str | None]:
     sqlglot parses the statement without its query, because it may be unable to parse the SQL of Spark or duckdb.
     """
     tokens = tokenize(text, Dialect.SPARK)
-    for at, (token, depth) in enumerate(zip(tokens, count_depths(tokens), strict=True)):
-        if depth == 0 and token.lower == "as" and at + 1 < len(tokens):
-            return f"{text[: token.end]} select 1", text[tokens[at + 1].at :]
+    for number, (token, depth) in enumerate(zip(tokens, count_depths(tokens), strict=True)):
+        if depth == 0 and token.lower == "as" and number + 1 < len(tokens):
+            return f"{text[: token.end]} select 1", text[tokens[number + 1].at :]
     return text, None
 
 
@@ -233,17 +233,17 @@ def read_create(text: str) -> CreateTable | None:
         raise InvalidInputError("create table ... clone is not supported; write create table ... as select")
     target = table_of_node(node.this)
     properties = node.args["properties"].expressions if node.args.get("properties") is not None else []
-    formats = [each.name.lower() for each in properties if type(each).__name__ == "FileFormatProperty"]
+    formats = [name_node.name.lower() for name_node in properties if type(name_node).__name__ == "FileFormatProperty"]
     if target.path is None and not _FORMATS.intersection(formats):
         return None
     fields, keys = _columns(node)
     clauses = _Clauses()
-    for each in properties:
-        clauses.take(each)
+    for property_node in properties:
+        clauses.take(property_node)
     if keys and clauses.settings.setdefault(_RECORD_KEY, ",".join(keys)) != ",".join(keys):
         raise InvalidInputError("primary key and the property primaryKey name different columns; give one of them")
-    known = {field.name for field in fields}
-    fields += [field for field in clauses.partition_columns if field.name not in known]
+    names = {field.name for field in fields}
+    fields += [field for field in clauses.partition_columns if field.name not in names]
     check_optional(fields, clauses.settings.get(_RECORD_KEY, ""))
     if query is not None and fields:
         raise InvalidInputError("create table ... as select takes its columns from the query; leave them out")
@@ -277,15 +277,17 @@ def _columns(node: Any) -> tuple[list[pa.Field], list[str]]:
     """Return the Arrow fields of the column definitions, and the column names in ``primary key (...)``."""
     fields: list[pa.Field] = []
     keys: list[str] = []
-    for each in node.this.expressions if type(node.this).__name__ == "Schema" else ():
-        if type(each).__name__ == "ColumnDef":
-            if each.args.get("position") is not None:
-                raise InvalidInputError(f"the place of column {str(each.name)!r} is not supported; put it there")
-            fields.append(arrow_field(each))
-        elif type(each).__name__ == "PrimaryKey":
-            keys += [str(one.name) for one in each.expressions]
+    for child in node.this.expressions if type(node.this).__name__ == "Schema" else ():
+        if type(child).__name__ == "ColumnDef":
+            if child.args.get("position") is not None:
+                raise InvalidInputError(f"the place of column {str(child.name)!r} is not supported; put it there")
+            fields.append(arrow_field(child))
+        elif type(child).__name__ == "PrimaryKey":
+            keys += [str(column.name) for column in child.expressions]
         else:
-            raise InvalidInputError(f"{quote_sql(each.sql('spark'))} is not supported; validators of writes check rows")
+            raise InvalidInputError(
+                f"{quote_sql(child.sql('spark'))} is not supported; validators of writes check rows"
+            )
     return fields, keys
 
 
@@ -318,8 +320,8 @@ class _Clauses:
         """Ignore a clause without effect: a comment is not stored, and every table is ``external``."""
 
     def _properties(self, node: Any) -> None:
-        for each in node.expressions:
-            self._property(each)
+        for child in node.expressions:
+            self._property(child)
 
     def _format(self, node: Any) -> None:
         if node.name.lower() not in _FORMATS:
@@ -329,16 +331,16 @@ class _Clauses:
         self.location = str(node.this.name)
 
     def _partition_by(self, node: Any) -> None:
-        for each in node.this.expressions:
-            kind = type(each).__name__
+        for child in node.this.expressions:
+            kind = type(child).__name__
             if kind not in {"Identifier", "Column", "ColumnDef"}:
                 raise InvalidInputError(
-                    f"partitioned by {quote_sql(each.sql('spark'))} is not supported; name columns, and add one for a "
+                    f"partitioned by {quote_sql(child.sql('spark'))} is not supported; name columns, and add one for a "
                     "computed value"
                 )
-            self.partitions.append(str(each.name))
+            self.partitions.append(str(child.name))
             if kind == "ColumnDef":
-                self.partition_columns.append(arrow_field(each))
+                self.partition_columns.append(arrow_field(child))
 
     def _property(self, node: Any) -> None:
         key = node.this.name if type(node.this).__name__ != "Dot" else node.this.sql("spark")
@@ -389,14 +391,14 @@ def partition_spec(node: Any) -> dict[str, str | None]:
         InvalidInputError: if a column has no literal.
     """
     spec: dict[str, str | None] = {}
-    for each in node.expressions:
-        value = each.expression if type(each).__name__ == "EQ" else None
+    for child in node.expressions:
+        value = child.expression if type(child).__name__ == "EQ" else None
         kind = type(value).__name__
         if value is None or kind not in {"Literal", "Null", "Neg", "Boolean"}:
             raise InvalidInputError(
-                f"partition ({quote_sql(each.sql('spark'))}) is not supported; write column = value"
+                f"partition ({quote_sql(child.sql('spark'))}) is not supported; write column = value"
             )
-        spec[column_of_node(each.this)] = (
+        spec[column_of_node(child.this)] = (
             None if kind == "Null" else value.name if kind == "Literal" else value.sql("spark").lower()
         )
     return spec

@@ -67,7 +67,7 @@ class TableCopy:
     @property
     def old_names(self) -> list[str]:
         """Return for each column the name under which the duckdb table of changed rows has its old value."""
-        return [f"lakeformat_was_{at}" for at in range(len(self.columns))]
+        return [f"lakeformat_was_{number}" for number in range(len(self.columns))]
 
     @property
     def stored_key(self) -> list[str]:
@@ -101,8 +101,8 @@ def make_copy(
     _check_names(columns)
     record = {field.partition(".")[0] for field in config.record_fields}
     partitions = {field.partition(".")[0] for field in config.partition_fields}
-    fixed = tuple(each for each in columns.names if each in record | partitions)
-    identity = tuple(each for each in fixed if each in record or not is_global) if record else ()
+    fixed = tuple(name for name in columns.names if name in record | partitions)
+    identity = tuple(name for name in fixed if name in record or not is_global) if record else ()
     copy_name = quote_name(name)
     chosen = [*columns.names, *([] if record else [RECORD_KEY])]
     session.run(f"create table {copy_name} as select {', '.join(map(quote_name, chosen))} from {rows}")
@@ -267,8 +267,10 @@ def _updated_columns(copy: TableCopy) -> tuple[str, ...]:
         f"coalesce(bool_or({_differs_condition(was, quote_name(field.name), field.type)}), false)"
         for was, field in zip(copy.old_names, copy.columns, strict=True)
     ]
-    found = copy.session.read_all(f"select {', '.join(tests)} from {_CHANGED} where {_ACTION} = {_UPDATED}")
-    return tuple(name for name, column in zip(copy.columns.names, found.columns, strict=True) if column[0].as_py())
+    changed_flags = copy.session.read_all(f"select {', '.join(tests)} from {_CHANGED} where {_ACTION} = {_UPDATED}")
+    return tuple(
+        name for name, column in zip(copy.columns.names, changed_flags.columns, strict=True) if column[0].as_py()
+    )
 
 
 def _check_stored_once(copy: TableCopy, changed: str) -> None:

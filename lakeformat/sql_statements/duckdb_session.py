@@ -229,14 +229,14 @@ class LazyScan(ds.Dataset):  # type: ignore[misc]
         **how: Any,
     ) -> ds.Scanner:
         """Return a scanner of these columns, for the rows for which Arrow evaluates the filter to true."""
-        wanted = list(self._columns.names if columns is None else columns)
-        needed = [name for name in self._columns.names if name in wanted or _may_use(filter, name)]
+        asked = list(self._columns.names if columns is None else columns)
+        needed = [name for name in self._columns.names if name in asked or _may_use(filter, name)]
         try:
             batches = self._read(needed or self._columns.names[:1], filter)
         except Exception as error:
             self._record_error(error)
             raise
-        return ds.Scanner.from_batches(batches, columns=wanted, filter=filter)
+        return ds.Scanner.from_batches(batches, columns=asked, filter=filter)
 
     def _read(self, columns: list[str], condition: pc.Expression | None) -> pa.RecordBatchReader:
         storage, snapshot, options = self._source

@@ -129,51 +129,51 @@ Upkeep: TypeAlias = DescribeTable | IndexStatement | Optimize | RestoreTable | S
 _Match: TypeAlias = re.Match[str]
 
 
-def _describe(found: _Match) -> DescribeTable:
-    what = (found["what"] or "columns").lower().replace("formatted", "extended")
-    if found["limit"] is not None and what != "history":
+def _describe(match: _Match) -> DescribeTable:
+    what = (match["what"] or "columns").lower().replace("formatted", "extended")
+    if match["limit"] is not None and what != "history":
         raise InvalidInputError(f"limit is for describe history, not for describe {what}; leave it out")
-    return DescribeTable(table_of_match(found), what, int(found["limit"]) if found["limit"] else None)
+    return DescribeTable(table_of_match(match), what, int(match["limit"]) if match["limit"] else None)
 
 
-def _show(found: _Match) -> ShowTable:
-    what = found["what"].lower().split()[0]
-    if rest := found["rest"].strip():
+def _show(match: _Match) -> ShowTable:
+    what = match["what"].lower().split()[0]
+    if rest := match["rest"].strip():
         raise InvalidInputError(f"show {what} ... {quote_sql(rest)} is not supported; leave it out")
-    return ShowTable(table_of_match(found), what)
+    return ShowTable(table_of_match(match), what)
 
 
-def _truncate(found: _Match) -> TruncateTable:
-    if found["partition"] is None:
-        return TruncateTable(table_of_match(found))
-    partition = syntax_tree(f"truncate table t {found['partition']}").args["partition"]
-    return TruncateTable(table_of_match(found), partition_spec(partition))
+def _truncate(match: _Match) -> TruncateTable:
+    if match["partition"] is None:
+        return TruncateTable(table_of_match(match))
+    partition = syntax_tree(f"truncate table t {match['partition']}").args["partition"]
+    return TruncateTable(table_of_match(match), partition_spec(partition))
 
 
-def _optimize(found: _Match) -> Optimize:
-    if found["full"]:
+def _optimize(match: _Match) -> Optimize:
+    if match["full"]:
         raise InvalidInputError(
             "optimize ... full is not supported; name the columns: optimize ... zorder by (columns)"
         )
-    return Optimize(table_of_match(found), found["where"], _names(found["by"]))
+    return Optimize(table_of_match(match), match["where"], _names(match["by"]))
 
 
-def _vacuum(found: _Match) -> Vacuum:
-    way = " ".join((found["way"] or "lite").lower().split())
+def _vacuum(match: _Match) -> Vacuum:
+    way = " ".join((match["way"] or "lite").lower().split())
     if way != "lite":
         raise InvalidInputError(
             f"vacuum ... {way} is not supported: files that no commit knows are put aside by repair; leave it out"
         )
-    return Vacuum(table_of_match(found), int(found["hours"]) if found["hours"] else None, found["dry"] is not None)
+    return Vacuum(table_of_match(match), int(match["hours"]) if match["hours"] else None, match["dry"] is not None)
 
 
-def _restore(found: _Match) -> RestoreTable:
-    return RestoreTable(table_of_match(found), found["kind"].lower(), found["said"].strip("'"))
+def _restore(match: _Match) -> RestoreTable:
+    return RestoreTable(table_of_match(match), match["kind"].lower(), match["said"].strip("'"))
 
 
-def _create_index(found: _Match) -> CreateIndex:
-    index, using = found["index"], found["using"]
-    if rest := found["rest"].strip():
+def _create_index(match: _Match) -> CreateIndex:
+    index, using = match["index"], match["using"]
+    if rest := match["rest"].strip():
         raise InvalidInputError(
             f"create index ... {quote_sql(rest)} is not supported: lakeformat makes no expression index; leave it out, "
             "or let Hudi make the index"
@@ -183,11 +183,11 @@ def _create_index(found: _Match) -> CreateIndex:
             f"create index {index} ... using {using} is an expression index, which lakeformat does not make; write "
             f"create index {using} on table"
         )
-    return CreateIndex(table_of_match(found), index.lower(), _names(found["columns"]), found["unless"] is not None)
+    return CreateIndex(table_of_match(match), index.lower(), _names(match["columns"]), match["unless"] is not None)
 
 
-def _drop_index(found: _Match) -> DropIndex:
-    return DropIndex(table_of_match(found), found["index"].lower(), found["unless"] is not None)
+def _drop_index(match: _Match) -> DropIndex:
+    return DropIndex(table_of_match(match), match["index"].lower(), match["unless"] is not None)
 
 
 def _names(listed: str | None) -> tuple[str, ...]:
@@ -228,12 +228,12 @@ _ROWS: Final = (
     _Row(
         ("show",),
         form("show index(?:es)? (?:from|in|on) [table] {table}"),
-        lambda found: ShowIndexes(table_of_match(found)),
+        lambda match: ShowIndexes(table_of_match(match)),
     ),
     _Row(
         ("show",),
         form("show tables [like] [{like:quoted}]"),
-        lambda found: ShowTables(found["like"] and found["like"].strip("'")),
+        lambda match: ShowTables(match["like"] and match["like"].strip("'")),
         is_own=True,
     ),
     _Row(("show",), form("show {what:partitions|create table|tblproperties} {table}{rest:rest}"), _show),
@@ -288,8 +288,8 @@ def read_upkeep(text: str, is_ours: Callable[[TableName], bool]) -> Upkeep | Sho
     verb, plain = first_word(text), text.strip()
     rows = [row for row in _ROWS if verb in row.verbs]
     for row in rows:
-        if found := row.form.fullmatch(plain):
-            return row.read(found) if row.is_own or is_ours(table_of_match(found)) else None
+        if match := row.form.fullmatch(plain):
+            return row.read(match) if row.is_own or is_ours(table_of_match(match)) else None
     if rows and rows[-1].shape:
         raise InvalidInputError(f"cannot read {quote_sql(text)}; write {rows[-1].shape}")
     return None

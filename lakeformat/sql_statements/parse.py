@@ -116,17 +116,17 @@ _COMMENT: Final = re.compile(r"/\*|\*/")
 
 def tokenize(text: str, dialect: Dialect) -> list[Token]:
     """Split a statement into tokens, without white space and comments."""
-    pattern, found, at = _PATTERNS[dialect], [], 0
-    while at < len(text):
-        match = pattern.match(text, at)
+    pattern, tokens, offset = _PATTERNS[dialect], [], 0
+    while offset < len(text):
+        match = pattern.match(text, offset)
         assert match is not None  # noqa: S101  The last sign pattern matches any character.
         end, group = match.end(), match.lastgroup
         if group == "comment":
-            end = _skip_comment(text, at)
+            end = _skip_comment(text, offset)
         elif group != "skip":
-            found.append(_token(match, group or ""))
-        at = end
-    return found
+            tokens.append(_token(match, group or ""))
+        offset = end
+    return tokens
 
 
 def _token(match: re.Match[str], group: str) -> Token:
@@ -145,30 +145,30 @@ def _token(match: re.Match[str], group: str) -> Token:
     return Token(kind, value, match.start(), match.end())
 
 
-def _skip_comment(text: str, at: int) -> int:
-    """Return the offset of the character after the comment that begins at offset ``at``. Comments may be nested."""
+def _skip_comment(text: str, offset: int) -> int:
+    """Return the offset of the character after the comment that begins at offset ``offset``. Comments may be nested."""
     depth = 0
-    for found in _COMMENT.finditer(text, at):
-        depth += 1 if found[0] == "/*" else -1
+    for mark in _COMMENT.finditer(text, offset):
+        depth += 1 if mark[0] == "/*" else -1
         if depth == 0:
-            return found.end()
+            return mark.end()
     return len(text)
 
 
 def count_depths(tokens: Sequence[Token]) -> list[int]:
     """Return for each token the number of parentheses, brackets and ``case ... end`` around it."""
-    found: list[int] = []
+    depths: list[int] = []
     stack: list[str] = []
-    for at, token in enumerate(tokens):
-        word = "" if at and tokens[at - 1].value == "." else token.lower
+    for number, token in enumerate(tokens):
+        word = "" if number and tokens[number - 1].value == "." else token.lower
         closes = {")": "(", "]": "[", "}": "{", "end": "case"}.get(word)
         if closes is not None and closes in stack:
             while stack.pop() != closes:
                 pass
-        found.append(len(stack))
+        depths.append(len(stack))
         if word in {"(", "[", "{", "case"}:
             stack.append(word)
-    return found
+    return depths
 
 
 def find_close(tokens: Sequence[Token], at: int) -> int:
@@ -320,7 +320,7 @@ def syntax_tree(text: str) -> Any:
         raise InvalidOptionError("SQL statements need sqlglot; run: pip install sqlglot") from error
     try:
         text = _QUOTED_PATH.sub(r"\1.`\2`", text)
-        parsed = [each for each in sqlglot.parse(text, read="spark") if each is not None]
+        parsed = [tree for tree in sqlglot.parse(text, read="spark") if tree is not None]
     except (sqlglot.errors.SqlglotError, RecursionError) as error:
         message = str(error).partition("\n")[0]
         raise InvalidInputError(f"cannot read the statement: {message}") from None
@@ -380,23 +380,23 @@ def read_call(text: str) -> Call:
     Raises:
         InvalidInputError: if the text cannot be parsed.
     """
-    found = _CALL.fullmatch(text)
-    if found is None:
+    match = _CALL.fullmatch(text)
+    if match is None:
         raise InvalidInputError(f"cannot read {quote_sql(text)}; write call procedure(name => value, ...)")
     named: dict[str, Any] = {}
     unnamed: list[Any] = []
-    rest, at = found[2].strip(), 0
-    while at < len(rest):
-        argument = _ARGUMENT.match(rest, at)
+    rest, offset = match[2].strip(), 0
+    while offset < len(rest):
+        argument = _ARGUMENT.match(rest, offset)
         if argument is None:
-            raise InvalidInputError(f"cannot read {rest[at:]!r} of the call; write name => value")
+            raise InvalidInputError(f"cannot read {rest[offset:]!r} of the call; write name => value")
         value = _value(argument[2].strip())
         if argument[1]:
             named[argument[1].lower()] = value
         else:
             unnamed.append(value)
-        at = argument.end()
-    return Call(found[1].lower(), named, tuple(unnamed))
+        offset = argument.end()
+    return Call(match[1].lower(), named, tuple(unnamed))
 
 
 def _value(text: str) -> Any:
@@ -444,9 +444,9 @@ def form(text: str) -> re.Pattern[str]:
     >>> form("vacuum [table] {table} [retain {hours:number} hours]").fullmatch("VACUUM t retain  3 hours")["hours"]
     '3'
     """
-    pattern = re.sub(r" ?\[", lambda found: r"(?:\s+" if found[0][0] == " " else "(?:", text).replace("]", ")?")
+    pattern = re.sub(r" ?\[", lambda match: r"(?:\s+" if match[0][0] == " " else "(?:", text).replace("]", ")?")
     pattern = pattern.replace(" ", r"\s+").replace("{table}", NAME)
-    parts = re.sub(r"\{(\w+):([^}]+)\}", lambda found: f"(?P<{found[1]}>{_KINDS.get(found[2], found[2])})", pattern)
+    parts = re.sub(r"\{(\w+):([^}]+)\}", lambda match: f"(?P<{match[1]}>{_KINDS.get(match[2], match[2])})", pattern)
     return re.compile(parts, re.IGNORECASE | re.DOTALL)
 
 
@@ -464,10 +464,10 @@ def table_and_rest(text: str, head: str) -> tuple[TableName, str]:
     Raises:
         InvalidInputError: if there is no name.
     """
-    found = re.match(rf"\s*{head}\s+{NAME}\s*", text, re.IGNORECASE)
-    if found is None:
+    match = re.match(rf"\s*{head}\s+{NAME}\s*", text, re.IGNORECASE)
+    if match is None:
         raise InvalidInputError(f"{quote_sql(text)} names no table; name one, or write lakehouse.`/its/path`")
-    return table_of_match(found), text[found.end() :]
+    return table_of_match(match), text[match.end() :]
 
 
 def text_after_name(text: str, head: str) -> str:

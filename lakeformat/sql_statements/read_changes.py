@@ -85,18 +85,18 @@ def find_change(text: str, dialect: Dialect) -> Change | None:
     verb = _find_verb(tokens)
     if verb is None:
         return None
-    at = verb + 1
+    number = verb + 1
     skipped_words = {
         "insert": {"or", "replace", "ignore", "into", "overwrite", "table"},
         "delete": {"from"},
         "merge": {"into"},
     }
-    while at < len(tokens) and tokens[at].lower in skipped_words.get(tokens[verb].lower, ()):
-        at += 1
-    after = find_end_of_name(tokens, at)
-    if after == at:
+    while number < len(tokens) and tokens[number].lower in skipped_words.get(tokens[verb].lower, ()):
+        number += 1
+    after = find_end_of_name(tokens, number)
+    if after == number:
         raise _unreadable_error(tokens[verb].lower, text)
-    return Change(text, tokens, verb, at, after)
+    return Change(text, tokens, verb, number, after)
 
 
 def _find_verb(tokens: tuple[Token, ...]) -> int | None:
@@ -104,11 +104,11 @@ def _find_verb(tokens: tuple[Token, ...]) -> int | None:
         return 0
     if not tokens or tokens[0].lower != "with":
         return None
-    for at, (token, depth) in enumerate(zip(tokens, count_depths(tokens), strict=True)):
+    for number, (token, depth) in enumerate(zip(tokens, count_depths(tokens), strict=True)):
         if depth == 0 and token.lower in {*_VERBS, *_QUERIES} - {"with", "("}:
-            if at + 1 < len(tokens) and tokens[at + 1].lower in {"as", "("}:
+            if number + 1 < len(tokens) and tokens[number + 1].lower in {"as", "("}:
                 continue  # The word is the name of a query in the WITH list, not a verb.
-            return at if token.lower in _VERBS else None
+            return number if token.lower in _VERBS else None
     return None
 
 
@@ -141,13 +141,13 @@ class _Parts:
 
     def find(self, word: str, start: int, end: int | None = None) -> int | None:
         end = self.end if end is None else end
-        for at in range(start, end):
+        for number in range(start, end):
             if (
-                self.tokens[at].lower == word
-                and self.depths[at] == self.depths[start]
-                and self.tokens[at - 1].value != "."
+                self.tokens[number].lower == word
+                and self.depths[number] == self.depths[start]
+                and self.tokens[number - 1].value != "."
             ):
-                return at
+                return number
         return None
 
     def alias(self, at: int, end: int) -> str | None:
@@ -163,10 +163,10 @@ class _Parts:
     def split(self, start: int, end: int) -> Iterator[tuple[int, int]]:
         """Split the tokens at commas outside of parentheses. Yield (first index, index after the last) of each part."""
         first = start
-        for at in range(start, end):
-            if self.tokens[at].value == "," and self.depths[at] == self.depths[start]:
-                yield first, at
-                first = at + 1
+        for number in range(start, end):
+            if self.tokens[number].value == "," and self.depths[number] == self.depths[start]:
+                yield first, number
+                first = number + 1
         yield first, end
 
     def assignments(self, start: int, end: int, *, named: frozenset[str]) -> dict[str, str]:
@@ -175,7 +175,7 @@ class _Parts:
         Args:
             named: the qualifiers that a column may have, in lower case.
         """
-        found: dict[str, str] = {}
+        values: dict[str, str] = {}
         for first, last in self.split(start, end):
             name_end = find_end_of_name(self.tokens, first)
             if name_end == first or self.word(name_end) != "=" or name_end + 1 >= last:
@@ -185,18 +185,18 @@ class _Parts:
                 raise InvalidInputError(
                     f"{self.change.text_between(first, name_end)} cannot be set; only whole columns can"
                 )
-            if parts[-1].lower() in {name.lower() for name in found}:
+            if parts[-1].lower() in {name.lower() for name in values}:
                 raise InvalidInputError(f"column {parts[-1]!r} is set twice; give it once")
-            found[parts[-1]] = self.change.text_between(name_end + 1, last)
-        return found
+            values[parts[-1]] = self.change.text_between(name_end + 1, last)
+        return values
 
     def names(self, start: int) -> tuple[tuple[str, ...], int]:
         """Parse ``(a, b)``. Return the names, and the index after the closing parenthesis."""
         close = find_close(self.tokens, start)
-        found = [self.tokens[last - 1] for _, last in self.split(start + 1, close)]
-        if close >= self.end or not all(token.is_name for token in found):
+        name_tokens = [self.tokens[last - 1] for _, last in self.split(start + 1, close)]
+        if close >= self.end or not all(token.is_name for token in name_tokens):
             self.fail()
-        return tuple(token.value for token in found), close + 1
+        return tuple(token.value for token in name_tokens), close + 1
 
 
 def _target(parts: _Parts, end: int) -> TableName:
@@ -211,14 +211,14 @@ def _qualifiers(target: TableName) -> frozenset[str]:
 def _update(parts: _Parts) -> Update:
     _refuse_with_list(parts)
     change = parts.change
-    at = parts.find("set", change.after)
-    if at is None:
+    set_at = parts.find("set", change.after)
+    if set_at is None:
         parts.fail()
-    if parts.find("from", at + 1) is not None:
+    if parts.find("from", set_at + 1) is not None:
         raise InvalidInputError("update ... from is not supported; write merge into")
-    where = parts.find("where", at + 1)
-    target = _target(parts, at)
-    values = parts.assignments(at + 1, parts.end if where is None else where, named=_qualifiers(target))
+    where = parts.find("where", set_at + 1)
+    target = _target(parts, set_at)
+    values = parts.assignments(set_at + 1, parts.end if where is None else where, named=_qualifiers(target))
     return Update(target, values, _condition(parts, where))
 
 
@@ -248,23 +248,23 @@ def _refuse_with_list(parts: _Parts) -> None:
 
 def _insert(parts: _Parts) -> Insert:
     change, partition, columns = parts.change, {}, None
-    at = change.after
+    number = change.after
     overwrite = any(token.lower == "overwrite" for token in change.tokens[change.verb : change.name])
-    if parts.word(at) == "partition" and parts.word(at + 1) == "(":
-        close = find_close(change.tokens, at + 1)
-        for first, last in parts.split(at + 2, close):
+    if parts.word(number) == "partition" and parts.word(number + 1) == "(":
+        close = find_close(change.tokens, number + 1)
+        for first, last in parts.split(number + 2, close):
             if last - first > 1:
                 partition.update(parts.assignments(first, last, named=frozenset()))
-        at = close + 1
-    if parts.word(at) == "by":
+        number = close + 1
+    if parts.word(number) == "by":
         raise InvalidInputError("insert ... by name is not supported; name the columns in parentheses")
-    if parts.word(at) == "(" and parts.word(at + 1) not in _QUERIES:
-        columns, at = parts.names(at)
-    if at >= parts.end:
+    if parts.word(number) == "(" and parts.word(number + 1) not in _QUERIES:
+        columns, number = parts.names(number)
+    if number >= parts.end:
         raise InvalidInputError("the insert has no rows; add values or a select")
-    if parts.word(at) not in _QUERIES:
+    if parts.word(number) not in _QUERIES:
         parts.fail()
-    query = parts.prefix + change.text_between(at, parts.end)
+    query = parts.prefix + change.text_between(number, parts.end)
     return Insert(table_of(change.tokens[change.name : change.after]), query, columns, overwrite, partition)
 
 
@@ -279,11 +279,13 @@ def _merge(parts: _Parts) -> MergeInto:
     if first is None or first < on:
         parts.fail()
     starts = [
-        at for at in range(first, parts.end) if parts.word(at) == "when" and parts.depths[at] == parts.depths[first]
+        number
+        for number in range(first, parts.end)
+        if parts.word(number) == "when" and parts.depths[number] == parts.depths[first]
     ]
     target = _target(parts, using)
     whens = tuple(
-        _when(parts, *each, _qualifiers(target)) for each in zip(starts, [*starts[1:], parts.end], strict=True)
+        _when(parts, *pair, _qualifiers(target)) for pair in zip(starts, [*starts[1:], parts.end], strict=True)
     )
     source = change.text_between(using + 1, on)
     return MergeInto(
@@ -313,14 +315,14 @@ def _when(parts: _Parts, start: int, end: int, named: frozenset[str]) -> When:
     then = parts.find("then", start, end)
     if then is None:
         parts.fail()
-    words, at = [], start + 1
-    while at < then and parts.word(at) in {"not", "matched", "by", "source", "target"}:
-        words.append(parts.word(at))
-        at += 1
+    words, number = [], start + 1
+    while number < then and parts.word(number) in {"not", "matched", "by", "source", "target"}:
+        words.append(parts.word(number))
+        number += 1
     on = " ".join(words).removesuffix(" by target")
-    if on not in {"matched", "not matched", "not matched by source"} or (at < then and parts.word(at) != "and"):
+    if on not in {"matched", "not matched", "not matched by source"} or (number < then and parts.word(number) != "and"):
         parts.fail()
-    condition = parts.change.text_between(at + 1, then) if at < then else None
+    condition = parts.change.text_between(number + 1, then) if number < then else None
     action = parts.word(then + 1)
     inserts = on == "not matched"
     if (action == "insert") != inserts or action not in {"insert", "update", "delete"}:
@@ -345,11 +347,11 @@ def _values(parts: _Parts, action: str, start: int, end: int, named: frozenset[s
         return parts.assignments(start + 1, end, named=named)
     if parts.word(start) != "(":
         parts.fail()
-    names, at = parts.names(start)
-    if parts.word(at) != "values" or parts.word(at + 1) != "(":
+    names, number = parts.names(start)
+    if parts.word(number) != "values" or parts.word(number + 1) != "(":
         parts.fail()
-    close = find_close(parts.tokens, at + 1)
-    values = [parts.change.text_between(*each) for each in parts.split(at + 2, close)]
+    close = find_close(parts.tokens, number + 1)
+    values = [parts.change.text_between(*pair) for pair in parts.split(number + 2, close)]
     if close + 1 != end:
         parts.fail()
     if len(names) != len(values):
@@ -459,13 +461,13 @@ def _comparison(text: str, tokens: list[Token], named: str, schema: pa.Schema) -
         tokens = tokens[2:]
     if len(tokens) < 3 or not tokens[0].is_name:
         return None
-    found = [field for field in schema if field.name.lower() == tokens[0].value.lower()]
-    if len(found) != 1:
+    fields = [field for field in schema if field.name.lower() == tokens[0].value.lower()]
+    if len(fields) != 1:
         return None
-    column, words = pc.field(found[0].name), [token.lower for token in tokens[1:]]
+    column, words = pc.field(fields[0].name), [token.lower for token in tokens[1:]]
     if words in (["is", "null"], ["is", "not", "null"]):
         return column.is_null() if len(words) == 2 else column.is_valid()
-    value = _literal(text, tokens[2:], found[0].type)
+    value = _literal(text, tokens[2:], fields[0].type)
     if value is None or words[0] not in _OPERATIONS:
         return None
     return _OPERATIONS[words[0]](column, value)

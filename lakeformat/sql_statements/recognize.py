@@ -52,14 +52,14 @@ def recognize(text: str, dialect: Dialect, is_known: Callable[[str], bool]) -> A
     if (upkeep := read_upkeep(plain, is_lakeformat_table)) is not None:
         return upkeep
     if word == "create":
-        found = _CREATE.match(plain)
-        is_lakeformat = found is not None and (found["path"] or _USING.search(found["rest"]))
+        match = _CREATE.match(plain)
+        is_lakeformat = match is not None and (match["path"] or _USING.search(match["rest"]))
         return (read_create(text) if is_lakeformat else None) or Query(text)
     if word == "call":
         return read_call(text)
     if word in _DEFINED_READERS:
-        found = _DEFINED.match(plain)
-        is_lakeformat = found is not None and is_lakeformat_table(table_of_match(found))
+        match = _DEFINED.match(plain)
+        is_lakeformat = match is not None and is_lakeformat_table(table_of_match(match))
         return _DEFINED_READERS[word](plain) if is_lakeformat else Query(text)
     return find_change(text, dialect) or Query(text)
 

@@ -162,15 +162,15 @@ class _Runner(StatementRunner):
         """
         if named.path is not None:
             return self._with_statement(open_table(named.path))
-        known = self.tables.get(named.name.lower())
-        if known is None and (given := PROCESS_TABLES.get(named.name)) is not None:
-            known = given
-        if known is None:
+        opened = self.tables.get(named.name.lower())
+        if opened is None and (given := PROCESS_TABLES.get(named.name)) is not None:
+            opened = given
+        if opened is None:
             raise TableNotFoundError(
                 f'no table is known as {named.name!r}; give it by name, sql("...", {named.name}=table), or by path: '
                 'lakehouse."/its/path"'
             )
-        table = _open_table(known)
+        table = _open_table(opened)
         if table is None:
             raise InvalidInputError(f"{named.name!r} is rows, not a table; they can be read, not changed")
         return self._with_statement(table)
@@ -196,8 +196,8 @@ class _Runner(StatementRunner):
 
     def _source(self, session: DuckDBSession, name: str, found_tables: Mapping[str, FoundTable]) -> Any:
         """Return the rows of the table with the name ``name``, a word of the statement; None if there is no table."""
-        each = found_tables.get(name)
-        if each is None:
+        source = found_tables.get(name)
+        if source is None:
             rows = self.tables.get(name, PROCESS_TABLES.get(name))
             if isinstance(rows, KnownTable) and not exists(rows.path):
                 return None  # The table was deleted. No error: the word may be a column.
@@ -207,14 +207,16 @@ class _Runner(StatementRunner):
             if rows is not None:  # A stream can be read only once, but the statement may run again.
                 rows = self.tables[name] = _read_all(rows)
             return rows
-        if isinstance(each, PathTable):
-            return self._scan(session, open_table(each.path))
-        table = self.table(each.target)
-        if isinstance(each, PastTable):
-            return self._scan(session, table, table.snapshot(resolve_as_of(table.context.store, each.kind, each.point)))
-        if each.images:
-            return table.changes(each.since, each.until, images=True).to_arrow()
-        return table.changes(each.since, each.until).to_arrow()
+        if isinstance(source, PathTable):
+            return self._scan(session, open_table(source.path))
+        table = self.table(source.target)
+        if isinstance(source, PastTable):
+            return self._scan(
+                session, table, table.snapshot(resolve_as_of(table.context.store, source.kind, source.point))
+            )
+        if source.images:
+            return table.changes(source.since, source.until, images=True).to_arrow()
+        return table.changes(source.since, source.until).to_arrow()
 
     def _scan(self, session: DuckDBSession, table: Table, snapshot: Snapshot | None = None) -> LazyScan:
         """Return a scan of the table's rows. All scans of a table in one statement read the same snapshot."""
@@ -290,7 +292,7 @@ class _Runner(StatementRunner):
         config, columns, name = read_snapshot.config, table.schema, change.target.name
         named = find_named_columns(change, columns.names)
         if named is not None and not config.record_fields:
-            kinds = [columns.field(each).type for each in named]
+            kinds = [columns.field(name).type for name in named]
             # If an update sets a nested column, duckdb gives the row a new number. Without a record key the row then
             # counts as deleted and inserted again, and an inserted row needs the values of all columns.
             named = None if any(kind_of(kind).is_nested for kind in kinds) else named
@@ -309,7 +311,7 @@ class _Runner(StatementRunner):
         is_global = table.options.write.index.is_global
         copied = make_copy(session, name, "lakeformat_rows", columns, config, is_global=is_global)
         is_match = change.action == "merge" or (
-            change.action == "update" and "from" in {each.lower for each in change.tokens}
+            change.action == "update" and "from" in {token.lower for token in change.tokens}
         )
         run_change(copied, change.text, match_verb=change.action if is_match else None)
         changes = find_changes(copied, change.action)
@@ -356,9 +358,9 @@ def _read_all(rows: Any) -> pa.Table:
 
 def _insert_text(name: str, statement: Insert, columns: pa.Schema) -> str:
     """Return the insert as duckdb can run it: without OVERWRITE, and with the columns of PARTITION as values."""
-    fixed = {each.lower() for each in statement.partition}
-    wanted = statement.columns or tuple(each for each in columns.names if each.lower() not in fixed)
+    fixed = {column.lower() for column in statement.partition}
+    names = statement.columns or tuple(column for column in columns.names if column.lower() not in fixed)
     query = statement.query
     if statement.partition:
         query = f"select *, {', '.join(statement.partition.values())} from ({query})"
-    return f"insert into {name} ({', '.join(map(quote_name, (*wanted, *statement.partition)))}) {query}"
+    return f"insert into {name} ({', '.join(map(quote_name, (*names, *statement.partition)))}) {query}"

@@ -191,10 +191,10 @@ def _check_same(columns: pa.Schema | None, place: _Place) -> None:
     assert place.table is not None  # noqa: S101
     if columns is None:
         return
-    wanted, existing = reader_schema(incoming_schema(columns)), place.table.schema
-    known, wanted_names = set(existing.names), set(wanted.names)
+    asked, existing = reader_schema(incoming_schema(columns)), place.table.schema
+    existing_names, wanted_names = set(existing.names), set(asked.names)
     differ = [
-        *(f.name for f in wanted if f.name not in known or existing.field(f.name).type != f.type),
+        *(f.name for f in asked if f.name not in existing_names or existing.field(f.name).type != f.type),
         *(name for name in existing.names if name not in wanted_names),
     ]
     if differ:

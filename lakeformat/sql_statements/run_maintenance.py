@@ -74,13 +74,11 @@ def run_call(call: Call, table: Any) -> pa.Table:
         UnsupportedTableError: if there is no such procedure.
         InvalidInputError: if the procedure does not have one of the arguments.
     """
-    found = _PROCEDURES.get(call.procedure)
-    if found is None:
-        known = nearest(call.procedure, _PROCEDURES)
-        raise UnsupportedTableError(
-            f"call {call.procedure} is not supported{known}; there are {', '.join(_PROCEDURES)}"
-        )
-    arguments, run = found
+    procedure = _PROCEDURES.get(call.procedure)
+    if procedure is None:
+        hint = nearest(call.procedure, _PROCEDURES)
+        raise UnsupportedTableError(f"call {call.procedure} is not supported{hint}; there are {', '.join(_PROCEDURES)}")
+    arguments, run = procedure
     unknown = set(call.arguments) - set(arguments) - set(_TABLE)
     if unknown:
         raise InvalidInputError(
@@ -233,21 +231,23 @@ def describe_history(table: Table, limit: int | None) -> pa.Table:
     as of`` accepts. Cleans, rollbacks, restores and savepoints have no version.
     """
     entries = table.history(limit, actions=True)
-    counts = [(each.report or {}).get("rows", {}) for each in entries]
+    counts = [(entry.report or {}).get("rows", {}) for entry in entries]
     return pa.table(
         {
-            "version": pa.array([each.version for each in entries], pa.int64()),
-            "timestamp": pa.array([_timestamp(each.instant_time) for each in entries], pa.string()),
-            "instant_time": pa.array([each.instant_time for each in entries], pa.string()),
-            "operation": pa.array([each.operation for each in entries], pa.string()),
-            "rows_written": pa.array([each.rows_written if each.is_commit else None for each in entries], pa.int64()),
+            "version": pa.array([entry.version for entry in entries], pa.int64()),
+            "timestamp": pa.array([_timestamp(entry.instant_time) for entry in entries], pa.string()),
+            "instant_time": pa.array([entry.instant_time for entry in entries], pa.string()),
+            "operation": pa.array([entry.operation for entry in entries], pa.string()),
+            "rows_written": pa.array(
+                [entry.rows_written if entry.is_commit else None for entry in entries], pa.int64()
+            ),
             **{
                 name: pa.array([count.get(name) for count in counts], pa.int64())
                 for name in ("inserted", "updated", "deleted")
             },
-            "files_written": pa.array([each.files_written for each in entries], pa.int64()),
-            "statement": pa.array([each.statement or None for each in entries], pa.string()),
-            "detail": pa.array([each.detail or None for each in entries], pa.string()),
+            "files_written": pa.array([entry.files_written for entry in entries], pa.int64()),
+            "statement": pa.array([entry.statement or None for entry in entries], pa.string()),
+            "detail": pa.array([entry.detail or None for entry in entries], pa.string()),
         }
     )
 
@@ -270,7 +270,7 @@ def show_create(table: Table, name: TableName) -> pa.Table:
         "hoodie.datasource.write.hive_style_partitioning": str(config.hive_style).lower(),
     }
     properties = ",\n".join(f"  '{key}' = '{value}'" for key, value in properties_of.items() if value)
-    fields = ", ".join(f"`{PartitionField.parse(each).name}`" for each in config.partition_fields)
+    fields = ", ".join(f"`{PartitionField.parse(field).name}`" for field in config.partition_fields)
     by = f"partitioned by ({fields})\n" if fields else ""
     table_name = f"lakehouse.`{name.path}`" if name.path else name.name
     text = f"create table {table_name} (\n{columns}\n) using lakehouse\n{by}tblproperties (\n{properties}\n)"
@@ -300,7 +300,7 @@ def run_on_table(statement: TableStatement, table: Any) -> pa.Table:
         case AlterColumns():
             return _alter_columns(statement, local_table)
         case DropPartitions():
-            paths = [_path(local_table, each) for each in statement.partitions]
+            paths = [_path(local_table, spec) for spec in statement.partitions]
             return result_row(local_table.delete_partitions(paths))
         case TruncateTable():
             return _truncate(statement, local_table)
@@ -349,8 +349,8 @@ def _add_columns(statement: AddColumns, table: Table) -> pa.Table:
     existing = {name.lower() for name in table.schema.names}
     new = [field for field in statement.columns if field.name.lower() not in existing]
     if len(new) < len(statement.columns) and not statement.if_not_exists:
-        known = next(field.name for field in statement.columns if field.name.lower() in existing)
-        raise SchemaMismatchError(f"column {known!r} is there already; write add columns if not exists")
+        present = next(field.name for field in statement.columns if field.name.lower() in existing)
+        raise SchemaMismatchError(f"column {present!r} is there already; write add columns if not exists")
     if not new:
         return _nothing_to_do()
     changes = tuple(AddColumn(field.name, field.type) for field in new)
@@ -358,9 +358,9 @@ def _add_columns(statement: AddColumns, table: Table) -> pa.Table:
 
 
 def _alter_columns(statement: AlterColumns, table: Table) -> pa.Table:
-    known, changes = {*table.schema.names}, statement.changes
+    names, changes = {*table.schema.names}, statement.changes
     if statement.if_exists:
-        changes = tuple(each for each in changes if not isinstance(each, DropColumn) or each.path in known)
+        changes = tuple(change for change in changes if not isinstance(change, DropColumn) or change.path in names)
     if not changes:
         return _nothing_to_do()
     return result_row(alter_columns(table.context, table.options, changes, table.update))
@@ -379,14 +379,14 @@ def _truncate(statement: TruncateTable, table: Table) -> pa.Table:
 def _path(table: Table, spec: Mapping[str, str | None]) -> str:
     """Return the partition path for a mapping of all partition columns to values as text."""
     config, schema = table.config, table.schema
-    wanted = {name.lower(): value for name, value in spec.items()}
-    if sorted(wanted) != sorted(name.lower() for name in config.partition_fields):
+    values_by_name = {name.lower(): value for name, value in spec.items()}
+    if sorted(values_by_name) != sorted(name.lower() for name in config.partition_fields):
         names = ", ".join(config.partition_fields) or "none"
         raise InvalidInputError(f"partition ({', '.join(spec)}) is not supported; give all partition columns: {names}")
     columns = {}
     for name in config.partition_fields:
         try:
-            columns[name] = pa.array([wanted[name.lower()]], pa.string()).cast(schema.field(name).type)
+            columns[name] = pa.array([values_by_name[name.lower()]], pa.string()).cast(schema.field(name).type)
         except (pa.ArrowException, KeyError) as error:
             raise InvalidInputError(f"{spec} names no partition: {error}") from None
     return str(partition_paths(pa.table(columns), key_settings(config, table.options))[0].as_py())
@@ -406,22 +406,22 @@ def _matching_partitions(table: Table, where: str) -> list[str]:
     config, schema = table.config, table.schema
     keys, paths = key_settings(config, table.options), _partitions(table).to_pylist()
     values = _partition_values_table(paths, keys, schema)
-    wanted = bind_where(where, values.schema)
-    return [path for path, is_chosen in zip(paths, mask(wanted, values).to_pylist(), strict=True) if is_chosen]
+    condition = bind_where(where, values.schema)
+    return [path for path, is_chosen in zip(paths, mask(condition, values).to_pylist(), strict=True) if is_chosen]
 
 
 def _partition_values_table(paths: Sequence[str], keys: KeySettings, schema: pa.Schema) -> pa.Table:
-    known = [partition_values(path, keys, schema) for path in paths]
+    values_of = [partition_values(path, keys, schema) for path in paths]
     names = set(schema.names)
     fields = [schema.field(field.name) for field in keys.partition_fields if field.name in names]
-    if any(field.name not in row for row in known for field in fields) or len(fields) < len(keys.partition_fields):
+    if any(field.name not in row for row in values_of for field in fields) or len(fields) < len(keys.partition_fields):
         raise UnsupportedTableError(
             "optimize ... where: the values cannot be read from the partition paths; name paths: "
             "cluster(partitions=[...])"
         )
     return pa.table(
         [
-            pa.array([row[field.name].as_py() for row in known], field.type)
+            pa.array([row[field.name].as_py() for row in values_of], field.type)
             for field in reader_schema(pa.schema(fields))
         ],
         names=[field.name for field in fields],

@@ -108,18 +108,18 @@ def replace_tables(
     Raises:
         InvalidInputError: if the arguments of ``hudi_table_changes`` cannot be parsed.
     """
-    tokens, found, pieces, copied, at = tokenize(text, dialect), {}, [], 0, 0
-    while at < len(tokens):
-        end, what, alias = _read_table(tokens, at, dialect, is_known, has_table_at)
+    tokens, replacements, pieces, copied, number = tokenize(text, dialect), {}, [], 0, 0
+    while number < len(tokens):
+        end, what, alias = _read_table(tokens, number, dialect, is_known, has_table_at)
         if what is not None:
             name = (
                 f"lakeformat_{_KINDS[type(what)]}_{sha1(repr(what).encode(), usedforsecurity=False).hexdigest()[:12]}"
             )
-            found[name] = what
-            pieces += [text[copied : tokens[at].at], name, alias]
+            replacements[name] = what
+            pieces += [text[copied : tokens[number].at], name, alias]
             copied = tokens[end - 1].end
-        at = end
-    return "".join([*pieces, text[copied:]]), found
+        number = end
+    return "".join([*pieces, text[copied:]]), replacements
 
 
 _KINDS: Final = {PathTable: "path", PastTable: "past", ChangedTable: "changes"}
@@ -127,52 +127,52 @@ _KINDS: Final = {PathTable: "path", PastTable: "past", ChangedTable: "changes"}
 
 def _read_table(
     tokens: Sequence[Token],
-    at: int,
+    number: int,
     dialect: Dialect,
     is_known: Callable[[str], bool],
     has_table_at: Callable[[str], bool],
 ) -> tuple[int, FoundTable | None, str]:
-    """Parse a table of a statement that begins at the token at index ``at``.
+    """Parse a table of a statement that begins at the token at index ``number``.
 
     Return the index of the token after it, the table, and an alias to add after the new name, so that the old name
     still qualifies columns. The table is None if none begins there, or if its name need not be replaced.
     """
-    if tokens[at].lower == _CHANGES and at + 1 < len(tokens) and tokens[at + 1].value == "(":
-        close = find_close(tokens, at + 1)
-        return close + 1, _read_changes_call(tokens[at + 2 : close], is_known), ""
-    end = find_end_of_name(tokens, at)
-    if end == at:
-        return at + 1, None, ""
-    target = table_of(tokens[at:end])
+    if tokens[number].lower == _CHANGES and number + 1 < len(tokens) and tokens[number + 1].value == "(":
+        close = find_close(tokens, number + 1)
+        return close + 1, _read_changes_call(tokens[number + 2 : close], is_known), ""
+    end = find_end_of_name(tokens, number)
+    if end == number:
+        return number + 1, None, ""
+    target = table_of(tokens[number:end])
     past = _read_as_of(tokens, end)
     if past is not None and (target.path is not None or is_known(target.name)):
         after, kind, point = past
         return after, PastTable(target, kind, point), _make_alias(tokens, after, target)
     if target.path is not None:
-        before = tokens[at - 1].lower if at else ""
-        is_single_token = end == at + 1
+        before = tokens[number - 1].lower if number else ""
+        is_single_token = end == number + 1
         if not is_single_token or (dialect is Dialect.DUCKDB and before in _BEFORE_PATH and has_table_at(target.path)):
             return end, PathTable(target.path), ""
     return end, None, ""
 
 
-def _read_as_of(tokens: Sequence[Token], at: int) -> tuple[int, str, str] | None:
+def _read_as_of(tokens: Sequence[Token], number: int) -> tuple[int, str, str] | None:
     """Parse a clause such as ``[for] version as of 3``. Return None if there is none.
 
     Return the index of the token after the clause, ``version`` or ``timestamp``, and the value after AS OF as written.
     """
-    at += at < len(tokens) and tokens[at].lower == "for"
-    words = [token.lower for token in tokens[at : at + 3]]
-    if len(words) < 3 or words[0] not in _VERSION_WORDS or words[1:] != ["as", "of"] or at + 3 >= len(tokens):
+    number += number < len(tokens) and tokens[number].lower == "for"
+    words = [token.lower for token in tokens[number : number + 3]]
+    if len(words) < 3 or words[0] not in _VERSION_WORDS or words[1:] != ["as", "of"] or number + 3 >= len(tokens):
         return None
-    point = tokens[at + 3]
+    point = tokens[number + 3]
     if point.kind not in {Kind.TEXT, Kind.NUMBER, Kind.NAME}:
         return None
-    return at + 4, "version" if "version" in words[0] else "timestamp", point.value
+    return number + 4, "version" if "version" in words[0] else "timestamp", point.value
 
 
-def _make_alias(tokens: Sequence[Token], at: int, target: TableName) -> str:
-    has_one = at < len(tokens) and tokens[at].is_name and tokens[at].lower not in _NO_ALIAS
+def _make_alias(tokens: Sequence[Token], number: int, target: TableName) -> str:
+    has_one = number < len(tokens) and tokens[number].is_name and tokens[number].lower not in _NO_ALIAS
     return "" if has_one or target.path else f" as {target.qualifier}"
 
 

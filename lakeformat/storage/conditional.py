@@ -82,11 +82,11 @@ def create_if_absent(store: ConditionalStore, path: str, data: bytes) -> None:
         failure = _try_put(store, path, data, None)
         if not isinstance(failure, Exception):
             return
-        found = _read_back(store, path)
-        if found is not None:
-            if found[0] == data and _TOKEN in data:
+        stored = _read_back(store, path)
+        if stored is not None:
+            if stored[0] == data and _TOKEN in data:
                 return
-            if found[0] == data and isinstance(failure, OutcomeUnknownError):
+            if stored[0] == data and isinstance(failure, OutcomeUnknownError):
                 raise failure
             raise FileExistsError(path)
         _check_again(store, path, failure, is_last=is_last)
@@ -104,13 +104,13 @@ def replace_if_unchanged(store: ConditionalStore, path: str, data: bytes, versio
         answer = _try_put(store, path, data, version)
         if not isinstance(answer, Exception):
             return answer
-        found = _read_back(store, path)
-        if found is not None and found[0] == data:
-            return found[1]
+        stored = _read_back(store, path)
+        if stored is not None and stored[0] == data:
+            return stored[1]
         try:
-            check_version(path, store.location, found[1] if found is not None else None, version)
+            check_version(path, store.location, stored[1] if stored is not None else None, version)
         except VersionChangedError as error:
-            error.found = found
+            error.found = stored
             raise
         _check_again(store, path, answer, is_last=is_last)
     raise AssertionError("unreachable")

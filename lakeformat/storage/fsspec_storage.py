@@ -187,9 +187,9 @@ class FsspecStorage(RemoteStorage):
         """Remove a folder of ``.hoodie`` file by file, because fsspec's ``rm`` treats names as patterns."""
         real = self._resolve(check_folder(path))
         with suppress(FileNotFoundError), self.explain_errors("delete", path):
-            found = self._fs.find(real, withdirs=True, detail=True)
-            folders = {name for name, entry in found.items() if entry["type"] == "directory"}
-            for name in found.keys() - folders:
+            entries = self._fs.find(real, withdirs=True, detail=True)
+            folders = {name for name, entry in entries.items() if entry["type"] == "directory"}
+            for name in entries.keys() - folders:
                 self._fs.rm_file(name)
             for name in sorted({real, *folders}, reverse=True):
                 self._remove_folder(name)

@@ -289,10 +289,10 @@ class LocalStorage:
         os.makedirs(os.path.dirname(guard), exist_ok=True)
         with hold_lock(guard, _VERSION_SECONDS, f"{path} of {self.root}", make=True):
             try:
-                found = self.read_versioned(path)[1]
+                present = self.read_versioned(path)[1]
             except FileNotFoundError:
-                found = None
-            check_version(path, self.root, found, version)
+                present = None
+            check_version(path, self.root, present, version)
             self.replace(path, data)
             return self.read_versioned(path)[1]
 

@@ -24,14 +24,14 @@ def scan_folder(real: str) -> Sequence[os.DirEntry[str]]:
 
 def make_infos(folder: str, children: Iterable[os.DirEntry[str]]) -> list[FileInfo]:
     """Look at the children of a folder. Return those that exist, sorted by name."""
-    found: list[FileInfo] = []
+    infos: list[FileInfo] = []
     start = f"{folder}/" if folder else ""
-    for each in sorted(children, key=attrgetter("name")):
+    for child in sorted(children, key=attrgetter("name")):
         try:
-            found.append(make_info(start + each.name, each.stat()))
+            infos.append(make_info(start + child.name, child.stat()))
         except FileNotFoundError:
             continue
-    return found
+    return infos
 
 
 class ListedFile(FileInfo):

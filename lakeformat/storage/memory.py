@@ -72,8 +72,8 @@ class MemoryStorage:
     def replace_if(self, path: str, data: bytes, version: Version | None) -> Version:
         """Replace a file if its version has not changed."""
         with self._guard:
-            found = self._version(path) if check_path(path) in self._files else None
-            check_version(path, self.location, found, version)
+            present = self._version(path) if check_path(path) in self._files else None
+            check_version(path, self.location, present, version)
             self._put(path, data)
             return self._version(path)
 

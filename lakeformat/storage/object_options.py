@@ -110,10 +110,10 @@ def _split(url: str) -> tuple[str, str, str]:
     return (before if before and ":" not in before else after), after, path.strip("/")
 
 
-def _check(location: str, options: Mapping[str, Any], known: frozenset[str]) -> None:
-    unknown = set(options) - known
+def _check(location: str, options: Mapping[str, Any], names: frozenset[str]) -> None:
+    unknown = set(options) - names
     if unknown:
-        raise make_unknown_name_error(location, unknown, known)
+        raise make_unknown_name_error(location, unknown, names)
 
 
 def _text(value: Any) -> str:
@@ -127,15 +127,15 @@ def _read_retries(given: Any) -> int:
     return int(retries.get("max_attempts", _RETRIES))
 
 
-def _inner(location: str, options: Mapping[str, Any], name: str, known: frozenset[str] | None = None) -> dict[str, Any]:
+def _inner(location: str, options: Mapping[str, Any], name: str, names: frozenset[str] | None = None) -> dict[str, Any]:
     """Return an option that is a dictionary itself."""
     given = options.get(name) or {}
     if not isinstance(given, Mapping):
         raise InvalidOptionError(f"storage_options for {location}: {name} must be a dictionary")
-    unknown = set(given) - known if known is not None else set()
+    unknown = set(given) - names if names is not None else set()
     if unknown:
         raise make_unknown_name_error(
-            location, [f"{name}.{each}" for each in unknown], [f"{name}.{each}" for each in known or ()]
+            location, [f"{name}.{option}" for option in unknown], [f"{name}.{option}" for option in names or ()]
         )
     return dict(given)
 
@@ -229,12 +229,12 @@ def _make_provider(settings: StoreSettings) -> tuple[Callable[[], dict[str, Any]
             raise StorageError(f"the option profile needs boto3; {install_line('glue')}") from None
         return None, ""
     session = boto3.Session(profile_name=settings.profile or None)
-    found = session.get_credentials()
-    if found is None:
+    credentials = session.get_credentials()
+    if credentials is None:
         return None, session.region_name or ""
 
     def provide() -> dict[str, Any]:
-        now = found.get_frozen_credentials()
+        now = credentials.get_frozen_credentials()
         return {
             "access_key_id": now.access_key,
             "secret_access_key": now.secret_key,

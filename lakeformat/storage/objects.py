@@ -131,12 +131,12 @@ class ObjectStorage(RemoteStorage):
         cut = len(key) + 1 if key else 0
         inside = f"{path}/" if path else ""
         with self.explain_errors("list", path):
-            found = obstore.list_with_delimiter(self._store, key or None)
-        folders = {name[cut:].rstrip("/") for name in found["common_prefixes"]}
+            listed = obstore.list_with_delimiter(self._store, key or None)
+        folders = {name[cut:].rstrip("/") for name in listed["common_prefixes"]}
         entries = [FileInfo(inside + name, 0, 0, True) for name in folders]
         entries += [
             _make_info(inside + name, entry)
-            for entry in found["objects"]
+            for entry in listed["objects"]
             if (name := entry["path"][cut:]) and name not in folders  # Hadoop writes empty objects for folders.
         ]
         return sorted(entries, key=lambda entry: entry.path)
@@ -297,8 +297,8 @@ def _make_info(path: str, entry: Any) -> FileInfo:
 
 def _find_code(text: str) -> str:
     """Return the error code in a server's answer, such as ``NoSuchBucket``."""
-    found = re.search(r"<Code>([A-Za-z]+)</Code>|\(code: ([A-Za-z]+)\)", text)
-    return found[1] or found[2] if found else ""
+    match = re.search(r"<Code>([A-Za-z]+)</Code>|\(code: ([A-Za-z]+)\)", text)
+    return match[1] or match[2] if match else ""
 
 
 def _shorten(text: str) -> str:

@@ -130,14 +130,14 @@ def translate_names(location: str, options: Mapping[str, Any]) -> dict[str, Any]
         InvalidOptionError: a value is not valid, or two names mean the same option and their values differ. The message
             has all such names, and no value.
     """
-    known = _OPTIONS.get(location.partition("://")[0])
-    if known is None:
+    names_here = _OPTIONS.get(location.partition("://")[0])
+    if names_here is None:
         return dict(options)
     values: dict[str, Any] = {}
     first: dict[str, str] = {}
     errors = []
     for name, given in _flatten(options):
-        option = known.get(name.lower(), name if "." in name else name.lower())
+        option = names_here.get(name.lower(), name if "." in name else name.lower())
         try:
             value = _convert(option, name.lower(), given)
         except ValueError as error:
@@ -236,10 +236,10 @@ def _seconds(value: Any) -> float:
     """Convert a number of seconds, or a time such as ``30s``."""
     if isinstance(value, timedelta):
         return value.total_seconds()
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", str(value).strip().lower())
-    if found is None or found[2] not in _UNITS:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", str(value).strip().lower())
+    if match is None or match[2] not in _UNITS:
         raise ValueError("is not a time; write a number of seconds, such as 30 or 30s")
-    return float(found[1]) * _UNITS[found[2]]
+    return float(match[1]) * _UNITS[match[2]]
 
 
 def _key_file(value: Any) -> Any:

@@ -322,7 +322,7 @@ def list_until_none_goes(
     """
     for _ in range(_MOST_LISTINGS):
         again = list_again()
-        if {each.name for each in seen} <= {each.name for each in again}:
+        if {entry.name for entry in seen} <= {entry.name for entry in again}:
             return again
         seen = again
     raise StorageError(f"cannot list {path} in {location}: files of it are deleted all the time; try again")

@@ -218,10 +218,10 @@ class RemoteStorage(NoLocks):
         if self.has_versions:
             return replace_if_unchanged(self, path, data, version)
         try:
-            found = self.read_versioned(path)[1]
+            present = self.read_versioned(path)[1]
         except FileNotFoundError:
-            found = None
-        check_version(path, self.location, found, version)
+            present = None
+        check_version(path, self.location, present, version)
         with self.explain_errors(_REPLACE, path):
             self._put(path, data)
         return self.read_versioned(path)[1]

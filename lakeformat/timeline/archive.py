@@ -201,10 +201,10 @@ class ArchivedTimeline:
         Bounds are completion times in layout 2 and instant times in layout 1. ``until=None`` means no upper bound.
         """
         when = pc.coalesce(self.columns.column("completion_time"), self.columns.column("time"))
-        wanted = pc.greater(when, after)
+        chosen = pc.greater(when, after)
         if until is not None:
-            wanted = pc.and_(wanted, pc.less_equal(when, until))
-        return tuple(sorted(self._instants(wanted), key=lambda i: (i.completed_at, i.time)))
+            chosen = pc.and_(chosen, pc.less_equal(when, until))
+        return tuple(sorted(self._instants(chosen), key=lambda i: (i.completed_at, i.time)))
 
     def of_actions(self, actions: Iterable[Action]) -> list[Instant]:
         """Return the instants with the given actions, sorted by time. The actions must not be commit actions."""
@@ -233,11 +233,11 @@ class ArchivedTimeline:
     def _select_times(self, times: Iterable[str]) -> pa.ChunkedArray:
         return pc.is_in(self.columns.column("time"), pa.array(times, pa.string()))
 
-    def _is_commit(self, wanted: pa.ChunkedArray) -> pa.ChunkedArray:
-        return pc.and_(wanted, pc.is_in(self.columns.column("action"), _COMMITS))
+    def _is_commit(self, chosen: pa.ChunkedArray) -> pa.ChunkedArray:
+        return pc.and_(chosen, pc.is_in(self.columns.column("action"), _COMMITS))
 
-    def _instants(self, wanted: pa.ChunkedArray) -> list[Instant]:
-        rows = self.columns.filter(self._is_commit(wanted))
+    def _instants(self, chosen: pa.ChunkedArray) -> list[Instant]:
+        rows = self.columns.filter(self._is_commit(chosen))
         columns = (rows.column(name).to_pylist() for name in ("time", "action", "completion_time"))
         return [Instant(time, Action(name), State.COMPLETED, end) for time, name, end in zip(*columns, strict=True)]
 
@@ -277,7 +277,7 @@ def _read_archive_logs(storage: Storage, folder: str, since: str) -> ArchivedTim
     for _, path in sorted(listed, reverse=True):
         with storage.open_input(path) as source:
             entries = [(e.time, e.action) for e in read_archive(source, name=_full_name(storage, path))]
-        times, actions = (pa.array([entry[at] for entry in entries], pa.string()) for at in (0, 1))
+        times, actions = (pa.array([entry[place] for entry in entries], pa.string()) for place in (0, 1))
         numbers = pa.array([-len(files)] * len(entries), pa.int32())
         tables.append(pa.table([times, pa.nulls(len(entries), pa.string()), actions, numbers], schema=COLUMNS))
         files.append(path)
@@ -292,11 +292,11 @@ def _read_archive_logs(storage: Storage, folder: str, since: str) -> ArchivedTim
 
 
 def _read_log_commits(storage: Storage, path: str, times: Collection[str]) -> Iterator[tuple[str, CommitMetadata]]:
-    wanted = set(times)
+    times_left = set(times)
     with storage.open_input(path) as source:
         for entry in read_archive(source, name=_full_name(storage, path), with_commits=True):
-            if entry.time in wanted and entry.action in _COMMIT_NAMES:
-                wanted.discard(entry.time)
+            if entry.time in times_left and entry.action in _COMMIT_NAMES:
+                times_left.discard(entry.time)
                 yield entry.time, entry.commit()
 
 
@@ -338,7 +338,11 @@ def read_history_file(storage: Storage, path: str, columns: Sequence[str]) -> pa
     with open_history(storage, path) as file:
         rows, footer = file.read(columns=columns).select(columns), file.metadata
     nulls = sum(rows.column(name).null_count for name in columns if name in _INSTANT)
-    counts = {rows.num_rows, footer.num_rows, sum(footer.row_group(at).num_rows for at in range(footer.num_row_groups))}
+    counts = {
+        rows.num_rows,
+        footer.num_rows,
+        sum(footer.row_group(group).num_rows for group in range(footer.num_row_groups)),
+    }
     if nulls or len(counts) > 1:
         name = _full_name(storage, path)
         raise CorruptTableError(f"{name} does not hold all the instants of its footer; restore it from a copy")
@@ -355,11 +359,11 @@ def _greatest_time(name: str) -> str:
 
 
 def _read_history_commits(storage: Storage, path: str, times: Collection[str]) -> Iterator[tuple[str, CommitMetadata]]:
-    wanted, seen = pa.array(times, pa.string()), set[str]()
+    times_left, seen = pa.array(times, pa.string()), set[str]()
     with open_history(storage, path) as file:
         for group in range(file.num_row_groups):
             keys = file.read_row_group(group, columns=["instantTime", "action"])
-            hits = pc.and_(pc.is_in(keys.column(0), wanted), pc.is_in(keys.column(1), _COMMITS))
+            hits = pc.and_(pc.is_in(keys.column(0), times_left), pc.is_in(keys.column(1), _COMMITS))
             if not pc.any(hits).as_py():
                 continue
             rows = file.read_row_group(group, columns=["instantTime", "metadata"]).filter(hits)

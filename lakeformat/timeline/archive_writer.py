@@ -107,7 +107,7 @@ def merge_archive_logs(storage: Storage, folder: str) -> bool:
     deleted leaves their instants in two files; readers count each instant once.
     """
     listed = [(int(m[1]), entry) for entry in storage.list(folder) if (m := LOG_NAME.fullmatch(entry.name))]
-    listed.sort(key=lambda each: each[0])
+    listed.sort(key=lambda pair: pair[0])
     small = [entry for _, entry in listed if entry.size_bytes < _SMALL_BYTES]
     if len(small) < _SMALL_FILES:
         return False
@@ -139,11 +139,11 @@ def _try_write_history(storage: Storage, folder: str, instants: Sequence[Instant
     """Write the file and the manifest. Return False if another process has published a manifest meanwhile."""
     number, files = _newest_manifest(storage, folder)
     named = {str(file["fileName"]) for file in files}
-    leaving = sorted(instants, key=lambda each: each.time)
+    leaving = sorted(instants, key=lambda instant: instant.time)
     while leaving and (name := f"{leaving[0].time}_{leaving[-1].time}_0.parquet") in named:
         archived = set(read_history_file(storage, f"{folder}/{name}", ["instantTime"])["instantTime"].to_pylist())
         named.discard(name)
-        leaving = [each for each in leaving if each.time not in archived]
+        leaving = [instant for instant in leaving if instant.time not in archived]
     if not leaving:
         return True
     made = _write_data(storage, folder, name, [history_rows(leaving)])
@@ -194,7 +194,7 @@ def _merge(storage: Storage, folder: str, sources: Sequence[str], level: int) ->
     tables = [read_history_file(storage, f"{folder}/{name}", HISTORY.names).cast(HISTORY) for name in sources]
     rows = pa.concat_tables(tables).sort_by([("instantTime", "ascending"), ("action", "ascending")])
     both = (rows.column(name) for name in ("instantTime", "action"))
-    is_again = pc.and_(*(pc.equal(each.slice(1), each.slice(0, len(each) - 1)) for each in both))
+    is_again = pc.and_(*(pc.equal(column.slice(1), column.slice(0, len(column) - 1)) for column in both))
     rows = rows.filter(pa.chunked_array([[True], *pc.invert(is_again).chunks], pa.bool_()))
     times = rows.column("instantTime")
     return _write_data(storage, folder, f"{times[0]}_{times[-1]}_{level}.parquet", rows.to_batches(_BATCH_ROWS))

@@ -198,11 +198,11 @@ def read_history(store: TimelineStore, limit: int | None = None, *, actions: boo
     active = sorted([*timeline.commits, *(completed if actions else ())], key=_order, reverse=True)[:limit]
     entries = [_active_entry(store, instant) for instant in active]
     if limit is None or len(entries) < limit:
-        left = None if limit is None else limit - len(entries)
-        older = [each for each in archived if each.time not in timeline.commit_times]
-        entries += _archived_entries(archive, older, left, completed if actions else None)
+        remaining = None if limit is None else limit - len(entries)
+        older = [instant for instant in archived if instant.time not in timeline.commit_times]
+        entries += _archived_entries(archive, older, remaining, completed if actions else None)
     versions = {time: version for version, time in enumerate(join_commit_times(timeline, archived))}
-    entries = [replace(each, version=versions[each.instant_time]) if each.is_commit else each for each in entries]
+    entries = [replace(entry, version=versions[entry.instant_time]) if entry.is_commit else entry for entry in entries]
     counts = {action.value: sum(i.action is action for i in completed) for action in _ACTIONS}
     return History(entries, {} if actions else {name: count for name, count in counts.items() if count})
 
@@ -228,12 +228,14 @@ def _archived_entries(
         completed: Completed actions on the active timeline that are not commits; None to list only commits.
     """
     if completed is not None:
-        known = {(each.time, each.action) for each in completed}
-        older = older + [each for each in archive.of_actions(_ACTIONS) if (each.time, each.action) not in known]
+        known_pairs = {(instant.time, instant.action) for instant in completed}
+        older = older + [
+            instant for instant in archive.of_actions(_ACTIONS) if (instant.time, instant.action) not in known_pairs
+        ]
     older = sorted(older, key=_order, reverse=True)[:limit]
-    commits = [each for each in older if each.action not in _ACTIONS]
+    commits = [instant for instant in older if instant.action not in _ACTIONS]
     entries = {instant.time: _entry(instant, metadata) for instant, metadata in archive.commits(commits)}
-    return [_other_entry(each) if each.action in _ACTIONS else entries[each.time] for each in older]
+    return [_other_entry(instant) if instant.action in _ACTIONS else entries[instant.time] for instant in older]
 
 
 def _entry(instant: Instant, metadata: CommitMetadata) -> HistoryEntry:

@@ -56,10 +56,10 @@ class Timeline:
             if instant is None:
                 continue
             key = instant.time, instant.action._value_
-            known = furthest.get(key)
-            if known is None or instant.state > known.state:
+            furthest_file = furthest.get(key)
+            if furthest_file is None or instant.state > furthest_file.state:
                 furthest[key] = instant
-            elif instant.state == known.state and instant.completed_at < known.completed_at:
+            elif instant.state == furthest_file.state and instant.completed_at < furthest_file.completed_at:
                 furthest[key] = instant  # Completed twice: the first one counts, in whichever order they are read.
         # A compaction or clustering completes as a commit of the same time. Its requested and inflight files remain,
         # but it is no longer pending.
@@ -193,7 +193,7 @@ class Timeline:
 
     def without(self, gone: Collection[Instant]) -> Timeline:
         """Return the timeline without some instants or void commits."""
-        instants, voids = (tuple(i for i in each if i not in gone) for each in (self.instants, self.voids))
+        instants, voids = (tuple(i for i in group if i not in gone) for group in (self.instants, self.voids))
         return replace(self, instants=instants, voids=voids)
 
     def with_voids(self, times: frozenset[str]) -> Timeline:

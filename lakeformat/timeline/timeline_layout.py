@@ -124,5 +124,5 @@ def layout_of(config: TableConfig) -> TimelineLayout | None:
     Raises:
         CorruptTableError: The timeline folder in the properties lies outside the table.
     """
-    known = LAYOUTS.get(config.layout_version)
-    return known and replace(known, folder=check_path(config.timeline_folder))
+    layout = LAYOUTS.get(config.layout_version)
+    return layout and replace(layout, folder=check_path(config.timeline_folder))

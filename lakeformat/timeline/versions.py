@@ -30,7 +30,7 @@ def list_commit_times(store: TimelineStore) -> list[str]:
 
 def join_commit_times(timeline: Timeline, archived: Iterable[Instant]) -> list[str]:
     """Return the instant times of the commits on a timeline and of archived ones, as `list_commit_times` does."""
-    return sorted({each.time for each in archived} | timeline.commit_times)
+    return sorted({instant.time for instant in archived} | timeline.commit_times)
 
 
 def find_version(store: TimelineStore, value: object) -> str | None:
@@ -59,9 +59,9 @@ def find_instant(store: TimelineStore, as_of: AsOf, zone: tzinfo | None) -> str:
         InstantNotAvailableError: the table has no such version.
         InvalidOptionError: the value has none of these forms.
     """
-    found = find_version(store, as_of)
-    if found is not None:
-        return found
+    instant = find_version(store, as_of)
+    if instant is not None:
+        return instant
     moment: Any = str(as_of) if _is_integer(as_of) else as_of
     return parse_as_of(moment, zone)
 

@@ -158,7 +158,7 @@ def make_stages(report: Mapping[str, Any]) -> tuple[Stage, ...]:
             "this write looked for no keys in files, so there is no figure; upserts and deletes by key have one"
         )
     tag, rows, files = tags[0], report["rows"], report["files"]
-    keys, found = tag["keys"], tag["files"]
+    keys, file_count = tag["keys"], tag["files"]
     notes = [f"{tag['checked']:,} looked up in key columns" if tag["checked"] else "no key column was read"]
     if tag["false_positives"]:
         notes.append(f"{tag['false_positives']:,} mistakes of filters")
@@ -168,14 +168,16 @@ def make_stages(report: Mapping[str, Any]) -> tuple[Stage, ...]:
     asked_note = f"keys looked up in {tag.get('index_groups', 0):,} file groups; {size:,} bytes read"
     searched = (
         Stage(
-            "keys and files", keys * found, f"pairs at most, of {keys:,} keys and {found:,} files in their partitions"
+            "keys and files",
+            keys * file_count,
+            f"pairs at most, of {keys:,} keys and {file_count:,} files in their partitions",
         ),
         Stage("left by key ranges", tag["after_ranges"], "each file's least and greatest key"),
         Stage("left by footer filters", tag["after_filters"], "; ".join(notes)),
     )
     return (
         *((Stage("record index", asked, asked_note),) if asked else ()),
-        *(searched if found else ()),
+        *(searched if file_count else ()),
         Stage(
             "files written",
             merged + new,
@@ -206,13 +208,13 @@ def draw_funnel(title: str, stages: Sequence[Stage]) -> Any:
     panel = figure.subplots()
     most = max(1, *(stage.count for stage in stages))
     places = [0, *[1] * (len(stages) - 2), len(_FACES) - 1]
-    for at, (stage, place) in enumerate(zip(stages, places, strict=True)):
+    for number, (stage, place) in enumerate(zip(stages, places, strict=True)):
         face, edge = _FACES[place], _EDGES[place]
         width = max(_LEAST, (stage.count / most) ** 0.5) if stage.count else 0.0
-        panel.barh(-at, width, left=-width / 2, height=0.62, facecolor=face, edgecolor=edge, linewidth=0.9)
-        panel.text(-0.56, -at, stage.name, ha="right", va="center", fontsize=11, color=_TEXT)
-        panel.text(0.56, -at + 0.14, f"{stage.count:,}", va="center", fontsize=12, color=_TEXT, fontweight="bold")
-        panel.text(0.56, -at - 0.22, stage.note, va="center", fontsize=8.5, color=_TEXT)
+        panel.barh(-number, width, left=-width / 2, height=0.62, facecolor=face, edgecolor=edge, linewidth=0.9)
+        panel.text(-0.56, -number, stage.name, ha="right", va="center", fontsize=11, color=_TEXT)
+        panel.text(0.56, -number + 0.14, f"{stage.count:,}", va="center", fontsize=12, color=_TEXT, fontweight="bold")
+        panel.text(0.56, -number - 0.22, stage.note, va="center", fontsize=8.5, color=_TEXT)
     panel.set_xlim(-1.0, 1.5)
     panel.set_ylim(-len(stages) + 0.5, 0.5)
     panel.set_axis_off()

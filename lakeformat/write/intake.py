@@ -346,14 +346,16 @@ def with_bucket_index(
     if write_options.index.has_buckets or not keys or not has_bucket_files(snapshot.each_slice()):
         return options
     is_free = write_options.index.is_automatic
-    found = find_bucket_count(storage, snapshot, write_options.hash_fields or keys) if is_free else None
-    if found is None or (write_options.buckets != found and options.is_set(BUCKETS)):
+    buckets = find_bucket_count(storage, snapshot, write_options.hash_fields or keys) if is_free else None
+    if buckets is None or (write_options.buckets != buckets and options.is_set(BUCKETS)):
         raise InvalidOptionError(
             f"the files of {storage.location} are buckets, and new ones must be, too; set {INDEX_TYPE}=BUCKET with the "
             f"{BUCKETS} and {HASH_FIELD} that it was written with"
         )
-    _LOG.info("%s was written with %s=BUCKET and %d buckets, and so is this write", storage.location, INDEX_TYPE, found)
-    return options.with_values(**{INDEX_TYPE: BUCKET.name, BUCKETS: found})
+    _LOG.info(
+        "%s was written with %s=BUCKET and %d buckets, and so is this write", storage.location, INDEX_TYPE, buckets
+    )
+    return options.with_values(**{INDEX_TYPE: BUCKET.name, BUCKETS: buckets})
 
 
 def _with_bucket_rule(storage: Storage, rule: BucketRule, options: Options) -> Options:
@@ -365,9 +367,9 @@ def _with_bucket_rule(storage: Storage, rule: BucketRule, options: Options) -> O
     write_options, where = options.write, f"the rule of partition_bucket_index_manager in {storage.location}"
     if not (write_options.index.is_automatic or write_options.index.has_buckets):
         raise InvalidOptionError(f"{INDEX_TYPE}={write_options.index.name}, but {where} needs BUCKET; leave it out")
-    wanted = {BUCKETS: rule.default, BUCKET_EXPRESSIONS: rule.expressions}
+    ruled = {BUCKETS: rule.default, BUCKET_EXPRESSIONS: rule.expressions}
     given = {BUCKETS: write_options.buckets, BUCKET_EXPRESSIONS: write_options.bucket_expressions}
-    for key, value in wanted.items():
+    for key, value in ruled.items():
         if options.is_set(key) and given[key] != value:
             raise InvalidOptionError(f"{key} differs from {where}, which has {rule.text}; leave it out")
     return options.with_values(**{INDEX_TYPE: BUCKET.name, BUCKETS: rule.default, BUCKET_EXPRESSIONS: rule.text})
@@ -387,8 +389,8 @@ def _with_consistent_hashing(storage: Storage, options: Options) -> Options:
             "leave the option out"
         )
     # A new partition begins like the others, if the options do not say otherwise.
-    known = None if options.is_set(BUCKETS) else find_first_buckets(storage)
-    given = {} if known is None else {BUCKETS: known}
+    first_buckets = None if options.is_set(BUCKETS) else find_first_buckets(storage)
+    given = {} if first_buckets is None else {BUCKETS: first_buckets}
     return options.with_values(**{INDEX_TYPE: BUCKET.name, BUCKET_ENGINE: CONSISTENT, **given})
 
 

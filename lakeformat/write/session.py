@@ -147,18 +147,18 @@ class WriteSession:
         schema = self.job.at(snapshot).final_schema(snapshot)
         with self.transaction.report.step("match") as counted:
             named = () if callable(partitions) else self.job.named_partitions
-            wanted = partitions(snapshot) if callable(partitions) else named or sorted(partitions)
-            if not wanted and callable(partitions):
+            chosen = partitions(snapshot) if callable(partitions) else named or sorted(partitions)
+            if not chosen and callable(partitions):
                 return self.transaction.skip(snapshot, "no partition is to go any more")
-            found, unmatched = match_partitions(wanted, snapshot.slices, wildcards=bool(named))
-            counted.update(partitions=len(found), unmatched=list(unmatched))
+            matched, unmatched = match_partitions(chosen, snapshot.slices, wildcards=bool(named))
+            counted.update(partitions=len(matched), unmatched=list(unmatched))
         if unmatched:
             _LOG.warning("no partition matches %s", ", ".join(unmatched))
         with self.transaction.run_unlocked(snapshot.timeline.commit_times, snapshot.timeline) as begun:
             self.transaction.report.rows["incoming"] = input_rows
             profile = workload_profile(self.job.operation, (), ())
-            commit = self.transaction.move_to_inflight(begun, profile, snapshot, found)
-            outcome = Outcome(schema=schema, written=(), snapshot=snapshot, overwritten=found)
+            commit = self.transaction.move_to_inflight(begun, profile, snapshot, matched)
+            outcome = Outcome(schema=schema, written=(), snapshot=snapshot, overwritten=matched)
             self.transaction.publish(commit, outcome)
         return self.transaction.close(commit)
 
@@ -166,7 +166,7 @@ class WriteSession:
         self,
         rows: Mapping[str, pa.Table],
         input_rows: int,
-        known: frozenset[str] | None,
+        known_commits: frozenset[str] | None,
         planned_snapshot: Snapshot | None,
         plans: list[tuple[BucketPlan, Snapshot]],
     ) -> WriteResult:
@@ -176,9 +176,9 @@ class WriteSession:
             return skipped
         self.job = self.job.at(snapshot)
         schema = self.job.final_schema(snapshot)
-        if known is None or not self.job.operation.is_overwrite:
-            known = snapshot.timeline.commit_times
-        with self.transaction.run_unlocked(known, snapshot.timeline) as begun:
+        if known_commits is None or not self.job.operation.is_overwrite:
+            known_commits = snapshot.timeline.commit_times
+        with self.transaction.run_unlocked(known_commits, snapshot.timeline) as begun:
             self.transaction.report.rows["incoming"] = input_rows
             storage = keep_small_files(self.storage)
             plan = plan_buckets(
@@ -231,12 +231,12 @@ class WriteSession:
         handles = replace(handles, idle_cores=len(plan.buckets) < self._threads)
         self._prepare_partitions(((b.partition_path, b.opened_at) for b in plan.buckets), handles.instant_time)
         kinds: dict[str, MarkerKind] = {}
-        for at, bucket in enumerate(plan.buckets):
-            kinds |= self._marker_kinds(bucket, first_task + at, handles)
+        for number, bucket in enumerate(plan.buckets):
+            kinds |= self._marker_kinds(bucket, first_task + number, handles)
         self._markers = put_markers(self.storage, handles.instant_time, kinds, next(self._marker_numbers))
 
-        def write_bucket(at: int) -> WrittenFile | None:
-            bucket, task = plan.buckets[at], first_task + at
+        def write_bucket(place: int) -> WrittenFile | None:
+            bucket, task = plan.buckets[place], first_task + place
             rows = plan.rows[bucket.partition_path]
             if bucket.log_place is not None:
                 return append(storage, bucket, bucket.log_place, rows, task, handles)
@@ -245,14 +245,14 @@ class WriteSession:
             return merge(storage, bucket, bucket.base, rows, task, handles)
 
         # Write large buckets first, so that no thread starts a large bucket at the end.
-        order = sorted(range(len(plan.buckets)), key=lambda at: -plan.buckets[at].weight)
+        order = sorted(range(len(plan.buckets)), key=lambda place: -plan.buckets[place].weight)
         with (
             progress(self.job.operation.value, len(order), FILES) as shown,
             thread_pool(self._threads) as pool,
         ):
 
-            def write_and_advance(at: int) -> WrittenFile | None:
-                if (written := write_bucket(at)) is None:
+            def write_and_advance(place: int) -> WrittenFile | None:
+                if (written := write_bucket(place)) is None:
                     shown.advance(1)
                 else:
                     shown.advance(1, rows=written.stat.num_writes, size_bytes=written.stat.size_bytes)
@@ -284,7 +284,7 @@ class WriteSession:
         is_known: dict[str, bool] = {}
         for path, time in opened:
             is_known[path] = is_known.get(path, False) or time not in {None, instant_time}
-        new = sorted(path for path, known in is_known.items() if not known)
+        new = sorted(path for path, is_old in is_known.items() if not is_old)
         run_all(lambda path: prepare_partition(self.storage, path, instant_time), new, threads=_MOVE_THREADS)
 
     def place_files(self, commit: OpenCommit, written: Iterable[WrittenFile]) -> list[WrittenFile]:
@@ -455,12 +455,18 @@ def _name_logs(written: Iterable[WrittenFile], instant_time: str) -> list[Writte
     The tokens of tasks are unique within one job only.
     """
     files = [*written]
-    logs = {at: name for at, file in enumerate(files) if (name := LogFileName.match(_name_of(file.stat))) is not None}
-    for number, at in enumerate(sorted(logs, key=lambda at: logs[at].order)):
-        stat, old = files[at].stat, _name_of(files[at].stat)
-        new = str(replace(logs[at], write_token=make_token(f"{number:010d}", instant_time)))
+    logs = {
+        logged: name
+        for logged, file in enumerate(files)
+        if (name := LogFileName.match(_name_of(file.stat))) is not None
+    }
+    for number, position in enumerate(sorted(logs, key=lambda at: logs[at].order)):
+        stat, old = files[position].stat, _name_of(files[position].stat)
+        new = str(replace(logs[position], write_token=make_token(f"{number:010d}", instant_time)))
         named = tuple(new if name == old else name for name in stat.log_names)
-        files[at] = replace(files[at], stat=replace(stat, path=join_path(stat.partition_path, new), log_names=named))
+        files[position] = replace(
+            files[position], stat=replace(stat, path=join_path(stat.partition_path, new), log_names=named)
+        )
     return files
 
 

@@ -186,22 +186,24 @@ class ShuffledSession:
             # If the rows of a merge were computed from a snapshot, a retry would start from the same rows.
             return transaction.retry(attempt) if self._merge_source is None else attempt()
 
-    def _attempt(self, staged: Sequence[StagedTask], input_rows: int, known: frozenset[str] | None) -> WriteResult:
+    def _attempt(
+        self, staged: Sequence[StagedTask], input_rows: int, known_times: frozenset[str] | None
+    ) -> WriteResult:
         """Write staged rows and publish them.
 
         Args:
-            known: instants of the commits that the write starts from; None for those of the newest snapshot, or of the
-                snapshot from which the rows of a merge were computed.
+            known_times: instants of the commits that the write starts from; None for those of the newest snapshot, or
+                of the snapshot from which the rows of a merge were computed.
         """
         transaction, snapshot = self.session.transaction, self.context.snapshot()
         if (skipped := transaction.skip_known_batch(snapshot)) is not None:
             return skipped
         if self._merge is not None:
-            known = known_commits(self.storage, self._merge, snapshot, self._merge_source)
-        elif known is None:
-            known = snapshot.timeline.commit_times
+            known_times = known_commits(self.storage, self._merge, snapshot, self._merge_source)
+        elif known_times is None:
+            known_times = snapshot.timeline.commit_times
         transaction.report.rows["incoming"] = input_rows
-        with transaction.run_unlocked(known, snapshot.timeline) as commit:
+        with transaction.run_unlocked(known_times, snapshot.timeline) as commit:
             return self._publish(commit, (), staged, snapshot, self.job.at(snapshot))
 
     def publish(
@@ -433,12 +435,12 @@ class ShuffledSession:
         counted: dict[str, Any],
     ) -> TaggedStage:
         """Let tasks bring the rows of each key together, and assign them to partitions."""
-        found = list_found_slices(tagged, snapshot) if hashing is None else list_hashed_slices(tagged, snapshot)
+        pieces = list_found_slices(tagged, snapshot) if hashing is None else list_hashed_slices(tagged, snapshot)
         settings = ResolveSettings(
             job,
             RoutingSettings.of(job, schema, may_move=self._merge is None),
-            found,
-            snapshot.columns(self.storage.location) if found else pa.schema([]),
+            pieces,
+            snapshot.columns(self.storage.location) if pieces else pa.schema([]),
             0 if sizing is None else max(1, sizing.rows_of_new_file // _SAMPLES_PER_FILE),
             None if self._merge is None else self._merge.filter_inserts,
             hashing,

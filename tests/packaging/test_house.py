@@ -11,11 +11,13 @@ from tools.house import (
     MODULE_LINES,
     RATCHETS,
     Module,
+    long_signatures,
     options_by_text,
     places,
     problems,
     set_constants,
     too_long,
+    vague_names,
     wrong_exports,
 )
 
@@ -64,6 +66,17 @@ def test_tests_that_set_library_constants_are_found(text: str, lines: int) -> No
 
 def test_option_look_ups_are_counted() -> None:
     assert options_by_text(module("options['hoodie.x']\nself.options[KEY]\nother['hoodie.x']\n")) == 2
+
+
+def test_names_that_say_nothing_are_counted() -> None:
+    text = "def f(at, of): pass\nfor each in rows: found = each\nx = [one for one in rows]\nprint(left, x.known)\n"
+    assert vague_names(module(text)) == 4
+
+
+def test_long_signatures_are_counted() -> None:
+    most = "a, b, c, d, e, f, g"
+    text = f"class C:\n  def m(self, {most}): pass\n  def n(self, {most}, *, h): pass\nasync def k(h, {most}): pass\n"
+    assert long_signatures(module(text)) == 2
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,7 @@ def marker_of(path: str) -> str:
 
 
 def die(store: TimelineStore, word: str, *files: str, claims: bool = True) -> Instant:
-    """Leave what a dead writer of hour 2 leaves: its instant, files, their markers, staged rows, claim and heartbeat."""
+    """Leave what a dead writer of hour 2 leaves: its instant, files, markers, staged rows, claim and heartbeat."""
     found = put_instants(store, word)
     put_files(store, *files)
     for file in files:

@@ -145,10 +145,10 @@ class AvroBytes:
         """
         if (lengths < 1).any() or (lengths > size).any():
             raise ValueError("a decimal has no digits, or more than its type")
-        at = (pos + lengths)[:, None] + np.arange(-size, 0)
-        own = at >= pos[:, None]
+        places = (pos + lengths)[:, None] + np.arange(-size, 0)
+        own = places >= pos[:, None]
         sign = np.where(self._data[pos] & 0x80, 0xFF, 0).astype(np.uint8)
-        aligned: npt.NDArray[np.uint8] = np.where(own, self._data[np.maximum(at, 0)], sign[:, None])
+        aligned: npt.NDArray[np.uint8] = np.where(own, self._data[np.maximum(places, 0)], sign[:, None])
         return aligned
 
     def _check(self, pos: Ints, size: int) -> None:
@@ -157,9 +157,9 @@ class AvroBytes:
 
     def _word_at(self, pos: Ints) -> _Words:
         """Return the 8 bytes from each position on as a little-endian number. Bytes past the end count as 0."""
-        at = pos if pos.max() <= self._last else np.minimum(pos, self._last)
-        words: _Words = self._words[at]
-        return words if at is pos else words >> (8 * (pos - at)).astype(np.uint64)
+        starts = pos if pos.max() <= self._last else np.minimum(pos, self._last)
+        words: _Words = self._words[starts]
+        return words if starts is pos else words >> (8 * (pos - starts)).astype(np.uint64)
 
 
 #: Bytes of the records that are Python objects at a time.
@@ -190,7 +190,7 @@ def decode_row_by_row(
     tables, first, last = list[pa.Table](), 0, 0
     for last in range(1, len(starts) + 1):
         if last == len(starts) or ends[last] - starts[first] > _OBJECTS_OF_BYTES:
-            rows = [_read_row(data[starts[at] : ends[at]].tobytes(), plain, schema) for at in range(first, last)]
+            rows = [_read_row(data[starts[row] : ends[row]].tobytes(), plain, schema) for row in range(first, last)]
             tables.append(_make_table(rows, record, wanted))
             first = last
     if not tables or not tables[0].num_columns:  # Arrow loses the number of rows if it joins tables without columns.
@@ -212,8 +212,8 @@ def _read_row(data: bytes, plain: Any, schema: Any) -> Any:
     return row
 
 
-def _make_table(rows: list[Any], record: AvroType, wanted: Collection[str] | None) -> pa.Table:
-    chosen = None if wanted is None else frozenset(wanted)
+def _make_table(rows: list[Any], record: AvroType, names: Collection[str] | None) -> pa.Table:
+    chosen = None if names is None else frozenset(names)
     columns = {
         field.name: _column(child, [row[field.name] for row in rows])
         for field, child in zip(record.arrow, record.children, strict=True)
@@ -471,19 +471,19 @@ class _Lockstep:
         rounds = _Rounds(len(pos))
         open_rows = np.arange(len(pos))
         while open_rows.size:
-            left, pos[open_rows] = self._counts(pos[open_rows])
-            open_rows, left = open_rows[left > 0], left[left > 0]
-            if left.sum() > self._data.size:
+            counts, pos[open_rows] = self._counts(pos[open_rows])
+            open_rows, counts = open_rows[counts > 0], counts[counts > 0]
+            if counts.sum() > self._data.size:
                 raise ValueError("a list has more items than bytes")
             todo = open_rows
             while todo.size:
                 self._count_round(len(todo))
                 self._take(len(todo) * width)
-                key, at = self._map_key(pos[todo], want) if avro_type.kind == "map" else (None, pos[todo])
-                item, pos[todo] = self._step(avro_type.children[0], at, want)
+                key, starts = self._map_key(pos[todo], want) if avro_type.kind == "map" else (None, pos[todo])
+                item, pos[todo] = self._step(avro_type.children[0], starts, want)
                 rounds.add(todo, key, item)
-                left = left - 1
-                todo, left = todo[left > 0], left[left > 0]
+                counts = counts - 1
+                todo, counts = todo[counts > 0], counts[counts > 0]
         return (rounds.to_array(avro_type) if want else None), pos
 
     def _count_round(self, items: int) -> None:

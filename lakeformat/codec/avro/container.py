@@ -192,7 +192,7 @@ def _decode(data: bytes, schemas: tuple[_Same, ...]) -> dict[str, Any]:
 def _make_reader(text: bytes, schemas: tuple[_Same, ...]) -> RecordReader:
     """Make the decoder of records of a stored schema with the reader's schema of the same name."""
     written = parse_json(text)
-    named = {str(each.schema["name"]): each.schema for each in schemas}
+    named = {str(schema_of.schema["name"]): schema_of.schema for schema_of in schemas}
     schema = named.get(str(written["name"]).rpartition(".")[2])
     if schema is None:
         raise ValueError(f"it holds a {written['name']}")
@@ -233,9 +233,9 @@ class RecordReader:
 
 def _count_fields(written: Any, schema: Any) -> dict[str, int]:
     """Return for each record of a writer's schema how many fields its dict gets: its own, or those of the reader."""
-    known = dict(_records(schema))
+    records = dict(_records(schema))
     own = {full: len(fields) for full, fields in _named_records(written)}
-    return {full: max(count, len(known.get(full.rpartition(".")[2], ()))) for full, count in own.items()}
+    return {full: max(count, len(records.get(full.rpartition(".")[2], ()))) for full, count in own.items()}
 
 
 def _check_field_names(written: Any, schema: Any) -> None:
@@ -244,9 +244,9 @@ def _check_field_names(written: Any, schema: Any) -> None:
     Raises:
         ValueError: There is such a name.
     """
-    known = dict(_records(schema))
+    records = dict(_records(schema))
     for name, fields in _records(written):
-        check_names(fields, known.get(name, ()))
+        check_names(fields, records.get(name, ()))
 
 
 def _records(avro: Any) -> Iterator[tuple[str, tuple[str, ...]]]:

@@ -64,7 +64,7 @@ class _Meter:
                 return self._make_blocks(self.make_skip(items), _ITEM)
             case {"type": "map", "values": values}:
                 text, value = self._skip_text, self.make_skip(values)
-                return self._make_blocks(lambda at: value(text(at)), _ENTRY)
+                return self._make_blocks(lambda position: value(text(position)), _ENTRY)
             case {"type": "enum", "name": name}:
                 return self._named.setdefault(name, self._skip_number)
             case {"type": "fixed", "name": name, "size": size}:
@@ -79,68 +79,68 @@ class _Meter:
         if self._left < 0:
             raise ValueError(f"its {len(self._data):,} bytes hold more values than any file of a table")
 
-    def _read_number(self, at: int) -> tuple[int, int]:
+    def _read_number(self, offset: int) -> tuple[int, int]:
         number = shift = 0
         data = self._data
-        while (byte := data[at]) > 0x7F:
+        while (byte := data[offset]) > 0x7F:
             number |= (byte & 0x7F) << shift
-            at, shift = at + 1, shift + 7
+            offset, shift = offset + 1, shift + 7
         number |= byte << shift
-        return (number >> 1) ^ -(number & 1), at + 1
+        return (number >> 1) ^ -(number & 1), offset + 1
 
-    def _skip_number(self, at: int) -> int:
+    def _skip_number(self, offset: int) -> int:
         data = self._data
-        if data[at] <= 0x7F:  # Python has such a number once.
-            return at + 1
+        if data[offset] <= 0x7F:  # Python has such a number once.
+            return offset + 1
         self._take(_NUMBER)
-        while data[at] > 0x7F:
-            at += 1
-        return at + 1
+        while data[offset] > 0x7F:
+            offset += 1
+        return offset + 1
 
-    def _skip_text(self, at: int) -> int:
-        length, at = self._read_number(at)
-        if not 0 <= length <= len(self._data) - at:
+    def _skip_text(self, offset: int) -> int:
+        length, offset = self._read_number(offset)
+        if not 0 <= length <= len(self._data) - offset:
             raise IndexError("a text is longer than the rest of the record")
         self._take(_TEXT + length)
-        return at + length
+        return offset + length
 
     def _make_wide(self, size: int) -> _Skip:
-        def skip(at: int) -> int:
+        def skip(offset: int) -> int:
             self._take(_NUMBER + size if size else 0)
-            return at + size
+            return offset + size
 
         return skip
 
     def _make_union(self, branches: list[_Skip]) -> _Skip:
-        def skip(at: int) -> int:
-            branch, at = self._read_number(at)
+        def skip(offset: int) -> int:
+            branch, offset = self._read_number(offset)
             if branch < 0:
                 raise IndexError("a union has no such branch")
-            return branches[branch](at)
+            return branches[branch](offset)
 
         return skip
 
     def _make_record(self, fields: int, skips: list[_Skip]) -> _Skip:
         size = estimate_object_bytes(fields)
 
-        def skip(at: int) -> int:
+        def skip(offset: int) -> int:
             self._take(size)
-            for each in skips:
-                at = each(at)
-            return at
+            for skip_field in skips:
+                offset = skip_field(offset)
+            return offset
 
         return skip
 
     def _make_blocks(self, item: _Skip, size: int) -> _Skip:
-        def skip(at: int) -> int:
-            count, at = self._read_number(at)
+        def skip(offset: int) -> int:
+            count, offset = self._read_number(offset)
             while count:
                 if count < 0:
-                    _, at = self._read_number(at)
+                    _, offset = self._read_number(offset)
                 for _ in range(abs(count)):
                     self._take(size)
-                    at = item(at)
-                count, at = self._read_number(at)
-            return at
+                    offset = item(offset)
+                count, offset = self._read_number(offset)
+            return offset
 
         return skip

@@ -325,8 +325,8 @@ class _Parser:
                 return self._remember(avro, place, self._vector(avro, place))
             case "record", "blob" | "variant" as name:
                 return self._marked(avro, place, BLOB if name == "blob" else VARIANT)
-            case known if known in _LOGICAL:
-                return _LOGICAL[known]
+            case logical if logical in _LOGICAL:
+                return _LOGICAL[logical]
         raise self._unsupported(avro, place)
 
     def _vector(self, avro: dict[str, Any], place: Place) -> pa.DataType:
@@ -341,18 +341,20 @@ class _Parser:
 
     def _marked(self, avro: dict[str, Any], place: Place, kind: pa.StructType) -> pa.DataType:
         """Return the type with a mark. A record with other fields is refused, such as a shredded VARIANT."""
-        found = self._record(avro, place)
+        fields_read = self._record(avro, place)
         fields = {field.name: field.type for field in kind}
-        if {field.name: _nullable(field.type) for field in found} != fields:
+        if {field.name: _nullable(field.type) for field in fields_read} != fields:
             raise self._unsupported(avro, place)
-        return self._remember(avro, place, pa.struct([kind.field(field.name) for field in found]), cost=len(found))
+        return self._remember(
+            avro, place, pa.struct([kind.field(field.name) for field in fields_read]), cost=len(fields_read)
+        )
 
     def _reference(self, name: str, place: Place) -> pa.DataType:
-        known = self._named.get(_qualify(name, place.namespace)) or self._named.get(name)
-        if known is None:  # The name is unknown, or names the record being parsed (a recursive type).
+        named = self._named.get(_qualify(name, place.namespace)) or self._named.get(name)
+        if named is None:  # The name is unknown, or names the record being parsed (a recursive type).
             raise self._unsupported(name, place)
-        self._count(known[1], place)
-        return known[0]
+        self._count(named[1], place)
+        return named[0]
 
     def _remember(self, avro: Any, place: Place, data_type: pa.DataType, cost: int = 0) -> pa.DataType:
         self._named[self._full_name(avro, place)] = (data_type, cost)
@@ -479,13 +481,13 @@ class _Tree:
         raise CorruptTableError(f"the Avro schema in {self._source} has an incomplete type; restore the file")
 
     def _union(self, avro: list[Any], arrow: pa.DataType, namespace: str) -> AvroType:
-        (at,) = (n for n, branch in enumerate(avro) if branch not in ("null", {"type": "null"}))
-        avro_type = self.type_of(avro[at], arrow, namespace)
+        (branch_number,) = (n for n, branch in enumerate(avro) if branch not in ("null", {"type": "null"}))
+        avro_type = self.type_of(avro[branch_number], arrow, namespace)
         min_bytes = 1 if len(avro) > 1 else 1 + avro_type.min_bytes
         return AvroType(
             avro_type.kind,
             avro_type.arrow,
-            at,
+            branch_number,
             len(avro),
             avro_type.children,
             avro_type.size,
@@ -499,8 +501,8 @@ class _Tree:
         return AvroType("record", arrow, children=children, min_bytes=sum(child.min_bytes for child in children))
 
     def _fields(self, fields: list[Any], arrow: pa.StructType, namespace: str) -> Iterator[AvroType]:
-        for each, column in zip(fields, arrow, strict=True):
-            yield self.type_of(each["type"], column.type, namespace)
+        for member, column in zip(fields, arrow, strict=True):
+            yield self.type_of(member["type"], column.type, namespace)
 
     def _collection(self, kind: str, item: AvroType, arrow: pa.DataType) -> AvroType:
         if kind == "array" and not item.min_bytes:

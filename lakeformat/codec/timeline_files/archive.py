@@ -120,8 +120,8 @@ class ArchivedEntry:
 
     def commit(self) -> CommitMetadata:
         """Return the commit metadata; empty if the entry has none. Raise `CorruptTableError` if it is damaged."""
-        found = self.record.get("hoodieReplaceCommitMetadata") or self.record.get("hoodieCommitMetadata")
-        return without_checksum(parse_commit(found or {}, name=f"{self.source} (instant {self.time})"))
+        metadata = self.record.get("hoodieReplaceCommitMetadata") or self.record.get("hoodieCommitMetadata")
+        return without_checksum(parse_commit(metadata or {}, name=f"{self.source} (instant {self.time})"))
 
 
 def read_archive(source: Any, *, name: str, with_commits: bool = False) -> Iterator[ArchivedEntry]:
@@ -168,11 +168,11 @@ def _decode_entries(block: LogBlock, content: bytes, schema: Mapping[str, Any]) 
     version, records = _HEAD.unpack_from(content)
     if block.kind is not BlockKind.AVRO_DATA or version != AVRO_CONTENT_VERSION:
         raise ValueError(f"it holds a block of kind {block.kind.name}, version {version}")
-    reader, at = RecordReader(parse_json(block.require(HeaderKey.SCHEMA)), schema), _HEAD.size
+    reader, offset = RecordReader(parse_json(block.require(HeaderKey.SCHEMA)), schema), _HEAD.size
     for _ in range(records):
-        (length,) = _LENGTH.unpack_from(content, at)
-        at += _LENGTH.size + length
-        record = reader.read(content[at - length : at])
+        (length,) = _LENGTH.unpack_from(content, offset)
+        offset += _LENGTH.size + length
+        record = reader.read(content[offset - length : offset])
         time, action = str(record["commitTime"]), record["actionType"]
         if not (time.isascii() and time.isdigit()) or action is None:
             raise ValueError(f"{action} at {time!r} is not an instant")
@@ -230,11 +230,11 @@ def history_rows(instants: Sequence[InstantToArchive]) -> pa.Table:
     """Return the rows of a history file of layout 2, one for each instant, in the given order."""
     return pa.table(
         [
-            [each.time for each in instants],
-            [each.completion_time for each in instants],
-            [each.action for each in instants],
-            [each.metadata for each in instants],
-            [each.plan or None for each in instants],
+            [entry.time for entry in instants],
+            [entry.completion_time for entry in instants],
+            [entry.action for entry in instants],
+            [entry.metadata for entry in instants],
+            [entry.plan or None for entry in instants],
             [1] * len(instants),
         ],
         schema=HISTORY,
@@ -255,7 +255,7 @@ def encode_archive(instants: Sequence[InstantToArchive], *, per_block: int) -> b
     text = json.dumps(schema, separators=(",", ":"))
     blocks = []
     for start in range(0, len(instants), per_block):
-        records = [record for each in instants[start : start + per_block] for record in _make_records(each)]
+        records = [record for entry in instants[start : start + per_block] for record in _make_records(entry)]
         packed = []
         for record in records:
             body = io.BytesIO()

@@ -243,19 +243,19 @@ def decode_clean(data: bytes, *, name: str) -> CleanMetadata:
     records = record["partitionMetadata"].values()
     partitions = tuple(
         CleanPartition(
-            one["partitionPath"],
-            tuple(map(_base_name, one["successDeleteFiles"])),
-            tuple(map(_base_name, one["failedDeleteFiles"])),
-            one["isPartitionDeleted"] is True,
+            record["partitionPath"],
+            tuple(map(_base_name, record["successDeleteFiles"])),
+            tuple(map(_base_name, record["failedDeleteFiles"])),
+            record["isPartitionDeleted"] is True,
         )
-        for one in records
+        for record in records
     )
     return CleanMetadata(
         start_time=record["startCleanTime"],
         earliest_commit_to_retain=record["earliestCommitToRetain"],
         last_completed=record["lastCompletedCommitTimestamp"],
         time_taken_ms=record["timeTakenInMillis"],
-        policy=next((one["policy"] for one in records), ""),
+        policy=next((record["policy"] for record in records), ""),
         partitions=partitions,
         extra=record["extraMetadata"] or {},
     )

@@ -230,10 +230,10 @@ def _check_document(document: Mapping[str, Any], name: str) -> None:
 
 
 @lru_cache(maxsize=256)  # The stats of a commit have one or two sets of fields.
-def _check_stat_names(found: tuple[str, ...]) -> None:
-    check_names(found, _STAT)
+def _check_stat_names(names: tuple[str, ...]) -> None:
+    check_names(names, _STAT)
     for needed in ("fileId", "path", "partitionPath"):
-        if needed not in found:
+        if needed not in names:
             raise ValueError(f"a write stat has no {needed}")
 
 

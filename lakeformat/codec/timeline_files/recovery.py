@@ -152,10 +152,10 @@ class RollbackPlan:
     @property
     def names(self) -> Mapping[str, tuple[str, ...]]:
         """Return the bare names of the files to delete, by partition. Hudi plans a request for each file group."""
-        found: dict[str, tuple[str, ...]] = {}
+        names: dict[str, tuple[str, ...]] = {}
         for request in self.requests:
-            found[request.partition_path] = (*found.get(request.partition_path, ()), *request.names)
-        return found
+            names[request.partition_path] = (*names.get(request.partition_path, ()), *request.names)
+        return names
 
 
 @dataclass(frozen=True, slots=True)
@@ -435,7 +435,7 @@ def encode_restore(done: CompletedRestore) -> bytes:
         "startRestoreTime": done.start_time,
         "timeTakenInMillis": done.time_taken_ms,
         "instantsToRollback": [time for time, _ in done.plan.instants],
-        "hoodieRestoreMetadata": {time: [rollback_record(one)] for time, one in done.rollbacks.items()},
+        "hoodieRestoreMetadata": {time: [rollback_record(rollback)] for time, rollback in done.rollbacks.items()},
         "version": 1,
         "restoreInstantInfo": _encode_instants(done.plan),
     }

@@ -120,7 +120,7 @@ def decode_compaction_plan(data: bytes, *, name: str) -> CompactionPlan:
     """
     record = decode_record(data, COMPACTION_PLAN, name=name)
     is_auto = (record["extraMetadata"] or {}).get(_AUTO) == "true"
-    return CompactionPlan(tuple(_operation(one, name) for one in record["operations"] or ()), is_auto)
+    return CompactionPlan(tuple(_operation(operation, name) for operation in record["operations"] or ()), is_auto)
 
 
 def _operation(record: Mapping[str, Any], name: str) -> CompactionOperation:
@@ -269,16 +269,16 @@ def decode_requested_replace(data: bytes, *, name: str) -> RequestedReplace | No
 
 def _group(record: Mapping[str, Any], name: str) -> ClusteringGroup:
     slices = []
-    for one in record["slices"] or ():
-        if one["fileId"] is None:
+    for piece in record["slices"] or ():
+        if piece["fileId"] is None:
             raise CorruptTableError(f"the clustering plan {name} has a file slice without file id; cancel it")
         slices.append(
             SliceInfo(
-                one["partitionPath"] or "",
-                one["fileId"],
-                one["dataFilePath"] or "",
-                tuple(one["deltaFilePaths"] or ()),
-                one["bootstrapFilePath"] or "",
+                piece["partitionPath"] or "",
+                piece["fileId"],
+                piece["dataFilePath"] or "",
+                tuple(piece["deltaFilePaths"] or ()),
+                piece["bootstrapFilePath"] or "",
             )
         )
     outputs = record["numOutputFileGroups"]

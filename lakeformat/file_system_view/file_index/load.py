@@ -128,8 +128,8 @@ def _load(
     # If the state that is read lies in the past, its files may be cleaned. Only a listing shows this.
     ends_in_past = needed_times is not None and bool(hidden_times)
     use_index = use_index and config.table_type is TableType.COPY_ON_WRITE and not ends_in_past
-    found = _load_indexed(store, config, whole, as_of) if use_index else None
-    return found or list_snapshot(
+    indexed = _load_indexed(store, config, whole, as_of) if use_index else None
+    return indexed or list_snapshot(
         store,
         config,
         whole,
@@ -250,15 +250,15 @@ def find_replayed_commits(
 
 def undone_times(store: TimelineStore, instants: Iterable[Instant]) -> frozenset[str]:
     """Return the times of the writes that the rollbacks and restores among these instants undo."""
-    found: set[str] = set()
+    times: set[str] = set()
     for undo in instants:
         if undo.action is Action.ROLLBACK:
             plan = store.read_rollback_plan(undo)
-            found.update([plan.instant_time] if plan else [])
+            times.update([plan.instant_time] if plan else [])
         elif undo.action is Action.RESTORE:
             restore = store.read_restore_plan(undo)
-            found.update(restore.times if restore else [])
-    return frozenset(found)
+            times.update(restore.times if restore else [])
+    return frozenset(times)
 
 
 def rolled_back_times(store: TimelineStore, timeline: Timeline) -> frozenset[str]:
@@ -266,22 +266,22 @@ def rolled_back_times(store: TimelineStore, timeline: Timeline) -> frozenset[str
 
     Clusterings and compactions are not among these commits: their plan may run again after a rollback.
     """
-    found = set()
+    times = set()
     for rollback in timeline.of_action(Action.ROLLBACK):
         plan = store.read_rollback_plan(rollback) if rollback.state is State.COMPLETED else None
         if plan is not None and plan.action in _UNDONE_FOR_GOOD:
-            found.add(plan.instant_time)
-    return frozenset(found)
+            times.add(plan.instant_time)
+    return frozenset(times)
 
 
 def find_deltas(entries: Sequence[FileInfo]) -> Mapping[str, list[str]]:
     """Return a mapping of instant time to the paths of the commit's delta files in the index."""
-    found: dict[str, list[str]] = {}
+    paths_by_time: dict[str, list[str]] = {}
     for entry in entries:
         name = IndexName.parse(entry.name)
         if name is not None and name.kind == "delta":
-            found.setdefault(name.instant_time, []).append(entry.path)
-    return found
+            paths_by_time.setdefault(name.instant_time, []).append(entry.path)
+    return paths_by_time
 
 
 def load_index_changes(
@@ -318,14 +318,16 @@ def load_index_changes(
         return next((delta for path in paths if (delta := read_delta(store.storage, path))), None)
 
     # Threads wait for storage. A delta in memory needs none.
-    held = {each.time for each in missing if any(is_held(store.storage, path) for path in deltas.get(each.time, ()))}
+    held = {
+        commit.time for commit in missing if any(is_held(store.storage, path) for path in deltas.get(commit.time, ()))
+    }
     distant = [instant for instant in missing if instant.time not in held]
-    fetched = dict(zip((each.time for each in distant), run_all(read, distant, threads=_THREADS), strict=True))
+    fetched = dict(zip((commit.time for commit in distant), run_all(read, distant, threads=_THREADS), strict=True))
     for instant in missing:
-        found = fetched[instant.time] if instant.time in fetched else read(instant)
-        if found is not None:
-            tables.append(found[0])
-            replaced |= found[1]
+        stored = fetched[instant.time] if instant.time in fetched else read(instant)
+        if stored is not None:
+            tables.append(stored[0])
+            replaced |= stored[1]
             continue
         others = True
         metadata = store.read_commit(instant)

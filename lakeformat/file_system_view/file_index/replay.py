@@ -81,8 +81,8 @@ def find_missing_commits(
         return None
     if whole.archive is None or whole.archive != covered.archive:
         return None
-    known = {instant.time for instant in whole.instants if instant.action in WRITE_ACTIONS}
-    gone = covered.pending - known
+    times = {instant.time for instant in whole.instants if instant.action in WRITE_ACTIONS}
+    gone = covered.pending - times
     if gone and not gone <= rolled_back():
         return None
     missing = tuple(instant for instant in cut.commits if instant.time not in covered.commits)

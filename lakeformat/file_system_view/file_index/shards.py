@@ -61,8 +61,8 @@ class ShardPart:
         hidden: keys (`group_key`) of the file groups that later commits replaced.
     """
 
-    def __init__(self, path: str, at: int, added: pa.Table, hidden: pa.Array) -> None:
-        self.path, self.at, self.added, self.hidden = path, at, added, hidden
+    def __init__(self, path: str, number: int, added: pa.Table, hidden: pa.Array) -> None:
+        self.path, self.at, self.added, self.hidden = path, number, added, hidden
         self._kept: dict[tuple[str, ...], pa.Table] = {}
 
     @property
@@ -158,9 +158,9 @@ class IndexedFiles:
             return (ShardPart(paths[0], 0, added, hidden),)
         owners, hidden_owners = _find_owners(starts, group_keys(added)), _find_owners(starts, hidden)
         parts = []
-        for at, path in enumerate(paths):
-            own_files = added.filter(pa.array(owners == at)) if added.num_rows else added
-            parts.append(ShardPart(path, at, own_files, hidden.filter(pa.array(hidden_owners == at))))
+        for number, path in enumerate(paths):
+            own_files = added.filter(pa.array(owners == number)) if added.num_rows else added
+            parts.append(ShardPart(path, number, own_files, hidden.filter(pa.array(hidden_owners == number))))
         return tuple(parts)
 
     @property
@@ -193,10 +193,10 @@ class IndexedFiles:
         return self._try_index(IndexedFiles._partitions, lambda other: other.partitions())
 
     def _partitions(self) -> Sequence[str]:
-        found: set[str] = set()
+        paths: set[str] = set()
         for _, table in self._read(self.parts, ()):
-            found.update(pc.unique(table.column("partition_path")).to_pylist())
-        return tuple(sorted(found))
+            paths.update(pc.unique(table.column("partition_path")).to_pylist())
+        return tuple(sorted(paths))
 
     def of_partition(self, partition_path: str) -> tuple[BaseFile, ...]:
         """Return the base files of one partition, sorted by file id."""
@@ -205,14 +205,14 @@ class IndexedFiles:
         )
 
     def _read_files_of(self, partition_path: str) -> tuple[BaseFile, ...]:
-        known = self._objects.get(partition_path)
-        if known is not None:
-            return known
+        kept = self._objects.get(partition_path)
+        if kept is not None:
+            return kept
         tables = self._read_tables_of(partition_path, ())
-        found = tuple(file for table in tables for file in file_objects(table))
-        if len(self._objects) + len(found) <= _KEPT_FILES:
-            self._objects[partition_path] = found
-        return found
+        files = tuple(file for table in tables for file in file_objects(table))
+        if len(self._objects) + len(files) <= _KEPT_FILES:
+            self._objects[partition_path] = files
+        return files
 
     def _read_tables_of(self, partition_path: str, columns: Sequence[str]) -> list[pa.Table]:
         starts = self.manifest.shards.column("first").combine_chunks()
@@ -237,14 +237,14 @@ class IndexedFiles:
 
         All needed shards are read before the first portion is returned.
         """
-        found = self._try_index(
+        portions = self._try_index(
             lambda own: [
                 Portion(table.select(FILE_COLUMNS.names), stored_bounds(table, columns, own.schema))
                 for _, table in own._read(own._may_match(predicate), columns)
             ],
             lambda other: list(other.portions(columns, predicate)),
         )
-        yield from found
+        yield from portions
 
     def _may_match(self, predicate: Predicate | None) -> list[ShardPart]:
         if predicate is None:
@@ -282,5 +282,5 @@ def _folders(keys: pa.ChunkedArray) -> pa.Array:
     return pc.list_element(pc.split_pattern(keys.combine_chunks(), "\x00", max_splits=1), 0)
 
 
-def _replace_by_zero(values: Sequence[int], at: int) -> list[int]:
-    return [0 if place == at else value for place, value in enumerate(values)]
+def _replace_by_zero(values: Sequence[int], number: int) -> list[int]:
+    return [0 if place == number else value for place, value in enumerate(values)]

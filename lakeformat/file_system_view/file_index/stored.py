@@ -102,8 +102,8 @@ class IndexName:
     @lru_cache(maxsize=1 << 12)  # Cached: each read and write lists the index, and most names stay the same.
     def parse(name: str) -> IndexName | None:
         """Parse a file name. Return None if it is not a file of the index."""
-        found = _NAME.fullmatch(name)
-        return IndexName(found[1], found[2] or "", found[3]) if found else None
+        match = _NAME.fullmatch(name)
+        return IndexName(match[1], match[2] or "", match[3]) if match else None
 
 
 @dataclass(frozen=True)
@@ -188,8 +188,8 @@ def write_file(storage: Storage, kind: str, instant_time: str, table: pa.Table, 
     sink = pa.BufferOutputStream()
     text = json.dumps({"format": _FORMAT, **facts}, separators=(",", ":"), sort_keys=True)
     whole = table.replace_schema_metadata({_FACTS: text})
-    known = set(whole.column_names)
-    dictionaries = [name for name in ("partition_path", "instant_time") if name in known]
+    names = set(whole.column_names)
+    dictionaries = [name for name in ("partition_path", "instant_time") if name in names]
     codec = "zstd" if whole.num_rows > _PLAIN_ROWS else "none"
     pq.write_table(whole, sink, compression=codec, use_dictionary=dictionaries, write_statistics=False)
     data = sink.getvalue()
@@ -239,8 +239,8 @@ def _read_rows(parquet: pq.ParquetFile, path: str, columns: Sequence[str] | None
 
 def _read_facts(schema: pa.Schema) -> dict[str, Any] | None:
     try:
-        found = parse_json((schema.metadata or {})[_FACTS])
-        return found if found["format"] == _FORMAT else None
+        facts = parse_json((schema.metadata or {})[_FACTS])
+        return facts if facts["format"] == _FORMAT else None
     except (KeyError, TypeError, ValueError):
         return None
 
@@ -254,16 +254,16 @@ def remove_files(storage: Storage, paths: Collection[str]) -> None:
 def _read_whole(storage: Storage, path: str) -> tuple[pa.Table, dict[str, Any]] | None:
     """Read a delta or manifest through the cache. Return its rows and metadata; None if it is damaged or missing."""
     key = (storage.location, path, "")
-    found: tuple[pa.Table, dict[str, Any]] | None = _CACHE.get(key)
-    if found is None:
+    whole: tuple[pa.Table, dict[str, Any]] | None = _CACHE.get(key)
+    if whole is None:
         parquet = _open_parquet(storage, path)
         table = None if parquet is None else _read_rows(parquet, path)
         facts = None if table is None else _read_facts(table.schema)
         if table is None or facts is None:
             return None
-        found = table.replace_schema_metadata(None), facts
-        _CACHE.put(key, found)
-    return found
+        whole = table.replace_schema_metadata(None), facts
+        _CACHE.put(key, whole)
+    return whole
 
 
 def is_held(storage: Storage, path: str) -> bool:
@@ -273,20 +273,20 @@ def is_held(storage: Storage, path: str) -> bool:
 
 def read_delta(storage: Storage, path: str) -> tuple[pa.Table, frozenset[FileGroupId]] | None:
     """Read from a delta the files that a commit wrote and the file groups that it replaced; None if it is damaged."""
-    found = _read_whole(storage, path)
-    if found is None:
+    whole = _read_whole(storage, path)
+    if whole is None:
         return None
-    table, facts = found
+    table, facts = whole
     replaced = frozenset(FileGroupId(path, file_id) for path, ids in facts["replaced"].items() for file_id in ids)
     return table, replaced
 
 
 def read_index_manifest(storage: Storage, path: str) -> IndexManifest | None:
     """Read a manifest, but not the shards that it names. Return None if the manifest is damaged or missing."""
-    found = _read_whole(storage, path)
-    if found is None:
+    whole = _read_whole(storage, path)
+    if whole is None:
         return None
-    table, facts = found
+    table, facts = whole
     covered = CoveredTimeline(frozenset(facts["commits"]), frozenset(facts["pending"]), facts.get("archive", ""))
     return IndexManifest(path, covered, table)
 
@@ -296,8 +296,8 @@ def read_columns(storage: Storage, path: str, columns: Sequence[str]) -> pa.Tabl
 
     Memory: the shard's bytes while it is read, then the columns (in a cache of 256 MB per process).
     """
-    known = _CACHE.get((storage.location, path, ""))
-    names = None if known is None else frozenset(known.column_names)
+    stored = _CACHE.get((storage.location, path, ""))
+    names = None if stored is None else frozenset(stored.column_names)
     held = {name: _CACHE.get((storage.location, path, name)) for name in columns if names is None or name in names}
     missing = [name for name, column in held.items() if column is None]
     if names is None or missing:
@@ -317,9 +317,9 @@ def read_columns(storage: Storage, path: str, columns: Sequence[str]) -> pa.Tabl
 
 def column_names(storage: Storage, path: str) -> Sequence[str] | None:
     """Return the names of a shard's columns; None if it is damaged or missing."""
-    known = _CACHE.get((storage.location, path, ""))
-    if known is not None:
-        return tuple(known.column_names)
+    stored = _CACHE.get((storage.location, path, ""))
+    if stored is not None:
+        return tuple(stored.column_names)
     parquet = _open_shard(storage, path)
     return None if parquet is None else tuple(parquet.schema_arrow.names)
 
@@ -355,22 +355,24 @@ def file_table(
     """
     facts = [stats or FileStats(()) for _, stats in files]
     lacking = [stats is None for _, stats in files]
-    known = pa.array([not lacks for lacks in lacking], pa.bool_()) if any(lacking) else None
+    is_known = pa.array([not lacks for lacks in lacking], pa.bool_()) if any(lacking) else None
     bounds, rows = fold_file_stats(facts, columns, schema)
     table = file_columns([file for file, _ in files])
     groups = pa.array([len(stats.group_rows) for stats in facts], pa.int32())
-    at = FILE_COLUMNS.get_field_index("rows")
-    table = table.set_column(at, FILE_COLUMNS.field("rows"), _replace_known(known, rows))
-    table = table.set_column(at + 1, FILE_COLUMNS.field("row_groups"), _replace_known(known, groups))
-    found = {path: ColumnBounds(*(_replace_known(known, part) for part in _parts(of))) for path, of in bounds.items()}
-    return sort_files(with_bounds(table, found))
+    place = FILE_COLUMNS.get_field_index("rows")
+    table = table.set_column(place, FILE_COLUMNS.field("rows"), _replace_known(is_known, rows))
+    table = table.set_column(place + 1, FILE_COLUMNS.field("row_groups"), _replace_known(is_known, groups))
+    replaced = {
+        path: ColumnBounds(*(_replace_known(is_known, part) for part in _parts(of))) for path, of in bounds.items()
+    }
+    return sort_files(with_bounds(table, replaced))
 
 
-def _replace_known(known: pa.Array | None, values: pa.Array | None) -> pa.Array | None:
-    """Return the values with null where ``known`` is False. None as ``known`` means that all are known."""
-    if known is None or values is None:
+def _replace_known(is_known: pa.Array | None, values: pa.Array | None) -> pa.Array | None:
+    """Return the values with null where ``is_known`` is False. None as ``is_known`` means that all are known."""
+    if is_known is None or values is None:
         return values
-    return pc.if_else(known, values, pa.scalar(None, values.type))
+    return pc.if_else(is_known, values, pa.scalar(None, values.type))
 
 
 def _parts(bounds: ColumnBounds) -> tuple[pa.Array, pa.Array, pa.Array, pa.Array | None]:
@@ -399,21 +401,21 @@ def stored_bounds(table: pa.Table, columns: Iterable[str], schema: pa.Schema) ->
     Args:
         columns: column paths. The result has no entry if the table has no bounds of a path, or the schema no such leaf.
     """
-    found: dict[str, ColumnBounds] = {}
-    known = set(table.column_names)
+    stored: dict[str, ColumnBounds] = {}
+    names = set(table.column_names)
     for path in columns:
-        if f"{NULLS}{path}" not in known:
+        if f"{NULLS}{path}" not in names:
             continue
-        wanted = _leaf(path, schema)
-        if wanted is None:
+        kind_wanted = _leaf(path, schema)
+        if kind_wanted is None:
             continue
-        low, high = (_as_type(table.column(f"{kind}{path}"), wanted) for kind in (LOW, HIGH))
+        low, high = (_as_type(table.column(f"{kind}{path}"), kind_wanted) for kind in (LOW, HIGH))
         counts = table.column(f"{NULLS}{path}").combine_chunks().cast(pa.int64())
-        nans = _nan_counts(table, path, counts) if kind_of(wanted) is Kind.FLOAT else None
+        nans = _nan_counts(table, path, counts) if kind_of(kind_wanted) is Kind.FLOAT else None
         if low is None or high is None:
-            low = high = pa.nulls(len(counts), wanted)
-        found[path] = ColumnBounds(low, high, counts, nans)
-    return found
+            low = high = pa.nulls(len(counts), kind_wanted)
+        stored[path] = ColumnBounds(low, high, counts, nans)
+    return stored
 
 
 def _nan_counts(table: pa.Table, path: str, nulls: pa.Array) -> pa.Array:
@@ -425,14 +427,14 @@ def _nan_counts(table: pa.Table, path: str, nulls: pa.Array) -> pa.Array:
     return pc.if_else(pc.is_valid(nulls), nothing if was_float else pa.scalar(0, pa.int64()), nothing)
 
 
-def _as_type(column: pa.ChunkedArray, wanted: pa.DataType) -> pa.Array | None:
+def _as_type(column: pa.ChunkedArray, kind: pa.DataType) -> pa.Array | None:
     values = column.combine_chunks()
-    if values.type.equals(wanted):
+    if values.type.equals(kind):
         return values
-    if not is_exact_conversion(values.type, wanted):
+    if not is_exact_conversion(values.type, kind):
         return None
     try:
-        return values.cast(wanted)
+        return values.cast(kind)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         return None
 
@@ -447,11 +449,11 @@ def concat_files(tables: Sequence[pa.Table], schema: pa.Schema, paths: Sequence[
     tables = join_equal(tables)
     if paths is None:
         paths = list(dict.fromkeys(path for table in tables for path in indexed_paths(table.column_names)))
-    wanted = {path: of for path in paths if (of := _leaf(path, schema)) is not None}
+    types = {path: of for path in paths if (of := _leaf(path, schema)) is not None}
     parts = []
     for table in tables:
-        bounds = stored_bounds(table, wanted, schema)
-        whole = {path: bounds.get(path) or _unknown(table.num_rows, of) for path, of in wanted.items()}
+        bounds = stored_bounds(table, types, schema)
+        whole = {path: bounds.get(path) or _unknown(table.num_rows, of) for path, of in types.items()}
         parts.append(with_bounds(table.select(FILE_COLUMNS.names).cast(FILE_COLUMNS), whole))
     return pa.concat_tables(parts)
 
@@ -524,7 +526,7 @@ def fold_bounds(files: pa.Table, schema: pa.Schema) -> tuple[dict[str, ColumnBou
     an unknown count, the joint count is unknown.
     """
     rows = files.column("rows").combine_chunks()
-    found: dict[str, ColumnBounds] = {}
+    folded: dict[str, ColumnBounds] = {}
     for path, of in stored_bounds(files, indexed_paths(files.column_names), schema).items():
         all_null = pc.fill_null(pc.equal(of.null_count, rows), False)
         unknown = pc.and_not(pc.is_null(of.minimum), all_null)
@@ -534,8 +536,8 @@ def fold_bounds(files: pa.Table, schema: pa.Schema) -> tuple[dict[str, ColumnBou
         # Build the array from the Arrow scalar, because Python's types cannot hold all dates and timestamps.
         low, high = (pa.repeat(end, 1) for end in ends)
         nans = None if of.nan_count is None else _sum(of.nan_count)
-        found[path] = ColumnBounds(low, high, _sum(of.null_count), nans)
-    return found, _sum(rows)
+        folded[path] = ColumnBounds(low, high, _sum(of.null_count), nans)
+    return folded, _sum(rows)
 
 
 def _sum(counts: pa.Array) -> pa.Array:

@@ -157,8 +157,8 @@ class IndexWriter:
         if missing is None or instant not in missing:
             return  # A rollback, restore or archiving prevents bringing `base` up to date, so there is no new snapshot.
         others = [other for other in missing if other != instant]
-        known = base.timeline.commit_times
-        changes = load_index_changes(self.store, timeline, known, others, find_deltas(entries), self.schema)
+        covered = base.timeline.commit_times
+        changes = load_index_changes(self.store, timeline, covered, others, find_deltas(entries), self.schema)
         if changes is None:
             return
         hidden = pa.concat_arrays([changes.replaced, replaced_group_keys(replaced)])
@@ -198,19 +198,19 @@ class IndexWriter:
             return files
         missing = file_objects(files.filter(unknown))
         with thread_pool(max(2, pa.cpu_count())) as pool:
-            known = [
+            pairs = [
                 (file, footer)
                 for file, footer in zip(missing, pool.map(self._read_footer, missing), strict=True)
                 if footer
             ]
-        footers = [footer for _, footer in known]
+        footers = [footer for _, footer in pairs]
         bounds, rows, owner = row_group_bounds(footers, self.columns, schema)
-        folded, rows = fold_files(bounds, rows, owner, len(known))
-        found = file_columns([file for file, _ in known])
+        folded, rows = fold_files(bounds, rows, owner, len(pairs))
+        columns = file_columns([file for file, _ in pairs])
         groups = pa.array([footer.num_row_groups for footer in footers], pa.int32())
         for name, values in (("rows", rows), ("row_groups", groups)):
-            found = found.set_column(FILE_COLUMNS.get_field_index(name), FILE_COLUMNS.field(name), values)
-        return newest_versions(concat_files([files, with_bounds(found, folded)], schema), pa.array([], pa.string()))
+            columns = columns.set_column(FILE_COLUMNS.get_field_index(name), FILE_COLUMNS.field(name), values)
+        return newest_versions(concat_files([files, with_bounds(columns, folded)], schema), pa.array([], pa.string()))
 
     def _read_footer(self, file: BaseFile) -> pq.FileMetaData | None:
         try:
@@ -315,10 +315,10 @@ def _refuse_listing() -> Any:
 
 
 def _as_lists(groups: frozenset[FileGroupId]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+    ids_by_path: dict[str, list[str]] = {}
     for group in sorted(groups):
-        found.setdefault(group.partition_path, []).append(group.file_id)
-    return found
+        ids_by_path.setdefault(group.partition_path, []).append(group.file_id)
+    return ids_by_path
 
 
 def find_provable_manifest(store: TimelineStore, before: Timeline) -> IndexManifest | None:

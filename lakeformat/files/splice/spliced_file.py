@@ -105,7 +105,7 @@ class SplicedFile:
         chunks = [replaced.get(chunk.path, chunk) for chunk in group.chunks]
         starts = self._copy_pages(chunks)
         blooms = [self._append(chunk.bloom) if chunk.bloom is not None else None for chunk in chunks]
-        trees = [move_chunk(*each) for each in zip(chunks, starts, blooms, strict=True)]
+        trees = [move_chunk(*chunk) for chunk in zip(chunks, starts, blooms, strict=True)]
         without_source = [replace(chunk, source=None) for chunk in chunks]  # It may be a file in memory.
         self._copied += zip(trees, without_source, strict=True)
         stored = sum(chunk.size for chunk in chunks)
@@ -192,10 +192,10 @@ class SplicedFile:
         groups = [next(written) if group is None else group for group in self._groups]
         if next(written, None) is not None:
             raise AssertionError("the Parquet writer wrote more row groups than were noted")
-        for at, group in enumerate(groups):
+        for number, group in enumerate(groups):
             group.pop(ids.ORDINAL, None)
             if len(groups) <= _MOST_ORDINALS:
-                group[ids.ORDINAL] = Field(I16, at)
+                group[ids.ORDINAL] = Field(I16, number)
         rows = sum(read_field(group, ids.GROUP_ROWS, I64) for group in groups)
         return {**tree, ids.NUM_ROWS: Field(I64, rows), ids.ROW_GROUPS: Field(LIST, (STRUCT, groups))}
 
@@ -221,5 +221,8 @@ def _move_index(chunk: StoredChunk, tree: Struct) -> Struct:
     moved = start - chunk.start
     assert chunk.offset_index is not None  # noqa: S101  The caller has checked it.
     kind, locations = read_field(chunk.offset_index, ids.LOCATIONS, LIST)
-    new = [{**each, ids.PAGE_OFFSET: Field(I64, read_field(each, ids.PAGE_OFFSET, I64) + moved)} for each in locations]
+    new = [
+        {**location, ids.PAGE_OFFSET: Field(I64, read_field(location, ids.PAGE_OFFSET, I64) + moved)}
+        for location in locations
+    ]
     return {**chunk.offset_index, ids.LOCATIONS: Field(LIST, (kind, new))}

@@ -190,7 +190,7 @@ def find_stored_groups(source: Any, footer: ParquetFooter, wanted: Iterable[int]
         SpliceError: one of them cannot be copied.
     """
     columns = sum(element.get(ids.CHILDREN) is None for element in read_field(footer.tree, ids.SCHEMA, LIST)[1])
-    return {at: _find_group(source, footer, footer.groups[at], columns) for at in wanted}
+    return {number: _find_group(source, footer, footer.groups[number], columns) for number in wanted}
 
 
 def _find_group(source: Any, footer: ParquetFooter, tree: Struct, columns: int) -> StoredGroup:
@@ -254,10 +254,10 @@ def _read_offset_index(source: Any, footer: ParquetFooter, tree: Struct, pages: 
     if (
         used != len(data)
         or index.keys() - ids.INDEX_FIELDS
-        or any(each.keys() - ids.LOCATION_FIELDS for each in locations)
+        or any(location.keys() - ids.LOCATION_FIELDS for location in locations)
     ):
         raise SpliceError("an offset index has unknown fields")
-    if any(read_field(each, ids.PAGE_OFFSET, I64) not in pages for each in locations):
+    if any(read_field(location, ids.PAGE_OFFSET, I64) not in pages for location in locations):
         raise SpliceError("an offset index names pages outside its column chunk")
     return index
 

@@ -82,12 +82,12 @@ class _Reader:
     def varint(self) -> int:
         """Return the next whole number: seven bits a byte, the low ones first."""
         number = shift = 0
-        data, at = self.data, self.at
-        while (byte := data[at]) >= 0x80:
+        data, offset = self.data, self.at
+        while (byte := data[offset]) >= 0x80:
             number |= (byte & 0x7F) << shift
             shift += 7
-            at += 1
-        self.at = at + 1
+            offset += 1
+        self.at = offset + 1
         return number | byte << shift
 
     def signed(self) -> int:
@@ -112,14 +112,14 @@ def parse_struct(data: bytes) -> tuple[Struct, int]:
 
 
 def _read_struct(source: _Reader) -> Struct:
-    found: Struct = {}
+    fields: Struct = {}
     number = 0
     while head := source.byte():
         step, code = head >> 4, head & 15
         number = number + step if step else source.signed()
         kind = _find_kind(code)
-        found[number] = Field(kind, code == _TRUE if kind == BOOL else _read_value(source, kind))
-    return found
+        fields[number] = Field(kind, code == _TRUE if kind == BOOL else _read_value(source, kind))
+    return fields
 
 
 def _find_kind(code: int) -> int:
@@ -203,8 +203,8 @@ def _write_value(out: io.BytesIO, kind: int, value: Any) -> None:
         _write_byte(out, min(len(items), 15) << 4 | _CODES[item])
         if len(items) >= 15:
             _write_varint(out, len(items))
-        for each in items:
-            _write_value(out, item, each)
+        for value_of in items:
+            _write_value(out, item, value_of)
     elif kind == BINARY:
         _write_varint(out, len(value))
         out.write(value)

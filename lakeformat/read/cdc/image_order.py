@@ -127,10 +127,12 @@ def _find_pairs(images: pa.Table, deletes: Ints, inserts: Ints) -> tuple[Ints, I
         return deletes[:0], inserts[:0]
     keys = _number_texts(images.column(KEY))
     both = keys * (images.num_rows + 1) + _number_texts(images.column(PARTITION))
-    known = np.asarray(images.column(KEY).is_valid())
-    deletes, inserts = deletes[known[deletes]], inserts[known[inserts]]
+    has_key = np.asarray(images.column(KEY).is_valid())
+    deletes, inserts = deletes[has_key[deletes]], inserts[has_key[inserts]]
     near = pair_rows(both[deletes], both[inserts])
-    left, right = (np.setdiff1d(np.arange(len(of)), at) for of, at in zip((deletes, inserts), near, strict=True))
+    left, right = (
+        np.setdiff1d(np.arange(len(of)), positions) for of, positions in zip((deletes, inserts), near, strict=True)
+    )
     far = pair_rows(keys[deletes[left]], keys[inserts[right]])
     before = np.concatenate([deletes[near[0]], deletes[left[far[0]]]])
     return before, np.concatenate([inserts[near[1]], inserts[right[far[1]]]])
@@ -138,5 +140,5 @@ def _find_pairs(images: pa.Table, deletes: Ints, inserts: Ints) -> tuple[Ints, I
 
 def _number_texts(texts: pa.ChunkedArray) -> Ints:
     """Return an integer code for each string, from 0 on; equal strings get equal codes."""
-    found = key_codes(pc.fill_null(texts, ""))
-    return np.arange(len(texts)) if found is None else found.astype(np.int64)
+    codes = key_codes(pc.fill_null(texts, ""))
+    return np.arange(len(texts)) if codes is None else codes.astype(np.int64)

@@ -142,16 +142,16 @@ class ChangeImages:
             InvalidInputError: the table does not have a column, or the condition cannot be answered exactly.
             InstantNotAvailableError, CorruptTableError: while batches are read, a file is missing or damaged.
         """
-        table, wanted = self.plan.table, image_columns(self.plan, columns)
+        table, shown = self.plan.table, image_columns(self.plan, columns)
         full = readable_schema(table, meta_columns=True)
         condition = _ALL if where is None else bind_where(where, full, self.options.read.time_zone or "UTC")
-        more = {path_parts(path)[0] for path in columns_of(condition)}.difference(wanted.names)
-        asked = pa.schema([*wanted, *(field for field in full if field.name in more)])
+        more = {path_parts(path)[0] for path in columns_of(condition)}.difference(shown.names)
+        asked = pa.schema([*shown, *(field for field in full if field.name in more)])
         commits = self.plan.by_commit()
         batches = (batch for commit in commits for batch in read_changes(self.storage, commit, table, asked))
         if where is not None:
-            batches = (_choose(batch, condition, image_schema(wanted)) for batch in batches)
-        return pa.RecordBatchReader.from_batches(image_schema(wanted), batches)
+            batches = (_choose(batch, condition, image_schema(shown)) for batch in batches)
+        return pa.RecordBatchReader.from_batches(image_schema(shown), batches)
 
     def to_arrow(self, columns: Sequence[str] | None = None, *, where: Where | None = None) -> pa.Table:
         """Return the changes as an Arrow table, in memory. Arguments and errors as in `to_batches`."""
@@ -169,14 +169,14 @@ class ChangeImages:
 
 def _choose(images: pa.RecordBatch, condition: Predicate, schema: pa.Schema) -> pa.RecordBatch:
     """Return the changes whose row matches before or after, with the columns of a schema."""
-    found = [
+    conditions = [
         pc.and_(
             rows.is_valid(),
             mask(condition, pa.RecordBatch.from_arrays(rows.flatten(), schema=pa.schema(list(rows.type)))),
         )
         for rows in (images.column("before"), images.column("after"))
     ]
-    return conform(images.filter(pc.or_(*found)), schema)
+    return conform(images.filter(pc.or_(*conditions)), schema)
 
 
 def image_columns(plan: ChangePlan, columns: Sequence[str] | None) -> pa.Schema:
@@ -186,9 +186,9 @@ def image_columns(plan: ChangePlan, columns: Sequence[str] | None) -> pa.Schema:
         InvalidInputError: the table does not have a column.
     """
     full = readable_schema(plan.table, meta_columns=True)
-    known = set(full.names)
+    names = set(full.names)
     for name in columns or ():
-        if name not in known:
+        if name not in names:
             raise InvalidInputError(
                 f"unknown column {name!r}{nearest(name, full.names)}; the table has {', '.join(full.names)}"
             )
@@ -276,8 +276,8 @@ def _group_images(
             yield from (shaped.make_deletes(batch) for batch in rows.read_batches(change.before))
     elif change.before is None:
         yield from shaped.make_inserts(rows.read_table(change.after, _commit_time_predicate(change.instant_time)))
-    elif (found := _compare_by_counts(rows, change, change.before, change.after)) is not None:
-        old, written = found
+    elif (images := _compare_by_counts(rows, change, change.before, change.after)) is not None:
+        old, written = images
         yield from shaped.make_changes(old, written)
     elif change.appended_logs:
         touched, schema, grown = rows.read_appended_keys(change), rows.with_times, change.grown_slice
@@ -309,9 +309,9 @@ def _read_change_data(
                 if change.after is None:
                     raise InstantNotAvailableError(change.missing_message)
                 keys = batch.column(_LOGGED_KEY).combine_chunks()
-                found = rows.read_matching(change.after, keys.filter(pc.not_equal(ops, "d").combine_chunks()))
-                at = pc.index_in(keys, value_set=_record_keys(found))
-                after = found.take(at)
+                rows_read = rows.read_matching(change.after, keys.filter(pc.not_equal(ops, "d").combine_chunks()))
+                positions = pc.index_in(keys, value_set=_record_keys(rows_read))
+                after = rows_read.take(positions)
             else:
                 after = rows.to_rows(batch.column("after"))
             before = rows.to_rows(batch.column("before"))
@@ -351,8 +351,8 @@ def _compare_versions(instant_time: str, old: pa.Table, new: pa.Table) -> tuple[
     if _has_repeated_keys(_record_keys(old)) or _has_repeated_keys(_record_keys(new)):
         return _compare_repeated_keys(instant_time, old, new)
     keys, times = _record_keys(new), new.column(COMMIT_TIME).combine_chunks()
-    at = pc.index_in(keys, value_set=_record_keys(old))
-    was = old.column(COMMIT_TIME).combine_chunks().take(at)
+    positions = pc.index_in(keys, value_set=_record_keys(old))
+    was = old.column(COMMIT_TIME).combine_chunks().take(positions)
     same = pc.and_(pc.fill_null(pc.equal(was, times), False), pc.not_equal(times, instant_time))
     gone = pc.invert(pc.is_in(_record_keys(old), value_set=keys))
     return keys.filter(pc.invert(same)), _record_keys(old).filter(gone)
@@ -366,8 +366,8 @@ def _compare_repeated_keys(instant_time: str, old: pa.Table, new: pa.Table) -> t
     before, after = _record_keys(old), _record_keys(new)
     was, now = pair_keys(before, after)
     times = (of.column(COMMIT_TIME).combine_chunks() for of in (old, new))
-    one, other = (of.take(pa.array(at)) for of, at in zip(times, (was, now), strict=True))
-    same = np.asarray(pc.and_(pc.fill_null(pc.equal(one, other), False), pc.not_equal(other, instant_time)))
+    own, other = (of.take(pa.array(positions)) for of, positions in zip(times, (was, now), strict=True))
+    same = np.asarray(pc.and_(pc.fill_null(pc.equal(own, other), False), pc.not_equal(other, instant_time)))
     left, right = np.ones(len(before), bool), np.ones(len(after), bool)
     left[was[same.astype(bool)]] = right[now[same.astype(bool)]] = False
     changed = pc.unique(pa.concat_arrays([before.filter(pa.array(left)), after.filter(pa.array(right))]))
@@ -416,29 +416,29 @@ class _SliceRows:
         least, most = pc.min_max(keys).values()
         between = And((Comparison(RECORD_KEY, ">=", least.as_py()), Comparison(RECORD_KEY, "<=", most.as_py())))
         batches = self.read_batches(part, bind(between, _META), schema)
-        found = (batch.filter(pc.is_in(batch.column(RECORD_KEY), value_set=keys)) for batch in batches)
-        return pa.Table.from_batches(found, schema)
+        batches_kept = (batch.filter(pc.is_in(batch.column(RECORD_KEY), value_set=keys)) for batch in batches)
+        return pa.Table.from_batches(batches_kept, schema)
 
     def to_rows(self, images: pa.ChunkedArray) -> pa.Table:
         """Convert the struct values in Hudi's CDC log files to rows; a null becomes a row of nulls."""
         chunks = [
-            pa.RecordBatch.from_arrays(each.flatten(), schema=pa.schema(list(each.type))) for each in images.chunks
+            pa.RecordBatch.from_arrays(chunk.flatten(), schema=pa.schema(list(chunk.type))) for chunk in images.chunks
         ]
         empty = pa.schema(list(images.type))
         return conform(pa.Table.from_batches(chunks, empty), self._schema)
 
     def read_appended_keys(self, change: GroupChange) -> pa.Array:
         """Return the record keys in the log blocks that a commit appended."""
-        found = [pa.array([], pa.string())]
+        appended = [pa.array([], pa.string())]
         for log in change.appended_logs:
             blocks = [block for block in read_blocks(self._storage, log) if block.instant_time == change.instant_time]
             data = [block for block in blocks if block.kind.is_data_or_delete]
             for part in decode_blocks(self._storage, data, columns=[RECORD_KEY]):
                 keys = part.keys if isinstance(part, LogDeletes) else part.rows.column(RECORD_KEY)
-                found += (
+                appended += (
                     [pa.array(keys).cast(pa.string())] if isinstance(keys, pa.Array) else keys.cast(pa.string()).chunks
                 )
-        return pc.unique(pa.concat_arrays(found))
+        return pc.unique(pa.concat_arrays(appended))
 
     def read_around_append(self, part: SlicePart, keys: pa.Array, instant_time: str) -> tuple[pa.Table, pa.Table]:
         """Return the rows with these keys, and their commit times, before and after a commit appended to the slice."""
@@ -484,7 +484,9 @@ class _ImageBuilder:
     def make_changes(self, before: pa.Table, after: pa.Table) -> Iterator[pa.RecordBatch]:
         """Yield the changes of some keys, given all their rows before and after: deletes, updates, inserts."""
         was, now = pair_keys(_record_keys(before), _record_keys(after))
-        left, right = (np.setdiff1d(np.arange(of.num_rows), at) for of, at in ((before, was), (after, now)))
+        left, right = (
+            np.setdiff1d(np.arange(of.num_rows), positions) for of, positions in ((before, was), (after, now))
+        )
         yield from (self.make_deletes(batch) for batch in before.take(pa.array(left)).to_batches() if batch.num_rows)
         yield from self.make_updates(before.take(pa.array(was)), after.take(pa.array(now)))
         yield from self.make_inserts(after.take(pa.array(right)))

@@ -42,14 +42,14 @@ def _to_text(values: pa.Array) -> pa.Array:
         case Kind.DICTIONARY:
             return _to_text(values.cast(kind.value_type))
         case Kind.STRUCT:
-            found = _struct_text(values)
+            texts = _struct_text(values)
         case Kind.MAP:
-            found = _map_text(values)
+            texts = _map_text(values)
         case Kind.LIST:
-            found = _list_text(values)
+            texts = _list_text(values)
         case _:
-            found = _scalar_text(values)
-    return pc.if_else(pc.is_valid(values), found, "null").fill_null("null")
+            texts = _scalar_text(values)
+    return pc.if_else(pc.is_valid(values), texts, "null").fill_null("null")
 
 
 def _scalar_text(values: pa.Array) -> pa.Array:
@@ -68,7 +68,7 @@ def _scalar_text(values: pa.Array) -> pa.Array:
         case Kind.TIME:
             return values.cast(pa.time64("us")).cast(pa.int64()).cast(pa.string())
         case Kind.BYTES:
-            texts = (None if each is None else base64.b64encode(each).decode() for each in values.to_pylist())
+            texts = (None if value is None else base64.b64encode(value).decode() for value in values.to_pylist())
             return _quote(pa.array(texts, pa.string()))
         case _:
             return values.cast(pa.string())  # Integers, decimals and booleans are valid JSON as they are.
@@ -80,7 +80,7 @@ def _quote(texts: pa.Array) -> pa.Array:
         texts = pc.replace_substring(texts, character, escaped)
     rare = pc.match_substring_regex(texts, _RARE)
     if pc.any(rare).as_py():
-        whole = pa.array([None if each is None else json.dumps(each)[1:-1] for each in plain.to_pylist()], pa.string())
+        whole = pa.array([None if text is None else json.dumps(text)[1:-1] for text in plain.to_pylist()], pa.string())
         texts = pc.if_else(rare, whole, texts)
     return pc.binary_join_element_wise('"', texts, '"', "")
 
@@ -90,8 +90,8 @@ def _struct_text(values: pa.Array) -> pa.Array:
     if not fields:
         return pa.array(["{}"] * len(values), pa.string())
     parts: list[Any] = []
-    for at, (field, column) in enumerate(zip(values.type, fields, strict=True)):
-        parts += [f"{',' if at else '{'}{json.dumps(field.name)}:", _to_text(column)]
+    for number, (field, column) in enumerate(zip(values.type, fields, strict=True)):
+        parts += [f"{',' if number else '{'}{json.dumps(field.name)}:", _to_text(column)]
     return pc.binary_join_element_wise(*parts, "}", "")
 
 

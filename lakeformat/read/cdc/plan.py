@@ -236,8 +236,8 @@ class _Commits(dict[str, CommitMetadata]):
         self._store, self._instants = context.store, {instant.time: instant for instant in whole.commits}
 
     def __missing__(self, time: str) -> CommitMetadata:
-        self[time] = found = self._store.read_commit(self._instants[time])
-        return found
+        self[time] = commit = self._store.read_commit(self._instants[time])
+        return commit
 
 
 class _RangeSlices:
@@ -249,12 +249,12 @@ class _RangeSlices:
         config: TableConfig,
         whole: Timeline,
         commits: _Commits,
-        wanted: Mapping[str, CommitMetadata],
+        read_commits: Mapping[str, CommitMetadata],
     ) -> None:
         self._context, self._config, self._whole, self._commits = context, config, whole, commits
         self._order = whole.completed_in("")
         self._file_names = FileNames(commits)
-        touched = {group for metadata in wanted.values() for group in _touched_groups(metadata)}
+        touched = {group for metadata in read_commits.values() for group in _touched_groups(metadata)}
         listing = list_partitions(context.storage, sorted({group.partition_path for group in touched}))
         self._bases: dict[FileGroupId, list[BaseFile]] = {}
         self._logs: dict[FileGroupId, list[LogFile]] = {}
@@ -267,16 +267,16 @@ class _RangeSlices:
         self._paths = {file.path for file in (*listing.bases, *listing.logs)}
         store, location = context.store, context.storage.location
         self.schema = table_schema(store, config, whole.commits, ())
-        history = [(i.time, commits[i.time]) for i in whole.commits] if wanted else []
+        history = [(i.time, commits[i.time]) for i in whole.commits] if read_commits else []
         self._schemas = read_schemas(context.storage, history, location)
 
     def changes_of(self, instant: Instant) -> Iterator[GroupChange]:
         """Yield the changes of one commit, one per file group."""
         metadata = self._commits[instant.time]
         groups = _touched_groups(metadata)
-        at = self._order.index(instant)
-        before = self._slices(groups, frozenset(i.time for i in self._order[at:]))
-        after = self._slices(groups, frozenset(i.time for i in self._order[at + 1 :]))
+        number = self._order.index(instant)
+        before = self._slices(groups, frozenset(i.time for i in self._order[number:]))
+        after = self._slices(groups, frozenset(i.time for i in self._order[number + 1 :]))
         hidden = {*metadata.replaced_groups}
         stats: dict[FileGroupId, list[WriteStat]] = {}
         for stat in metadata.all_stats():
@@ -330,7 +330,7 @@ class _RangeSlices:
         slices = build_slices(shown, logs, (), latest_base)
         newest = max(timeline.commit_times, default=None)
         snapshot = Snapshot(self._config, timeline, newest, self.schema, ListedFiles(()), self._schemas)
-        return _SlicesAt(snapshot, {each.group: each for each in slices})
+        return _SlicesAt(snapshot, {piece.group: piece for piece in slices})
 
     def _find_change_data(self, stats: Sequence[WriteStat]) -> tuple[LogFile, ...]:
         """Return the CDC log files that a commit wrote for a file group; () unless they contain all changed rows."""
@@ -342,14 +342,14 @@ class _RangeSlices:
         named = [
             (stat.partition_path, path.rpartition("/")[2], size) for stat in stats for path, size in stat.cdc_stats
         ]
-        found = [(partition, LogFileName.match(name), size) for partition, name, size in named]
-        return tuple(LogFile(partition, name, size) for partition, name, size in found if name is not None)
+        parsed = [(partition, LogFileName.match(name), size) for partition, name, size in named]
+        return tuple(LogFile(partition, name, size) for partition, name, size in parsed if name is not None)
 
     def _find_appended_logs(self, group: FileGroupId, stats: Sequence[WriteStat]) -> tuple[LogFile, ...]:
         """Return the log files that a commit wrote to a file group; () if it wrote a base file too."""
         paths = {stat.path for stat in stats}
-        found = tuple(log for log in self._logs.get(group, ()) if log.path in paths)
-        return found if len(found) == len(paths) else ()
+        appended = tuple(log for log in self._logs.get(group, ()) if log.path in paths)
+        return appended if len(appended) == len(paths) else ()
 
     def _find_missing(self, stats: Sequence[WriteStat], before: FileSlice | None) -> str:
         """Describe the first file that the write stats name but that does not exist any more; "" if all files exist."""
@@ -358,8 +358,8 @@ class _RangeSlices:
             for path in (stat.path, *(join_path(stat.partition_path, name) for name in others)):
                 if path not in self._paths:
                     return path
-            known = "" if before is None else before.base_instant
-            if stat.is_base and stat.prev_commit is not None and known < stat.prev_commit:
+            base_instant = "" if before is None else before.base_instant
+            if stat.is_base and stat.prev_commit is not None and base_instant < stat.prev_commit:
                 return f"the version of {stat.prev_commit} before {stat.path}"
         return ""
 
@@ -392,8 +392,8 @@ def _find_bucket(file_id: str) -> int | None:
     If the number is at least `MOST_BUCKETS`, return None too: the file id is then taken to be a random one that begins
     with digits.
     """
-    found = bucket_of(file_id)
-    return found if found is not None and found < MOST_BUCKETS else None
+    bucket = bucket_of(file_id)
+    return bucket if bucket is not None and bucket < MOST_BUCKETS else None
 
 
 def _touched_groups(metadata: CommitMetadata) -> tuple[FileGroupId, ...]:

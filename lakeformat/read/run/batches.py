@@ -122,7 +122,7 @@ def _rows_of_file(
     query: ReadQuery,
     table: pa.Schema,
     names: Sequence[str],
-    known: pq.FileMetaData | None,
+    metadata: pq.FileMetaData | None,
     *,
     threads: bool,
 ) -> Iterator[pa.RecordBatch]:
@@ -130,11 +130,11 @@ def _rows_of_file(
 
     Args:
         names: names of the needed columns.
-        known: the footer, if it has been read already.
+        metadata: the footer, if it has been read already.
     """
     where = f"{storage.location}/{part.path}"
     try:
-        with open_rows(storage, part.path) as source, open_parquet(source, where, metadata=known) as parquet:
+        with open_rows(storage, part.path) as source, open_parquet(source, where, metadata=metadata) as parquet:
             present, footer, shape = set(parquet.schema_arrow.names), parquet.metadata, part.shape
             wanted_names = names if shape is None else shape.stored_names(names, part.instant_time)
             columns = [name for name in wanted_names if name in present]
@@ -154,7 +154,7 @@ def _rows_of_file(
                 threads=threads,
                 most_bytes=_MOST_BYTES,
             )
-            for batch in (each for one in batches for each in split_rows(one, BATCH_ROWS, _MOST_BYTES)):
+            for batch in (piece for some in batches for piece in split_rows(some, BATCH_ROWS, _MOST_BYTES)):
                 yield batch if shape is None else shape.restore(batch, names, part.instant_time)
     except FileNotFoundError:
         raise missing_file_error(storage, part.path) from None

@@ -75,11 +75,11 @@ def file_statistics(
         columns: paths of the columns whose bounds are requested, and their types.
         predicate: the filter that chose the files. It lets the index skip shards without a match.
     """
-    wanted = pa.array(sorted(kept), pa.string())
+    kept_paths = pa.array(sorted(kept), pa.string())
     files, parts = [FILE_COLUMNS.empty_table()], list[dict[str, ColumnBounds]]()
     without_nan = {path for path, of in columns.items() if kind_of(of) is Kind.FLOAT}
     for portion in snapshot.live.portions(list(columns), predicate):
-        flags = pc.is_in(_paths(portion.files), wanted)
+        flags = pc.is_in(_paths(portion.files), kept_paths)
         files.append(portion.files.filter(flags))
         rows = files[-1].column("rows").combine_chunks()
         parts.append({path: _bounds(portion.bounds.get(path), of, flags) for path, of in columns.items()})
@@ -115,21 +115,21 @@ def _paths(files: pa.Table) -> pa.Array:
     return pc.if_else(pc.equal(folders, ""), names, joined)
 
 
-def _bounds(found: ColumnBounds | None, of: pa.DataType, flags: pa.BooleanArray) -> ColumnBounds:
+def _bounds(bounds: ColumnBounds | None, of: pa.DataType, flags: pa.BooleanArray) -> ColumnBounds:
     """Return a column's bounds for the requested files only, with one entry per such file.
 
     All entries are null, which means unknown, if the index has no bounds of the column, or if the type of the bounds is
     not ``of``.
 
     Args:
-        found: the column's bounds from the index, with an entry per file of a portion; None if the index has none.
+        bounds: the column's bounds from the index, with an entry per file of a portion; None if the index has none.
         of: the requested type of the column.
         flags: for each file of the portion, whether the file is requested.
     """
-    if found is None or not found.minimum.type.equals(of):
+    if bounds is None or not bounds.minimum.type.equals(of):
         count = pc.sum(flags, min_count=0).as_py()
         return ColumnBounds(pa.nulls(count, of), pa.nulls(count, of), pa.nulls(count, pa.int64()))
-    minimum, maximum, nulls = (values.filter(flags) for values in (found.minimum, found.maximum, found.null_count))
+    minimum, maximum, nulls = (values.filter(flags) for values in (bounds.minimum, bounds.maximum, bounds.null_count))
     return ColumnBounds(minimum, maximum, nulls.cast(pa.int64()))
 
 
@@ -150,21 +150,21 @@ def find_folder_values(
         columns: names of columns of the table. Columns without bounds in ``statistics`` give no values.
         schema: the table's columns.
     """
-    wanted = [name for name in columns if name in statistics.bounds and _is_comparable(schema.field(name).type)]
+    comparable = [name for name in columns if name in statistics.bounds and _is_comparable(schema.field(name).type)]
     folders = statistics.files.column("partition_path").combine_chunks().dictionary_encode()
     count = len(folders.dictionary)
-    if not wanted or not count:
+    if not comparable or not count:
         return NO_FOLDERS
-    bounds, rows = _add_footer_statistics(storage, statistics, wanted, schema)
+    bounds, rows = _add_footer_statistics(storage, statistics, comparable, schema)
     of_file = folders.indices.to_numpy().astype(np.int64)
-    found = {name: _find_one_value(bounds[name], rows, of_file, count) for name in wanted}
-    chosen = [name for name, (_, same) in found.items() if 2 * int(same.sum()) > count]
+    values_of = {name: _find_one_value(bounds[name], rows, of_file, count) for name in comparable}
+    chosen = [name for name, (_, same) in values_of.items() if 2 * int(same.sum()) > count]
     if not chosen:
         return NO_FOLDERS
-    same = np.logical_and.reduce([found[name][1] for name in chosen])
+    same = np.logical_and.reduce([values_of[name][1] for name in chosen])
     names = folders.dictionary.filter(pa.array(same)).to_pylist()
-    values = pa.table({name: found[name][0].filter(pa.array(same)) for name in chosen})
-    return FolderValues(values, {name: at for at, name in enumerate(names)})
+    values = pa.table({name: values_of[name][0].filter(pa.array(same)) for name in chosen})
+    return FolderValues(values, {name: position for position, name in enumerate(names)})
 
 
 def _find_one_value(
@@ -190,18 +190,18 @@ def _add_footer_statistics(
 ) -> tuple[Mapping[str, ColumnBounds], pa.Array]:
     """Return the bounds and row count of every file. If few files lack statistics in the index, read their footers."""
     rows = statistics.files.column("rows").combine_chunks()
-    known = np.asarray(pc.is_valid(rows))
+    is_known = np.asarray(pc.is_valid(rows))
     for name in columns:
-        known = known & np.asarray(pc.is_valid(statistics.bounds[name].null_count))
-    missing = np.flatnonzero(~known)
+        is_known = is_known & np.asarray(pc.is_valid(statistics.bounds[name].null_count))
+    missing = np.flatnonzero(~is_known)
     if not len(missing) or len(missing) > _MOST_FOOTERS:
         return statistics.bounds, rows
     files = file_objects(statistics.files.take(pa.array(missing)))
     with thread_pool(max(2, pa.cpu_count())) as pool:
         footers = list(pool.map(lambda file: read_metadata(storage, file), files))
     read, read_rows = fold_files(*row_group_bounds(footers, columns, schema), len(files))
-    order = np.arange(len(known))
-    order[missing] = len(known) + np.arange(len(missing))
+    order = np.arange(len(is_known))
+    order[missing] = len(is_known) + np.arange(len(missing))
     return (
         {name: _concat_bounds([statistics.bounds[name], read[name]], order) for name in columns},
         pa.concat_arrays([rows, read_rows.cast(pa.int64())]).take(pa.array(order)),

@@ -39,33 +39,33 @@ def find_indexed_groups(storage: Storage, snapshot: Snapshot, predicate: Predica
     Memory: the keys that have the wanted values.
     """
     config, live = snapshot.config, snapshot.live
-    kinds = {found.kind for name in config.metadata_partitions if (found := partition_of_name(name))}
+    kinds = {partition.kind for name in config.metadata_partitions if (partition := partition_of_name(name))}
     is_merged = config.table_type is TableType.COPY_ON_WRITE or (live.has_logs and snapshot.merges)
     if RecordKind.SECONDARY_INDEX not in kinds or not is_merged or snapshot.changes or snapshot.schemas:
         return None
-    wanted = dict(_wanted_values(predicate))
-    if not wanted:
+    values_of = dict(_wanted_values(predicate))
+    if not values_of:
         return None
     try:
         table = open_for_look_ups(storage, snapshot, MetadataPartition.RECORD_INDEX)
         if isinstance(table, str) or is_partitioned_index(table):
             return None
-        return _look_up(table, wanted)
+        return _look_up(table, values_of)
     except (LakeformatError, OSError) as error:
         _LOG.warning("table %s: its secondary indexes are not used: %s", storage.location, error)
         return None
 
 
-def _look_up(table: MetadataTable, wanted: Mapping[str, pa.Array]) -> frozenset[FileGroupId] | None:
-    found: frozenset[FileGroupId] | None = None
+def _look_up(table: MetadataTable, values_of: Mapping[str, pa.Array]) -> frozenset[FileGroupId] | None:
+    groups_found: frozenset[FileGroupId] | None = None
     for index in read_secondary_indexes(table):
-        if (values := wanted.get(index.column)) is None:
+        if (values := values_of.get(index.column)) is None:
             continue
         keys = record_keys_of(table.secondary_index(index.partition, values))
         places = table.look_up(keys).rows.group_by(["partition_path", "file_id"]).aggregate([]).to_pylist()
         groups = frozenset(FileGroupId(row["partition_path"], row["file_id"]) for row in places)
-        found = groups if found is None else found & groups
-    return found
+        groups_found = groups if groups_found is None else groups_found & groups
+    return groups_found
 
 
 def _wanted_values(predicate: Predicate) -> Iterator[tuple[str, pa.Array]]:

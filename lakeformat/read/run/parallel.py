@@ -213,8 +213,8 @@ def _read_all(
 def _find_heaviest(plan: ReadPlan) -> SlicePart | None:
     """Return the slice with the most bytes of log files; None if these are less than `_HEAVY_LOGS`."""
     slices = (part for split in plan.splits for part in split.parts if isinstance(part, SlicePart))
-    found = max(slices, key=lambda part: part.log_bytes, default=None)
-    return found if found is not None and found.log_bytes >= _HEAVY_LOGS else None
+    heaviest = max(slices, key=lambda part: part.log_bytes, default=None)
+    return heaviest if heaviest is not None and heaviest.log_bytes >= _HEAVY_LOGS else None
 
 
 def _show_progress(
@@ -258,7 +258,7 @@ def _cut_pieces(storage: Storage, split: Split, alone: Part | None) -> Iterator[
             raise missing_file_error(storage, part.path) from None
         groups = range(footer.num_row_groups) if part.row_groups is None else part.row_groups
         parts += [replace(part, size_bytes=group_bytes(footer, group), row_groups=(group,)) for group in groups]
-    at = next((place for place, part in enumerate(parts) if part is alone), len(parts))
-    for some in (parts[:at], parts[at : at + 1], parts[at + 1 :]):
+    place_of_alone = next((place for place, part in enumerate(parts) if part is alone), len(parts))
+    for some in (parts[:place_of_alone], parts[place_of_alone : place_of_alone + 1], parts[place_of_alone + 1 :]):
         for piece in pack_splits(some, _PIECE_BYTES):
             yield piece, {part.path: footers[part.path] for part in piece.parts if part.path in footers}

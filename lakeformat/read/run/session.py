@@ -56,13 +56,14 @@ def nan_free_columns(bounds: Mapping[str, ColumnBounds], files: npt.NDArray[np.i
     flags = [(path, of.nan_free[files]) for path, of in bounds.items() if kind_of(of.minimum.type) is Kind.FLOAT]
     if not flags:
         return [()] * len(files)
-    known: dict[tuple[bool, ...], tuple[str, ...]] = {}  # Files with equal flags share one tuple, which saves memory.
-    found = []
+    # Files with equal flags share one tuple, which saves memory.
+    names_of: dict[tuple[bool, ...], tuple[str, ...]] = {}
+    columns = []
     for row in zip(*(column.tolist() for _, column in flags), strict=True):
-        if row not in known:
-            known[row] = tuple(path for (path, _), flag in zip(flags, row, strict=True) if flag)
-        found.append(known[row])
-    return found
+        if row not in names_of:
+            names_of[row] = tuple(path for (path, _), flag in zip(flags, row, strict=True) if flag)
+        columns.append(names_of[row])
+    return columns
 
 
 Flags = npt.NDArray[np.bool_]
@@ -162,57 +163,57 @@ def plan_read(
         CorruptTableError: a needed footer is damaged; the message names the file.
     """
     filtered = query.skipping and not isinstance(query.predicate, Always)
-    found = _find_candidates(storage, snapshot, query, filtered=filtered)
-    files = file_objects(found.files)
-    total = sum(file.size_bytes for file in files) + sum(each.size_bytes for each in found.slices)
+    candidates = _find_candidates(storage, snapshot, query, filtered=filtered)
+    files = file_objects(candidates.files)
+    total = sum(file.size_bytes for file in files) + sum(piece.size_bytes for piece in candidates.slices)
     share = 1.0
     if files and (_limit_splits(total, at_least) > 1 or total > split_bytes):
         share = _estimate_share(storage, files[0], snapshot, query)
     split_bytes, at_least = int(split_bytes / share), _limit_splits(int(total * share), at_least)
-    few_new = filtered and sum(not known for known in found.in_index) <= _MOST_FOOTERS
-    sized = zip(files, found.in_index, strict=True)
-    opened = [count_row_groups or file.size_bytes > split_bytes or (few_new and not known) for file, known in sized]
-    whole = found.whole_parts(files, snapshot)
-    wanted = [(file, part) for file, part, flag in zip(files, whole, opened, strict=True) if flag]
-    by_groups, seen, left = _prune_row_groups(storage, wanted, snapshot, query, filtered=filtered)
+    few_new = filtered and sum(not indexed for indexed in candidates.in_index) <= _MOST_FOOTERS
+    sized = zip(files, candidates.in_index, strict=True)
+    opened = [count_row_groups or file.size_bytes > split_bytes or (few_new and not indexed) for file, indexed in sized]
+    whole = candidates.whole_parts(files, snapshot)
+    counted_parts = [(file, part) for file, part, flag in zip(files, whole, opened, strict=True) if flag]
+    by_groups, seen, groups_left = _prune_row_groups(storage, counted_parts, snapshot, query, filtered=filtered)
     in_order = iter(by_groups)
-    slices = _prune_slices(storage, found.slices, snapshot, query, filtered=filtered, exact=count_row_groups)
+    slices = _prune_slices(storage, candidates.slices, snapshot, query, filtered=filtered, exact=count_row_groups)
     mine = [next(in_order) if flag else [part] for part, flag in zip(whole, opened, strict=True)]
     parts: list[Part] = [*slices.parts, *(part for some in mine for part in some)]
     left_over: list[Part | BaseFile] = [*slices.parts, *(file for file, some in zip(files, mine, strict=True) if some)]
-    counted = wanted or slices.row_groups
+    counted = counted_parts or slices.row_groups
     return ReadPlan(
         splits=pack_splits(parts, split_bytes, at_least),
         files=snapshot.live.count,
-        files_after_names=found.files_by_name,
+        files_after_names=candidates.files_by_name,
         files_after_stats=len(left_over),
         bytes=snapshot.live.size_bytes,
-        bytes_after_names=found.bytes_by_name,
-        bytes_after_stats=sum(each.size_bytes for each in left_over),
+        bytes_after_names=candidates.bytes_by_name,
+        bytes_after_stats=sum(part.size_bytes for part in left_over),
         bytes_after=sum(part.size_bytes for part in parts) - slices.skipped_bytes,
         row_groups=seen + slices.row_groups if counted else None,
-        row_groups_after=left + slices.row_groups_left if counted else None,
-        source=f"{snapshot.source}{found.describe_bounds()}",
+        row_groups_after=groups_left + slices.row_groups_left if counted else None,
+        source=f"{snapshot.source}{candidates.describe_bounds()}",
     )
 
 
-def _limit_splits(size_bytes: int, wanted: int) -> int:
+def _limit_splits(size_bytes: int, most: int) -> int:
     """Limit the wanted number of splits so that each has at least `_SMALL_SPLIT_BYTES` to read."""
-    return max(1, min(wanted, size_bytes // _SMALL_SPLIT_BYTES))
+    return max(1, min(most, size_bytes // _SMALL_SPLIT_BYTES))
 
 
 def _estimate_share(storage: Storage, sample: BaseFile, snapshot: Snapshot, query: ReadQuery) -> float:
     """Estimate, from one footer, the share of the table's bytes that the read columns take."""
-    wanted = set(query.file_columns())
-    if wanted.issuperset(readable_schema(snapshot.columns(storage.location), meta_columns=True).names):
+    names = set(query.file_columns())
+    if names.issuperset(readable_schema(snapshot.columns(storage.location), meta_columns=True).names):
         return 1.0
     footer = read_metadata(storage, sample)
     sizes = Counter[str]()
-    for at in range(footer.num_row_groups):
-        group = footer.row_group(at)
+    for number in range(footer.num_row_groups):
+        group = footer.row_group(number)
         for chunk in map(group.column, range(group.num_columns)):
             sizes[chunk.path_in_schema.partition(".")[0]] += chunk.total_compressed_size
-    read = sum(size for name, size in sizes.items() if name in wanted)
+    read = sum(size for name, size in sizes.items() if name in names)
     return max(_LEAST_SHARE, read / max(1, sizes.total()))
 
 
@@ -253,7 +254,7 @@ class _Candidates:
         ids = (name.partition("_")[0] for name in names)
         flags = [FileGroupId(path, file_id) in groups for path, file_id in zip(paths, ids, strict=True)]
         self.files = self.files.filter(pa.array(flags, pa.bool_()))
-        self.in_index = [known for known, flag in zip(self.in_index, flags, strict=True) if flag]
+        self.in_index = [has_bounds for has_bounds, flag in zip(self.in_index, flags, strict=True) if flag]
         self.nan_free = [free for free, flag in zip(self.nan_free, flags, strict=True) if flag]
         self.slices = [piece for piece in self.slices if piece.group in groups]
 
@@ -274,7 +275,7 @@ def _find_candidates(storage: Storage, snapshot: Snapshot, query: ReadQuery, *, 
         tables = [portion.files.filter(pa.array(~log_slice_flags(portion))) for portion in portions]
         kept.files = pa.concat_tables([kept.files, *tables])
         kept.in_index, kept.nan_free = [True] * kept.files.num_rows, [()] * kept.files.num_rows
-        kept.slices = [each for portion in portions for each in portion.slices or () if each is not None]
+        kept.slices = [piece for portion in portions for piece in portion.slices or () if piece is not None]
         return kept
     full = readable_schema(snapshot.schema, meta_columns=True)
     keys = reading_key_settings(snapshot.config)
@@ -297,14 +298,14 @@ def _find_candidates(storage: Storage, snapshot: Snapshot, query: ReadQuery, *, 
         kept.files_by_name += int(flags.sum())
         kept.bytes_by_name += int(portion.files.column("size_bytes").to_numpy()[flags].sum())
         flags &= may_match(query.predicate, portion.bounds, portion.files.column("rows").combine_chunks())
-        known = np.full(len(flags), all(column in portion.bounds for column in columns))
+        has_bounds = np.full(len(flags), all(column in portion.bounds for column in columns))
         for column in portion.bounds.values():
-            known &= np.asarray(pc.is_valid(column.null_count))
-        kept.files_with_bounds += int(known.sum()) if columns else 0
-        kept.slices += [each for each, flag in zip(portion.slices or (), flags, strict=False) if flag and each]
+            has_bounds &= np.asarray(pc.is_valid(column.null_count))
+        kept.files_with_bounds += int(has_bounds.sum()) if columns else 0
+        kept.slices += [piece for piece, flag in zip(portion.slices or (), flags, strict=False) if flag and piece]
         flags &= ~merged
         tables.append(portion.files.filter(pa.array(flags)))
-        kept.in_index += known[flags].tolist()
+        kept.in_index += has_bounds[flags].tolist()
         kept.nan_free += nan_free_columns(portion.bounds, np.flatnonzero(flags))
     kept.files = pa.concat_tables(tables)
     if query.asks_indexes and len(kept.in_index) + len(kept.slices) > _FEW_FILES:
@@ -318,10 +319,12 @@ def _find_folder_proven(storage: Storage, snapshot: Snapshot, portion: Portion, 
     A row matches its folder if it has the partition values in the folder's name.
     """
     alone = file_objects(portion.files.filter(pa.array(doubted & ~merged)))
-    pieces = {at: each for at, each in enumerate(portion.slices or ()) if each is not None and doubted[at]}
-    for at, base in zip(np.flatnonzero(doubted & ~merged).tolist(), alone, strict=True):
-        pieces[at] = FileSlice(base.group, base.name.instant_time, base)
-    return prove_folder_values(storage, snapshot.timeline, [pieces[at] for at in sorted(pieces)])
+    pieces = {
+        number: piece for number, piece in enumerate(portion.slices or ()) if piece is not None and doubted[number]
+    }
+    for position, base in zip(np.flatnonzero(doubted & ~merged).tolist(), alone, strict=True):
+        pieces[position] = FileSlice(base.group, base.name.instant_time, base)
+    return prove_folder_values(storage, snapshot.timeline, [pieces[place] for place in sorted(pieces)])
 
 
 def _prune_row_groups(
@@ -344,28 +347,28 @@ def _prune_row_groups(
         return [], 0, 0
     columns = query.filter_paths if filtered else ()
     full = readable_schema(snapshot.schema, meta_columns=True)
-    found: list[list[FilePart]] = []
-    seen = left = 0
+    kept_parts: list[list[FilePart]] = []
+    seen = groups_left = 0
     with thread_pool(max(2, pa.cpu_count())) as pool:
         for start in range(0, len(files), _FOOTERS_AT_A_TIME):
             some = files[start : start + _FOOTERS_AT_A_TIME]
-            footers = list(pool.map(lambda each: read_metadata(storage, each[0]), some))
+            footers = list(pool.map(lambda pair: read_metadata(storage, pair[0]), some))
             bounds, rows, owner = row_group_bounds(footers, columns, full, [part.nan_free for _, part in some])
             flags = may_match(query.predicate, bounds, rows) if filtered else np.ones(len(rows), bool)
             without_statistics = frozenset[str]().union(*(part.columns_without_statistics for _, part in some))
             if filtered and without_statistics:
-                known = {path: of for path, of in bounds.items() if path_parts(path)[0] not in without_statistics}
+                usable = {path: of for path, of in bounds.items() if path_parts(path)[0] not in without_statistics}
                 shaped = np.array([part.shape is not None for _, part in some])[owner]
-                flags = np.where(shaped, may_match(query.predicate, known, rows), flags)
-            seen, left = seen + len(flags), left + int(flags.sum())
-            for at, (_, part) in enumerate(some):
-                keep = np.flatnonzero(flags[owner == at]).tolist()
-                footer = footers[at]
-                found.append([
+                flags = np.where(shaped, may_match(query.predicate, usable, rows), flags)
+            seen, groups_left = seen + len(flags), groups_left + int(flags.sum())
+            for number, (_, part) in enumerate(some):
+                keep = np.flatnonzero(flags[owner == number]).tolist()
+                footer = footers[number]
+                kept_parts.append([
                     replace(part, size_bytes=group_bytes(footer, n), row_groups=(n,), rows=footer.row_group(n).num_rows)
                     for n in keep
                 ])  # fmt: skip
-    return found, seen, left
+    return kept_parts, seen, groups_left
 
 
 @dataclass(frozen=True, slots=True)
@@ -397,7 +400,7 @@ def _prune_slices(
 
     If there are more than `_MOST_FOOTERS` slices, return all of them unchecked, unless ``exact`` is true.
     """
-    parts = [SlicePart(each, snapshot.merge_rules(each)) for each in slices]
+    parts = [SlicePart(piece, snapshot.merge_rules(piece)) for piece in slices]
     if not filtered or snapshot.schema is None or (len(slices) > _MOST_FOOTERS and not exact):
         return _PrunedSlices(parts)
     skipping = Skipping(query.predicate, readable_schema(snapshot.schema, meta_columns=True))
@@ -486,13 +489,13 @@ def prove_folder_values(storage: Storage, timeline: Timeline, slices: Sequence[F
     """
     store = TimelineStore(storage)
     store.load()
-    wanted = {each.base_instant for each in slices}
-    since = min((each.base_instant for each in slices if each.logs), default=None)
+    instants = {piece.base_instant for piece in slices}
+    since = min((piece.base_instant for piece in slices if piece.logs), default=None)
     own: set[str] = set()
     logs: dict[str, int | None] = {}
     for instant in timeline.commits:
         logged = since is not None and instant.time >= since
-        if instant.time in wanted or logged:
+        if instant.time in instants or logged:
             with suppress(FileNotFoundError, CorruptTableError):  # An archived or damaged commit proves nothing.
                 metadata = store.read_commit(instant)
                 own |= find_folder_proven_files(metadata)
@@ -501,9 +504,9 @@ def prove_folder_values(storage: Storage, timeline: Timeline, slices: Sequence[F
                 }
     return np.array(
         [
-            (each.base is None or each.base.path in own)
-            and all(logs.get(log.path) == log.size_bytes for log in each.logs)
-            for each in slices
+            (piece.base is None or piece.base.path in own)
+            and all(logs.get(log.path) == log.size_bytes for log in piece.logs)
+            for piece in slices
         ],
         np.bool_,
     )

@@ -82,9 +82,9 @@ def read_verified_split(
             yield batch
         if columns and held:  # A filter without columns skips no file, so there is nothing to check.
             kept = tuple(_intersect(part, other) for other in verified.kept if other.path == part.path)
-            found = sum(batch.num_rows for batch in read_split(storage, Split(kept), narrow, table))
-            if found != held:
-                lost[part.path] = lost.get(part.path, 0) + held - found
+            rows_read = sum(batch.num_rows for batch in read_split(storage, Split(kept), narrow, table))
+            if rows_read != held:
+                lost[part.path] = lost.get(part.path, 0) + held - rows_read
     if lost:
         named = ", ".join(sorted(lost)[:_NAMED])
         raise SkippingError(

@@ -169,13 +169,13 @@ def _exact_sum(values: pa.Array) -> Any:
 
 
 def _least_or_greatest(running: _RunningAggregate, values: pa.Array) -> Any:
-    found = pc.min_max(values)[running.aggregate.function].as_py()
+    value = pc.min_max(values)[running.aggregate.function].as_py()
     if kind_of(values.type) is Kind.FLOAT:
         # In Spark, NaN is greater than all numbers. Arrow's `min_max` ignores NaN, so it is handled here.
         nans = int(pc.sum(pc.is_nan(values)).as_py())
         if nans and (running.aggregate.function == "max" or nans == len(values)):
             return math.nan
-    return found
+    return value
 
 
 def _extreme(function: str, values: Iterable[Any]) -> Any:

@@ -112,7 +112,7 @@ class Columns:
         return pa.field(field.name, self._arrow_type(field), field.optional)
 
     def _arrow_type(self, field: SchemaField) -> pa.DataType:
-        inner = [self._arrow_field(each) for each in field.type.fields]
+        inner = [self._arrow_field(inner_field) for inner_field in field.type.fields]
         match field.type.name:
             case "record":
                 return pa.struct(inner)
@@ -159,26 +159,26 @@ class Columns:
         return replace(added, schema=replace(added.schema, last_id=ids.last), types=types)
 
     def _retype(self, change: RetypeColumn) -> Columns:
-        wanted = ColumnIds(self.schema.last_id).type_of(change.type, change.path)
-        found: list[SchemaField] = []
+        new_type = ColumnIds(self.schema.last_id).type_of(change.type, change.path)
+        retyped: list[SchemaField] = []
 
         def edit(fields: _Fields) -> _Fields:
-            at = _find(fields, change.path)
-            old = fields[at]
-            found.append(old)
-            if old.type.fields or wanted.fields or not is_widening(old.type.name, wanted.name):
+            position = _find(fields, change.path)
+            old = fields[position]
+            retyped.append(old)
+            if old.type.fields or new_type.fields or not is_widening(old.type.name, new_type.name):
                 raise InvalidInputError(
-                    f"column {change.path!r} is {old.type.name}, which cannot become {wanted.name} without a rewrite; "
-                    "add a column, or widen: int to long, double or string, long and date to string, float to double, "
-                    "decimals to more digits"
+                    f"column {change.path!r} is {old.type.name}, which cannot become {new_type.name} without a "
+                    "rewrite; add a column, or widen: int to long, double or string, long and date to string, float to "
+                    "double, decimals to more digits"
                 )
-            return (*fields[:at], replace(old, type=wanted), *fields[at + 1 :])
+            return (*fields[:position], replace(old, type=new_type), *fields[position + 1 :])
 
         changed = replace(self, fixed={})._edit_fields(change.path, edit)
-        if self.types.get(found[0].id) == change.type:
+        if self.types.get(retyped[0].id) == change.type:
             return self
         self._check_free(change.path)
-        return replace(changed, types={**self.types, found[0].id: change.type}, fixed=self.fixed)
+        return replace(changed, types={**self.types, retyped[0].id: change.type}, fixed=self.fixed)
 
     def _edit_fields(self, path: str, edit: _Edit, *, is_new: bool = False) -> Columns:
         """Return the columns with other fields in the struct, or the table, that holds the field at a path."""
@@ -228,8 +228,8 @@ def _edit_at(fields: _Fields, parts: Sequence[str], depth: int, edit: _Edit) -> 
     if depth == len(parts) - 1:
         return edit(fields)
     here = ".".join(parts[: depth + 1])
-    at = _find(fields, here)
-    field = fields[at]
+    position = _find(fields, here)
+    field = fields[position]
     if not field.type.fields:
         raise InvalidInputError(f"column {here!r} is {field.type.name} and has no fields")
     if field.type.name in {ARRAY, MAP} and depth == len(parts) - 2:
@@ -239,7 +239,7 @@ def _edit_at(fields: _Fields, parts: Sequence[str], depth: int, edit: _Edit) -> 
             f"{here}.{field.type.fields[-1].name}.field"
         )
     inner = _edit_at(field.type.fields, parts, depth + 1, edit)
-    return (*fields[:at], replace(field, type=SchemaType(field.type.name, inner)), *fields[at + 1 :])
+    return (*fields[:position], replace(field, type=SchemaType(field.type.name, inner)), *fields[position + 1 :])
 
 
 def _find(fields: _Fields, path: str) -> int:
@@ -250,7 +250,7 @@ def _find(fields: _Fields, path: str) -> int:
         raise InvalidInputError(
             f"there is no column {path!r}{nearest(name, names)}; the columns are {', '.join(names)}"
         )
-    return next(at for at, field in enumerate(fields) if field.name == name)
+    return next(position for position, field in enumerate(fields) if field.name == name)
 
 
 def _refuse_known(fields: Iterable[SchemaField | pa.Field], name: str, path: str) -> None:
@@ -271,26 +271,26 @@ def _place(fields: _Fields, after: str | None, path: str) -> int:
 
 def _insert(fields: _Fields, new: SchemaField, change: AddColumn) -> _Fields:
     _refuse_known(fields, new.name, change.path)
-    at = _place(fields, change.after, change.path)
-    return (*fields[:at], new, *fields[at:])
+    position = _place(fields, change.after, change.path)
+    return (*fields[:position], new, *fields[position:])
 
 
 def _rename(fields: _Fields, change: RenameColumn) -> _Fields:
-    at = _find(fields, change.path)
-    others = (*fields[:at], *fields[at + 1 :])
+    position = _find(fields, change.path)
+    others = (*fields[:position], *fields[position + 1 :])
     _refuse_known(others, change.name, change.name)
-    return (*fields[:at], replace(fields[at], name=change.name), *fields[at + 1 :])
+    return (*fields[:position], replace(fields[position], name=change.name), *fields[position + 1 :])
 
 
 def _drop(fields: _Fields, path: str) -> _Fields:
-    at = _find(fields, path)
+    position = _find(fields, path)
     if "." in path and len(fields) == 1:
         raise InvalidInputError(f"{path!r} is the only field of {path.rpartition('.')[0]!r}; drop that")
-    return (*fields[:at], *fields[at + 1 :])
+    return (*fields[:position], *fields[position + 1 :])
 
 
 def _move(fields: _Fields, change: MoveColumn) -> _Fields:
-    at = _find(fields, change.path)
-    others = (*fields[:at], *fields[at + 1 :])
+    position = _find(fields, change.path)
+    others = (*fields[:position], *fields[position + 1 :])
     to = _place(others, change.after, change.path)
-    return (*others[:to], fields[at], *others[to:])
+    return (*others[:to], fields[position], *others[to:])

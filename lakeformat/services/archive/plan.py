@@ -130,7 +130,8 @@ def choose_instants(
 def _count_archivable(timeline: Timeline) -> int:
     """Count the completed instants that can be archived."""
     return len(timeline.commits) + sum(
-        each.state is State.COMPLETED and each.action in {Action.CLEAN, Action.ROLLBACK} for each in timeline.instants
+        instant.state is State.COMPLETED and instant.action in {Action.CLEAN, Action.ROLLBACK}
+        for instant in timeline.instants
     )
 
 
@@ -164,9 +165,9 @@ def _choose_cleans_and_rollbacks(timeline: Timeline, limits: ArchiveLimits, firs
         first: time of the oldest commit that stays; "" if no commit is archived.
     """
     pending = min((instant.time for instant in timeline.pending), default="~")
-    done = [each for each in timeline.instants if each.state is State.COMPLETED and each.time < pending]
-    cleans = [each for each in done if each.action is Action.CLEAN][:-1]
-    rollbacks = [each for each in done if each.action is Action.ROLLBACK]
+    done = [instant for instant in timeline.instants if instant.state is State.COMPLETED and instant.time < pending]
+    cleans = [instant for instant in done if instant.action is Action.CLEAN][:-1]
+    rollbacks = [instant for instant in done if instant.action is Action.ROLLBACK]
     chosen = cleans if _count_archivable(timeline) > limits.most else []
     many = rollbacks[: len(rollbacks) - limits.least] if len(rollbacks) > limits.most else []
-    return sorted({*chosen, *many, *(each for each in rollbacks if each.time < first)})
+    return sorted({*chosen, *many, *(instant for instant in rollbacks if instant.time < first)})

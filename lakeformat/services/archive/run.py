@@ -212,8 +212,8 @@ class ArchiveSession:
         """
         if not (late_ms := order_of(self.store).late_ms):
             return frozenset()
-        undos = (each for each in timeline.instants if each.action in _BLOCKING_ACTIONS)
-        return undone_times(self.store, [each for each in undos if self.store.age_ms(each) < late_ms])
+        undos = (instant for instant in timeline.instants if instant.action in _BLOCKING_ACTIONS)
+        return undone_times(self.store, [instant for instant in undos if self.store.age_ms(instant) < late_ms])
 
     def _keep_young(self, chosen: Sequence[Instant], entries: Mapping[str, FileInfo]) -> tuple[Instant, ...]:
         """Return the instants before the first one that must stay, because late requests may still create its files.
@@ -278,7 +278,7 @@ class ArchiveSession:
 
     def _read(self, config: TableConfig, instant: Instant, entries: dict[str, FileInfo]) -> InstantToArchive:
         layout = self.store.layout
-        requests = (each for each in layout.list_requests(instant) if layout.file_name(each) in entries)
+        requests = (request for request in layout.list_requests(instant) if layout.file_name(request) in entries)
         request = next(requests, None)
         entry = entries[layout.file_name(instant)]
         return InstantToArchive(
@@ -307,9 +307,9 @@ class ArchiveSession:
         pending = [
             entry.path
             for name, entry in entries.items()
-            if (found := layout.parse(name)) is not None
-            and found.state is not State.COMPLETED
-            and (found.time, found.action) in families
+            if (parsed := layout.parse(name)) is not None
+            and parsed.state is not State.COMPLETED
+            and (parsed.time, parsed.action) in families
         ]
         with thread_pool(_DELETE_THREADS) as pool:
             list(pool.map(self.storage.delete, pending))

@@ -110,12 +110,12 @@ def _retention_text(retention: Retention) -> str:
 
 def _read_note(storage: Storage) -> dict[str, Any] | None:
     try:
-        found = parse_json(storage.read(_PATH))
-        texts = [found["earliest"], found["kept"], *found["commits"], *found["savepoints"]]
-        again = found["again"]
+        note = parse_json(storage.read(_PATH))
+        texts = [note["earliest"], note["kept"], *note["commits"], *note["savepoints"]]
+        again = note["again"]
     except (FileNotFoundError, ValueError, KeyError, TypeError, RecursionError):
         return None
-    return found if isinstance(again, bool) and all(isinstance(text, str) for text in texts) else None
+    return note if isinstance(again, bool) and all(isinstance(text, str) for text in texts) else None
 
 
 def list_savepoints(timeline: Timeline) -> tuple[Instant, ...]:
@@ -143,8 +143,10 @@ def read_delete_constraints(store: TimelineStore, timeline: Timeline) -> DeleteC
     for instant in timeline.pending:
         if instant.action in {Action.COMPACTION, Action.LOG_COMPACTION}:
             plan = store.read_compaction_plan(instant)
-            for one in plan.operations if plan else ():
-                compacting[one.group] = min(one.base_instant, compacting.get(one.group, one.base_instant))
+            for operation in plan.operations if plan else ():
+                compacting[operation.group] = min(
+                    operation.base_instant, compacting.get(operation.group, operation.base_instant)
+                )
     return DeleteConstraints(replaced, saved, compacting)
 
 
@@ -242,7 +244,7 @@ class _SliceSorter:
     slice_rule: _SliceRule
 
     def sort_folder(self, path: str, entries: Iterable[FileInfo]) -> PartitionFiles:
-        found: dict[str, dict[str, list[ListedFile]]] = {}
+        by_id: dict[str, dict[str, list[ListedFile]]] = {}
         logs: dict[str, list[tuple[LogFileName, ListedFile]]] = {}
         others = 0
         for entry in entries:
@@ -252,16 +254,16 @@ class _SliceSorter:
             if entry.is_folder:
                 others += entry.path != HOODIE
             elif base is not None and self._is_committed(base):
-                found.setdefault(base.file_id, {}).setdefault(base.instant_time, []).append(entry)
+                by_id.setdefault(base.file_id, {}).setdefault(base.instant_time, []).append(entry)
             elif log is not None:
                 logs.setdefault(log.file_id, []).append((log, entry))
             else:
                 others += not name.startswith(PARTITION_MARKER) and not name.endswith(".crc")
         for file_id, of_group in logs.items():
-            others += self._add_logs(found.setdefault(file_id, {}), of_group)
+            others += self._add_logs(by_id.setdefault(file_id, {}), of_group)
         groups = {
             file_id: [Slice(time, tuple(slices[time])) for time in sorted(slices, reverse=True)]
-            for file_id, slices in found.items()
+            for file_id, slices in by_id.items()
             if slices
         }
         return PartitionFiles(path, groups, others)
@@ -274,20 +276,20 @@ class _SliceSorter:
 
     def _add_logs(self, slices: dict[str, list[ListedFile]], logs: Sequence[tuple[LogFileName, ListedFile]]) -> int:
         """Add a file group's log files to its slices, keyed by base instant. Return the number that fit no slice."""
-        left = 0
+        skipped = 0
         plain = [(name, file) for name, file in logs if not name.is_cdc]
         for (_, file), time in zip(plain, self.slice_rule([name for name, _ in plain], sorted(slices)), strict=True):
             if time is None:
-                left += 1
+                skipped += 1
             else:
                 slices.setdefault(time, []).append(file)
         for name, file in ((name, file) for name, file in logs if name.is_cdc):
-            time = max((each for each in slices if each <= name.instant_time), default=None)
+            time = max((opened for opened in slices if opened <= name.instant_time), default=None)
             if time is None or not self.timeline.is_committed(name.instant_time):
-                left += 1
+                skipped += 1
             else:
                 slices[time].append(file)
-        return left
+        return skipped
 
 
 def _make_layout1_rule(timeline: Timeline) -> _SliceRule:

@@ -216,11 +216,11 @@ def choose_files(
     """
     saved = constraints.saved.get(partition.path, frozenset())
     doomed: list[CleanedFile] = []
-    left = partition.others
+    remaining = partition.others
     for file_id, slices in partition.groups.items():
         group = FileGroupId(partition.path, file_id)
         replaced = constraints.replaced.get(group)
-        unsaved = [each for each in slices if not any(file.name in saved for file in each.files)]
+        unsaved = [piece for piece in slices if not any(file.name in saved for file in piece.files)]
         dropped: Sequence[Slice]
         if replaced is not None:
             dropped = unsaved if earliest is None or replaced < earliest else []
@@ -228,9 +228,9 @@ def choose_files(
             dropped = _choose_old_versions(unsaved, retention.count, constraints.compacting.get(group))
         else:
             dropped = _before(slices, unsaved, earliest or "", constraints.compacting.get(group))
-        doomed += (CleanedFile(file.path, file.size_bytes) for each in dropped for file in each.files)
-        left += len(slices) - len(dropped)
-    return FilesToDelete(partition.path, tuple(doomed), bool(doomed and partition.path and not left))
+        doomed += (CleanedFile(file.path, file.size_bytes) for piece in dropped for file in piece.files)
+        remaining += len(slices) - len(dropped)
+    return FilesToDelete(partition.path, tuple(doomed), bool(doomed and partition.path and not remaining))
 
 
 def _choose_old_versions(slices: Sequence[Slice], count: int, compacting: str | None) -> Sequence[Slice]:
@@ -243,12 +243,12 @@ def _choose_old_versions(slices: Sequence[Slice], count: int, compacting: str | 
         compacting: base instant of the oldest slice that a pending compaction reads; None if there is none.
     """
     if compacting is not None:
-        slices = [each for each in slices if each.instant < compacting]
+        slices = [piece for piece in slices if piece.instant < compacting]
         count -= 1
     return slices[count:]
 
 
 def _before(slices: Sequence[Slice], unsaved: Sequence[Slice], earliest: str, compacting: str | None) -> list[Slice]:
-    needed = next((each.instant for each in slices if each.instant < earliest), "")
+    needed = next((piece.instant for piece in slices if piece.instant < earliest), "")
     least = min(needed, compacting or needed)
-    return [each for each in unsaved if each.instant < least]
+    return [piece for piece in unsaved if piece.instant < least]

@@ -173,11 +173,11 @@ class _Search:
 
     @property
     def files(self) -> tuple[CleanedFile, ...]:
-        return tuple(file for each in self.to_delete for file in each.files)
+        return tuple(file for choice in self.to_delete for file in choice.files)
 
     @property
     def emptied_partitions(self) -> tuple[str, ...]:
-        return tuple(each.path for each in self.to_delete if each.is_whole)
+        return tuple(choice.path for choice in self.to_delete if choice.is_whole)
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,11 +223,11 @@ class CleanSession:
         # Most cleans have nothing to delete. That is found without the lock, for which other processes would wait. On
         # storage without locks, folders are listed only under the service's lock: another process may be listing them.
         first: _Scope | None = None
-        found: _Search | None = None
+        first_search: _Search | None = None
         with suppress(FileNotFoundError):  # Another process has archived a commit: search again under the lock.
             first, why = self._find_scope(config, retention, only_if_due, newest)
-            found = self._search(first, retention) if first is not None and self._is_cheap(first) else None
-            if first is None or (found is not None and not found.files):
+            first_search = self._search(first, retention) if first is not None and self._is_cheap(first) else None
+            if first is None or (first_search is not None and not first_search.files):
                 return CleanResult("", retention.policy.value, None, skipped=why or "nothing to delete")
         attempts = Attempts(self.options.patience, self.context.ids.token, level=logging.INFO)
         deleted, removed = tuple[CleanedFile, ...](), tuple[str, ...]()
@@ -236,13 +236,13 @@ class CleanSession:
             search: _Search | None = None
 
             def plan_clean() -> _Work | None:
-                nonlocal result, search, first, found
+                nonlocal result, search, first, first_search
                 before, scope, first, why = first, first, None, ""
                 if scope is None or order_of(self.store).is_alone:
                     scope, why = self._find_scope(config, retention, only_if_due, before=before)
                 # Since the first search no write has begun, but a running one may have filled an empty partition.
-                is_same = found is not None and scope == before and not found.emptied_partitions
-                search, found = found if is_same else None, None
+                is_same = first_search is not None and scope == before and not first_search.emptied_partitions
+                search, first_search = first_search if is_same else None, None
                 if search is None and scope is not None:
                     search = self._search(scope, retention)
                 if search is None or not search.files:
@@ -396,13 +396,13 @@ class CleanSession:
         earliest = find_earliest_to_retain(timeline, retention, self.context.clock.now_ms(), config.zone)
         if earliest is None and retention.policy is not Policy.VERSIONS:
             return None, ""
-        known = read_last_search(self.storage, last, retention)
+        last_search = read_last_search(self.storage, last, retention)
         if earliest is not None and last is not None and earliest.time < last.earliest_commit_to_retain:
             return None, ""  # An earlier clean kept fewer commits and left nothing to delete.
         time = earliest.time if earliest else None
         incremental = self.options[CLEAN_INCREMENTALLY]
-        partitions = find_changed_partitions(self.store, timeline, time, known) if incremental else None
-        return _Scope((state, timeline), earliest, partitions, known.earliest), ""
+        partitions = find_changed_partitions(self.store, timeline, time, last_search) if incremental else None
+        return _Scope((state, timeline), earliest, partitions, last_search.earliest), ""
 
     def _search(self, scope: _Scope, retention: Retention, *, writes_note: bool = True) -> _Search:
         """Search for files to delete."""
@@ -411,7 +411,7 @@ class CleanSession:
         saved = frozenset(instant.time for instant in list_savepoints(timeline))
         if not order_of(self.store).is_alone:
             # Another process may be about to write the first files into an empty partition, whose marker must stay.
-            to_delete = tuple(replace(each, is_whole=False) for each in to_delete)
+            to_delete = tuple(replace(choice, is_whole=False) for choice in to_delete)
         last_search = LastSearch(time or scope.known_earliest, timeline.commit_times, saved)
         search = _Search(scope.seen, scope.earliest, to_delete, last_search, is_all)
         if writes_note and not to_delete:
@@ -434,12 +434,12 @@ class CleanSession:
         for partition in list_partition_files(self.store, timeline, partitions):
             if partition.path not in self._cleaned:
                 continue
-            one = choose_files(partition, retention, earliest, constraints)
-            if one.files and count and count + len(one.files) > self._most_files:
+            choice = choose_files(partition, retention, earliest, constraints)
+            if choice.files and count and count + len(choice.files) > self._most_files:
                 return tuple(to_delete), False
-            if one.files:
-                to_delete.append(one)
-                count += len(one.files)
+            if choice.files:
+                to_delete.append(choice)
+                count += len(choice.files)
         return tuple(to_delete), True
 
     def _put_plan(self, config: TableConfig, retention: Retention, search: _Search) -> _Work:
@@ -448,7 +448,7 @@ class CleanSession:
             retention.policy.value,
             (search.earliest.time, search.earliest.action.value) if search.earliest else None,
             max(last_search.commits or ()),
-            {each.path: tuple(file.name for file in each.files) for each in search.to_delete},
+            {choice.path: tuple(file.name for file in choice.files) for choice in search.to_delete},
             search.emptied_partitions,
             {SAVEPOINTS: ",".join(sorted(last_search.savepoints))} if last_search.savepoints else {},
         )
@@ -471,11 +471,11 @@ class CleanSession:
             _PlanOvertakenError: a clean, restore, rollback, savepoint or compaction plan was made since the search.
         """
         before, seen = search.seen
-        cleans = {each.time for each in seen.of_action(Action.CLEAN)} | {clean.time}
+        cleans = {other.time for other in seen.of_action(Action.CLEAN)} | {clean.time}
 
         def check(state: DecisionState, timeline: Timeline) -> Decision:
             is_blocked = any(i.action in _BLOCKING_ACTIONS and i.time != clean.time for i in timeline.pending)
-            is_blocked |= any(each.time not in cleans for each in timeline.of_action(Action.CLEAN))
+            is_blocked |= any(other.time not in cleans for other in timeline.of_action(Action.CLEAN))
             saved = frozenset(instant.time for instant in list_savepoints(timeline))
             plans = frozenset(i for i in timeline.pending if i.action in _COMPACTIONS) - frozenset(seen.pending)
             if is_blocked or plans or saved != search.last_search.savepoints or before.number < state.barrier:
@@ -579,8 +579,8 @@ def _has_pending_clean(timeline: Timeline) -> bool:
 
 def _choose_deletable(path: str, names: Sequence[str], kept_paths: frozenset[str]) -> list[str]:
     """Return the names that are data files and whose paths are not in ``kept_paths``: these may be deleted."""
-    known = (name for name in names if match_data_file(name))
-    return [name for name in known if join_path(path, name) not in kept_paths]
+    data_files = (name for name in names if match_data_file(name))
+    return [name for name in data_files if join_path(path, name) not in kept_paths]
 
 
 def _make_result(search: _Search, retention: Retention, instant_time: str) -> CleanResult:

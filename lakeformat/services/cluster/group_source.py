@@ -107,9 +107,9 @@ class GroupSource:
 
         If a slice has log files, or if only the rows of a bucket are read, the keys of all slices are read to count.
         """
-        if self.takes_all and all(one.merging is None for one in self.slices):
+        if self.takes_all and all(piece.merging is None for piece in self.slices):
             return self.base_rows
-        return sum(batch.num_rows for one in self.slices for batch in self.keys(one))
+        return sum(batch.num_rows for piece in self.slices for batch in self.keys(piece))
 
     def keys(self, one: SliceToCluster) -> Iterator[pa.RecordBatch]:
         """Yield the record keys of one slice's rows, as batches of one column."""
@@ -118,13 +118,13 @@ class GroupSource:
     @property
     def memory_bytes(self) -> float:
         """Return an estimate of the bytes of all rows in memory."""
-        logs = sum(log.size_bytes for one in self.slices for log in one.file_slice.logs)
+        logs = sum(log.size_bytes for piece in self.slices for log in piece.file_slice.logs)
         return self.base_rows * self.row_bytes + logs * LOGS_IN_MEMORY
 
     @property
     def stored_bytes(self) -> int:
         """Return the size of all files of the group in bytes."""
-        return sum(one.file_slice.size_bytes for one in self.slices)
+        return sum(piece.file_slice.size_bytes for piece in self.slices)
 
     @property
     def batch_schema(self) -> pa.Schema:
@@ -167,39 +167,39 @@ class GroupSource:
 
     def _batches(
         self,
-        one: SliceToCluster,
-        wanted: pa.Schema,
+        piece: SliceToCluster,
+        schema: pa.Schema,
         *,
         threads: bool,
         rows: int = ROW_GROUP_ROWS,
         most_bytes: int = ROW_GROUP_BYTES,
     ) -> Iterator[pa.RecordBatch]:
-        """Yield a slice's rows in batches with the columns of ``wanted``."""
+        """Yield a slice's rows in batches with the columns of ``schema``."""
         if self.takes_all or self.target is None:
-            yield from self._all_batches(one, wanted, threads=threads, rows=rows, most_bytes=most_bytes)
+            yield from self._all_batches(piece, schema, threads=threads, rows=rows, most_bytes=most_bytes)
             return
-        lacks_key = RECORD_KEY not in wanted.names
-        read = wanted.append(self.batch_schema.field(RECORD_KEY)) if lacks_key else wanted
-        for batch in self._all_batches(one, read, threads=threads, rows=rows, most_bytes=most_bytes):
-            yield self.target.select(batch).select(wanted.names)
+        lacks_key = RECORD_KEY not in schema.names
+        read = schema.append(self.batch_schema.field(RECORD_KEY)) if lacks_key else schema
+        for batch in self._all_batches(piece, read, threads=threads, rows=rows, most_bytes=most_bytes):
+            yield self.target.select(batch).select(schema.names)
 
     def _all_batches(
-        self, one: SliceToCluster, wanted: pa.Schema, *, threads: bool, rows: int, most_bytes: int
+        self, piece: SliceToCluster, schema: pa.Schema, *, threads: bool, rows: int, most_bytes: int
     ) -> Iterator[pa.RecordBatch]:
-        """Yield all rows of a slice in batches with the columns of ``wanted``."""
-        if one.merging is not None:
+        """Yield all rows of a slice in batches with the columns of ``schema``."""
+        if piece.merging is not None:
             with open_merged_slice(
-                self.storage, one.file_slice, one.merging, with_meta(self.schema), wanted.names
+                self.storage, piece.file_slice, piece.merging, with_meta(self.schema), schema.names
             ) as merged:
                 for batch in merged.batches(rows, max(most_bytes, 1), threads=threads):
-                    yield conform(batch, wanted)
-        elif (file := one.file_slice.base) is not None:
+                    yield conform(batch, schema)
+        elif (file := piece.file_slice.base) is not None:
             where = f"{self.storage.location}/{file.path}"
             with open_base(self.storage, file) as stored, open_parquet(stored, where) as parquet:
                 present = set(parquet.schema_arrow.names)
-                columns = [name for name in wanted.names if name in present]
+                columns = [name for name in schema.names if name in present]
                 for batch in row_batches(parquet, where, rows, columns=columns):
-                    yield conform(batch, wanted)
+                    yield conform(batch, schema)
 
     def sample(self, columns: Sequence[str], most: int) -> pa.Table:
         """Return the given columns of about ``most`` random rows of the group; the same rows in every run.
@@ -207,12 +207,12 @@ class GroupSource:
         Memory: about `_SAMPLE_BYTES`. Whenever the sample exceeds that size, every second of its rows is dropped.
         Therefore the result may have far fewer than ``most`` rows.
         """
-        wanted = pa.schema([self.schema.field(name) for name in columns])
+        schema = pa.schema([self.schema.field(name) for name in columns])
         random = np.random.default_rng(self.rows)
         share = min(1.0, most / max(self.rows, 1))
-        parts, size = [wanted.empty_table()], 0
-        for one in self.slices:
-            for batch in self._batches(one, wanted, threads=False):
+        parts, size = [schema.empty_table()], 0
+        for piece in self.slices:
+            for batch in self._batches(piece, schema, threads=False):
                 chosen = np.flatnonzero(random.random(batch.num_rows) < share)
                 parts.append(pa.Table.from_batches([batch.take(pa.array(chosen))]))
                 size += parts[-1].nbytes
@@ -238,19 +238,21 @@ def open_group(
     Raises:
         CorruptTableError: a file is missing or damaged; the message names the file.
     """
-    bases = [one.file_slice.base for one in slices if one.file_slice.base is not None]
+    bases = [piece.file_slice.base for piece in slices if piece.file_slice.base is not None]
     footers = [read_metadata(storage, base) for base in bases]
     texts = {field.name for field in schema if kind_of(field.type) is Kind.TEXT}
     encoded = find_dictionary_texts(footers, texts)
     rows = sum(footer.num_rows for footer in footers)
     source = GroupSource(storage, partition_path, tuple(slices), rows, 1.0, encoded, schema)
-    wanted = replace(source, target=target)
-    based = [one for one in slices if one.file_slice.base is not None]
-    filled = next((one for one, footer in zip(based, footers, strict=True) if footer.num_rows), None)
+    source_of_target = replace(source, target=target)
+    based = [piece for piece in slices if piece.file_slice.base is not None]
+    filled = next((piece for piece, footer in zip(based, footers, strict=True) if footer.num_rows), None)
     if filled is None:
-        return wanted
+        return source_of_target
     first = replace(filled, file_slice=replace(filled.file_slice, logs=()))
     batch: Any = next(source.batches(first, threads=False, encoded=frozenset(), rows=_PROBE_ROWS))
-    stored = sum(footer.row_group(at).total_byte_size for footer in footers for at in range(footer.num_row_groups))
+    stored = sum(
+        footer.row_group(group).total_byte_size for footer in footers for group in range(footer.num_row_groups)
+    )
     row_bytes = max(batch.nbytes / batch.num_rows, stored / rows)  # The first rows may be shorter than the average.
-    return replace(wanted, row_bytes=row_bytes)
+    return replace(source_of_target, row_bytes=row_bytes)

@@ -85,20 +85,22 @@ def join_files(storage: Storage, settings: RewriteSettings, number: str, source:
     """
     pieces: Sequence[_Piece] = ()
     rows_of_file = int(source.rows * settings.files.max_file_bytes / max(source.stored_bytes, 1))
-    if settings.copies_groups and source.takes_all and all(one.merging is None for one in source.slices):
+    if settings.copies_groups and source.takes_all and all(piece.merging is None for piece in source.slices):
         most = source.rows if source.rows <= rows_of_file else int(rows_of_file * _MOST_SHARE)
         pieces = _plan_pieces(storage, [*_describe(storage, source, settings.files)], settings.files, most)
     if not pieces:
         yield from _encode_all(storage, settings, number, source)
         return
     joiner = _Joiner(FileMaker(storage, settings, source.partition_path, number, source.encoded), source)
-    for at, own in enumerate(_divide(pieces, split_evenly(source.rows, max(rows_of_file, 1)))):
-        yield joiner.write(at, own)
+    for file_number, own in enumerate(_divide(pieces, split_evenly(source.rows, max(rows_of_file, 1)))):
+        yield joiner.write(file_number, own)
 
 
 def _encode_all(storage: Storage, settings: RewriteSettings, number: str, source: GroupSource) -> Iterator[WrittenFile]:
     """Write new files with the rows in their stored order. Memory: a row group."""
-    tables = (pa.Table.from_batches([batch]) for one in source.slices for batch in source.batches(one, threads=False))
+    tables = (
+        pa.Table.from_batches([batch]) for piece in source.slices for batch in source.batches(piece, threads=False)
+    )
     first = next(tables)
     per_file = rows_per_file(first, np.arange(first.num_rows), source.stored_bytes, settings)
     maker = FileMaker(storage, settings, source.partition_path, number, source.encoded)
@@ -111,16 +113,16 @@ def _encode_all(storage: Storage, settings: RewriteSettings, number: str, source
 
 
 def _describe(storage: Storage, source: GroupSource, settings: FileSettings) -> Iterator[_StoredFile]:
-    for one in source.slices:
-        if (base := one.file_slice.base) is not None:
+    for piece in source.slices:
+        if (base := piece.file_slice.base) is not None:
             metadata = read_metadata(storage, base)
             numbers = range(metadata.num_row_groups)
             large, small = flag_sizes(metadata, settings)
             yield _StoredFile(
-                one,
+                piece,
                 base,
-                tuple(metadata.row_group(at).num_rows for at in numbers),
-                tuple(group_bytes(metadata, at) for at in numbers),
+                tuple(metadata.row_group(group).num_rows for group in numbers),
+                tuple(group_bytes(metadata, group) for group in numbers),
                 tuple(large),
                 tuple(small),
             )
@@ -134,27 +136,30 @@ def _plan_pieces(
     Args:
         most_rows: row groups with more rows are encoded.
     """
-    places = [(at, group) for at, file in enumerate(files) for group in range(len(file.rows))]
-    small = [files[at].small[group] for at, group in places]
-    fits = [not files[at].large[group] and 0 < files[at].rows[group] <= most_rows for at, group in places]
+    places = [(file_number, group) for file_number, file in enumerate(files) for group in range(len(file.rows))]
+    small = [files[file_number].small[group] for file_number, group in places]
+    fits = [
+        not files[file_number].large[group] and 0 < files[file_number].rows[group] <= most_rows
+        for file_number, group in places
+    ]
     page_indexes: dict[int, bool] = {}
     refused: set[int] = set()
     while True:
-        encoded = [not good or at in refused for good, (at, _) in zip(fits, places, strict=True)]
+        encoded = [not good or file_number in refused for good, (file_number, _) in zip(fits, places, strict=True)]
         copied = choose_copies(encoded, small)
         chosen = [place for place, is_copied in zip(places, copied, strict=True) if is_copied]
-        wanted = {at: [group for _, group in own] for at, own in groupby(chosen, key=itemgetter(0))}
-        unknown = [at for at in wanted if at not in page_indexes]
+        groups_of = {at: [group for _, group in own] for at, own in groupby(chosen, key=itemgetter(0))}
+        unknown = [file_number for file_number in groups_of if file_number not in page_indexes]
         if not unknown:
             break
-        for at in unknown:
-            found = _check(storage, files[at], wanted[at], settings)
-            if found is None:
-                refused.add(at)
+        for number in unknown:
+            page_index = _check(storage, files[number], groups_of[number], settings)
+            if page_index is None:
+                refused.add(number)
             else:
-                page_indexes[at] = found
+                page_indexes[number] = page_index
     total = sum(sum(file.sizes) for file in files)
-    if not chosen or sum(files[at].sizes[group] for at, group in chosen) < LEAST_SHARE * total:
+    if not chosen or sum(files[file_number].sizes[group] for file_number, group in chosen) < LEAST_SHARE * total:
         return []
     return [*_make_pieces(files, places, frozenset(chosen), page_indexes)]
 
@@ -175,8 +180,14 @@ def _make_pieces(
     for is_copied, run in groupby(enumerate(places), key=lambda place: place[1] in copied):
         listed = [*run]
         if is_copied:
-            for number, (at, group) in listed:
-                yield _Piece(True, number, ((files[at], (group,)),), files[at].rows[group], page_indexes[at])
+            for number, (file_number, group) in listed:
+                yield _Piece(
+                    True,
+                    number,
+                    ((files[file_number], (group,)),),
+                    files[file_number].rows[group],
+                    page_indexes[file_number],
+                )
             continue
         by_file = groupby((place for _, place in listed), key=itemgetter(0))
         groups = tuple((files[at], tuple(group for _, group in own)) for at, own in by_file)
@@ -184,12 +195,12 @@ def _make_pieces(
         yield _Piece(False, listed[0][0], groups, rows)
 
 
-def _check(storage: Storage, file: _StoredFile, wanted: Sequence[int], settings: FileSettings) -> bool | None:
+def _check(storage: Storage, file: _StoredFile, group_numbers: Sequence[int], settings: FileSettings) -> bool | None:
     """Tell whether row groups of a file have page indexes; None if they cannot be copied."""
     metadata = read_metadata(storage, file.base)
     with open_base(storage, file.base) as opened:
         try:
-            groups = find_groups(lambda: opened, metadata, wanted, settings)
+            groups = find_groups(lambda: opened, metadata, group_numbers, settings)
         except SpliceError:
             return None
     return all(group.has_page_index for group in groups.values())
@@ -199,16 +210,16 @@ def _divide(pieces: Sequence[_Piece], counts: Sequence[int]) -> Iterator[list[_P
     """Divide the pieces among new files with about these row counts. Runs that are encoded may be cut."""
     ends = np.cumsum(counts).tolist()
     files: list[list[_Piece]] = [[] for _ in ends]
-    at = done = 0
+    number = done = 0
     for piece in pieces:
-        left = piece.rows
-        while left:
-            middle = done + left / 2 if piece.is_copied else done
-            while at < len(ends) - 1 and (middle > ends[at] or (done >= ends[at] and not piece.is_copied)):
-                at += 1
-            rows = left if piece.is_copied or at == len(ends) - 1 else min(left, ends[at] - done)
-            files[at].append(replace(piece, rows=rows))
-            done, left = done + rows, left - rows
+        remaining = piece.rows
+        while remaining:
+            middle = done + remaining / 2 if piece.is_copied else done
+            while number < len(ends) - 1 and (middle > ends[number] or (done >= ends[number] and not piece.is_copied)):
+                number += 1
+            rows = remaining if piece.is_copied or number == len(ends) - 1 else min(remaining, ends[number] - done)
+            files[number].append(replace(piece, rows=rows))
+            done, remaining = done + rows, remaining - rows
     yield from (file for file in files if file)
 
 
@@ -227,7 +238,7 @@ class _Joiner:
         settings, rows = self._maker.settings.files, sum(piece.rows for piece in pieces)
         make = partial(
             SplicedBaseFileWriter,
-            known=FilterAndRange(make_growable_filter(rows, settings.fpp)),
+            inherited=FilterAndRange(make_growable_filter(rows, settings.fpp)),
             encoded=self._maker.encoded,
             page_index=all(piece.has_page_index for piece in copied),
         )
@@ -252,13 +263,13 @@ class _Joiner:
             open_parquet(read, where) as parquet,
             open_base(storage, file) as copied,
         ):
-            found, most = find_groups(lambda: copied, parquet.metadata, groups, settings), settings.row_group_bytes
-            for at in groups:
+            stored, most = find_groups(lambda: copied, parquet.metadata, groups, settings), settings.row_group_bytes
+            for group in groups:
                 batches = row_batches(
-                    parquet, where, ROW_GROUP_ROWS, columns=columns, row_groups=[at], threads=False, most_bytes=most
+                    parquet, where, ROW_GROUP_ROWS, columns=columns, row_groups=[group], threads=False, most_bytes=most
                 )
-                for step in list_copy_steps(at, batches):
-                    take_copy_step(writer, step, parquet.metadata, found, reads_keys=True)
+                for step in list_copy_steps(group, batches):
+                    take_copy_step(writer, step, parquet.metadata, stored, reads_keys=True)
 
     def _tables(self, piece: _Piece) -> Iterator[pa.Table]:
         """Yield the next rows of a run of row groups that are encoded."""

@@ -50,7 +50,7 @@ class Group:
     @property
     def size_bytes(self) -> int:
         """Return the size of the group's files in bytes."""
-        return sum(one.file_slice.size_bytes for one in self.slices)
+        return sum(piece.file_slice.size_bytes for piece in self.slices)
 
 
 def load_groups(plan: ClusteringPlan, snapshot: Snapshot) -> list[Group]:
@@ -63,10 +63,10 @@ def load_groups(plan: ClusteringPlan, snapshot: Snapshot) -> list[Group]:
 
     groups = []
     for group in plan.groups:
-        partitions = {one.partition_path for one in group.slices}
+        partitions = {piece.partition_path for piece in group.slices}
         if len(partitions) != 1:
             raise CorruptTableError(f"a clustering plan names {len(partitions)} partitions in one group; cancel it")
-        groups.append(Group(partitions.pop(), tuple(to_cluster(one.group) for one in group.slices)))
+        groups.append(Group(partitions.pop(), tuple(to_cluster(piece.group) for piece in group.slices)))
     return groups
 
 
@@ -122,23 +122,23 @@ class GroupRewriter:
         ranges = self.pool.submit(fit_ranges, source, settings).result()
         part = replace(settings, buffer_bytes=settings.buffer_bytes // tasks)
 
-        def spill_part(at: int) -> SpillFile:
-            path = f"{settings.folder}/spill-{number}-{at}-{settings.write_token}.arrow"
-            runs = write_spill_file(source, source.slices[at::tasks], ranges, part, path)
+        def spill_part(task: int) -> SpillFile:
+            path = f"{settings.folder}/spill-{number}-{task}-{settings.write_token}.arrow"
+            runs = write_spill_file(source, source.slices[task::tasks], ranges, part, path)
             self.progress.advance(size_bytes // (2 * tasks))  # Spilling counts as half of the group's progress.
             return runs
 
-        def merge_part(at: int) -> list[WrittenFile]:
+        def merge_part(place_number: int) -> list[WrittenFile]:
             place = number, source.partition_path
-            files = [*merge_range(self.storage, spills, place, at, ranges, settings)]
+            files = [*merge_range(self.storage, spills, place, place_number, ranges, settings)]
             rows = sum(file.stat.num_writes for file in files)
             self.progress.advance(size_bytes // (2 * ranges.count), rows=rows, files=len(files))
             return files
 
-        spills = gather_results([self.pool.submit(spill_part, at) for at in range(tasks)])
-        files = gather_results([self.pool.submit(merge_part, at) for at in range(ranges.count)])
-        for one in spills:
-            self.storage.delete(one.path)
+        spills = gather_results([self.pool.submit(spill_part, task) for task in range(tasks)])
+        files = gather_results([self.pool.submit(merge_part, place_number) for place_number in range(ranges.count)])
+        for spill in spills:
+            self.storage.delete(spill.path)
         return [file for written in files for file in written]
 
 
@@ -158,5 +158,5 @@ def rewrite_in_process(context: TableContext, groups: Sequence[Group], settings:
         thread_pool(at_once) as waiting,
     ):
         worker = GroupRewriter(context.storage, own, pool, threads, shown)
-        jobs = [waiting.submit(worker.run, str(at), group) for at, group in enumerate(groups)]
+        jobs = [waiting.submit(worker.run, str(job_number), group) for job_number, group in enumerate(groups)]
         return [file for files in gather_results(jobs) for file in files]

@@ -40,7 +40,9 @@ class Resizing:
     @property
     def file_ids(self) -> Mapping[str, str]:
         """Return a mapping of the number of each group to the file id of its bucket."""
-        return {str(at): group.target.file_id for at, group in enumerate(self.groups) if group.target is not None}
+        return {
+            str(number): group.target.file_id for number, group in enumerate(self.groups) if group.target is not None
+        }
 
 
 def _children(group: ClusteringGroup, name: str) -> tuple[HashNode, ...]:
@@ -49,7 +51,7 @@ def _children(group: ClusteringGroup, name: str) -> tuple[HashNode, ...]:
     Raises:
         CorruptTableError: the group has none, its slices are of several partitions, or the nodes cannot be read.
     """
-    partitions = {one.partition_path for one in group.slices}
+    partitions = {piece.partition_path for piece in group.slices}
     if CHILD_NODES not in group.extra or partitions != {group.extra.get(PARTITION)}:
         raise CorruptTableError(f"clustering {name} has a group without the nodes of its partition; cancel it")
     nodes = decode_nodes(group.extra[CHILD_NODES], name=f"the plan of clustering {name}")
@@ -61,12 +63,12 @@ def _children(group: ClusteringGroup, name: str) -> tuple[HashNode, ...]:
 
 def new_groups_of(plan: ClusteringPlan, name: str) -> Mapping[FileGroupId, frozenset[FileGroupId]]:
     """Return for each file group that a plan replaces the file groups of its new buckets."""
-    found: dict[FileGroupId, frozenset[FileGroupId]] = {}
+    made_groups: dict[FileGroupId, frozenset[FileGroupId]] = {}
     for group in plan.groups:
         made = [node.file_id for node in _children(group, name) if node.tag is NodeTag.REPLACE]
-        for one in group.slices:
-            found[one.group] = frozenset(FileGroupId(one.partition_path, file_id) for file_id in made)
-    return found
+        for piece in group.slices:
+            made_groups[piece.group] = frozenset(FileGroupId(piece.partition_path, file_id) for file_id in made)
+    return made_groups
 
 
 def check_rings(storage: Storage, snapshot: Snapshot, plan: ClusteringPlan, name: str) -> Mapping[str, HashRing]:
@@ -80,7 +82,7 @@ def check_rings(storage: Storage, snapshot: Snapshot, plan: ClusteringPlan, name
     for group in plan.groups:
         _children(group, name)
         ring = rings.get(group.extra[PARTITION])
-        is_known = ring is not None and {one.file_id for one in group.slices}.issubset(ring.file_ids)
+        is_known = ring is not None and {piece.file_id for piece in group.slices}.issubset(ring.file_ids)
         if ring is None or not is_known or str(ring.sequence) != group.extra.get(SEQUENCE):
             raise UnsupportedTableError(
                 f"clustering {name} was planned for other buckets of {storage.location}/{group.extra[PARTITION]} than "
@@ -110,7 +112,7 @@ def load_resizing(
     for group in plan.groups:
         path, nodes = group.extra[PARTITION], _children(group, name)
         children.setdefault(path, []).extend(nodes)
-        pieces = [live[one.group] for one in group.slices]
+        pieces = [live[piece.group] for piece in group.slices]
         slices = tuple(SliceToCluster(piece, snapshot.rewriting(piece)) for piece in pieces)
         buckets = RingBuckets(_made(nodes), hashing.fields, hashing.rule)
         groups += (Group(path, slices, target) for target in _targets(buckets))

@@ -115,12 +115,12 @@ def plan_resizing(
         if ring is None or path in busy_partitions:
             return
         pieces = {
-            at: piece
+            position: piece
             for piece in slices[path]
-            if piece.group not in closed_groups and (at := ring.position_of(piece.group.file_id)) is not None
+            if piece.group not in closed_groups and (position := ring.position_of(piece.group.file_id)) is not None
         }
         for change in _changes(ring, pieces, limits, new_prefix, is_sorted):
-            yield _group(ring, [pieces[at] for at in change.positions], change.children, limits.plan, location)
+            yield _group(ring, [pieces[place] for place in change.positions], change.children, limits.plan, location)
 
     groups = chain.from_iterable(groups_of(path) for path in choice.choose(slices))
     chosen = tuple(islice(groups, limits.plan.groups))
@@ -139,22 +139,22 @@ def _changes(
     Args:
         pieces: the slices that may be rewritten, by the position of their node.
     """
-    sizes = {at: pieces[at].size_bytes for at in sorted(pieces)}
+    sizes = {place: pieces[place].size_bytes for place in sorted(pieces)}
     count, done = len(ring.nodes), set[int]()
     splits = limits.most_buckets - count
-    for at, size in sizes.items():
-        children = ring.split(at, new_prefix) if size > limits.split_bytes and splits > 0 else ()
+    for position, size in sizes.items():
+        children = ring.split(position, new_prefix) if size > limits.split_bytes and splits > 0 else ()
         if children:
             splits -= 1
             count += 1
-            done.add(at)
-            yield _Change((at,), children)
-    rest = {at: size for at, size in sizes.items() if at not in done}
+            done.add(position)
+            yield _Change((position,), children)
+    rest = {place: size for place, size in sizes.items() if place not in done}
     for run in _find_mergeable_runs(rest, len(ring.nodes), limits.merge_bytes, count - limits.least_buckets):
         done.update(run)
         yield _Change(run, ring.merge(run, new_prefix))
-    for at in (at for at in rest if limits.sorts and at not in done and not is_sorted(pieces[at])):
-        yield _Change((at,), (HashNode(ring.nodes[at].value, new_prefix(), NodeTag.REPLACE),))
+    for position in (at for at in rest if limits.sorts and at not in done and not is_sorted(pieces[at])):
+        yield _Change((position,), (HashNode(ring.nodes[position].value, new_prefix(), NodeTag.REPLACE),))
 
 
 def _find_mergeable_runs(
@@ -167,7 +167,7 @@ def _find_mergeable_runs(
         nodes: number of nodes of the ring.
         merges: by how many buckets the ring may shrink.
     """
-    free = {at for at, size in sizes.items() if size <= merge_bytes}
+    free = {position for position, size in sizes.items() if size <= merge_bytes}
     for start in sizes:
         if start not in free:
             continue

@@ -101,7 +101,7 @@ class FileMaker:
                 writer.write(table)
             writer.close()
 
-        return self.write_with(at, partial(BaseFileWriter, known=None, encoded=self.encoded), fill)
+        return self.write_with(at, partial(BaseFileWriter, inherited=None, encoded=self.encoded), fill)
 
     def write_with(self, at: int, make: Callable[..., BaseFileWriter], fill: Callable[[Any], None]) -> WrittenFile:
         """Write one base file: ``make`` returns its writer, and ``fill`` gives it rows and closes it."""
@@ -136,8 +136,8 @@ class FileMaker:
             rows: number of rows in all tables together.
         """
         row_groups = RowGroupCutter(tables, self.settings.files.row_group_bytes)
-        for at, count in enumerate(split_evenly(rows, per_file) if rows else ()):
-            yield self.write(at, row_groups.take(count))
+        for number, count in enumerate(split_evenly(rows, per_file) if rows else ()):
+            yield self.write(number, row_groups.take(count))
 
 
 class RowGroupCutter:
@@ -153,18 +153,16 @@ class RowGroupCutter:
             yield table
             count -= table.num_rows
 
-    def _group(self, wanted: int) -> pa.Table:
-        """Return the next ``wanted`` rows as one table, or fewer if they would exceed about ``most_bytes``."""
+    def _group(self, rows: int) -> pa.Table:
+        """Return the next ``rows`` rows as one table, or fewer if they would exceed about ``most_bytes``."""
         held_bytes = sum(map(decoded_bytes, self._rest))
-        while sum(table.num_rows for table in self._rest) < wanted and (
-            held_bytes < self._most_bytes or not self._rest
-        ):
+        while sum(table.num_rows for table in self._rest) < rows and (held_bytes < self._most_bytes or not self._rest):
             self._rest.append(next(self._tables))
             held_bytes += decoded_bytes(self._rest[-1])
         whole = pa.concat_tables(self._rest)
-        rest = whole.slice(wanted)
+        rest = whole.slice(rows)
         self._rest = [rest] if rest.num_rows else []
-        return combine_table(whole.slice(0, wanted).unify_dictionaries())
+        return combine_table(whole.slice(0, rows).unify_dictionaries())
 
 
 class TooLargeError(Exception):
@@ -199,9 +197,11 @@ class MemoryRewriter:
         return gather_results(
             [
                 self.pool.submit(
-                    maker.write, at, (gather(rows, run) for run in split_positions(rows, part, ROW_GROUP_ROWS, most))
+                    maker.write,
+                    number,
+                    (gather(rows, run) for run in split_positions(rows, part, ROW_GROUP_ROWS, most)),
                 )
-                for at, part in enumerate(parts)
+                for number, part in enumerate(parts)
             ]
         )
 
@@ -209,16 +209,16 @@ class MemoryRewriter:
         few = len(source.slices) < pa.cpu_count()
         sizes = [0] * len(source.slices)
 
-        def read(at: int) -> pa.Table:
+        def read(number: int) -> pa.Table:
             batches = []
-            for batch in source.batches(source.slices[at], threads=few):
+            for batch in source.batches(source.slices[number], threads=few):
                 batches.append(batch)
-                sizes[at] += decoded_bytes(batch)
+                sizes[number] += decoded_bytes(batch)
                 if sum(sizes) > self.settings.buffer_bytes:
                     raise TooLargeError
             return pa.Table.from_batches(batches, source.batch_schema)
 
-        tables = gather_results([self.pool.submit(read, at) for at in range(len(source.slices))])
+        tables = gather_results([self.pool.submit(read, number) for number in range(len(source.slices))])
         rows = pa.concat_tables(tables).unify_dictionaries()
         del tables
         arrays = gather_results([self.pool.submit(combine_column, column) for column in rows.columns])
@@ -324,8 +324,8 @@ def fit_ranges(source: GroupSource, settings: RewriteSettings) -> CurveRanges:
 
 
 def _rows_per_file(source: GroupSource, settings: RewriteSettings) -> int:
-    for one in source.slices:
-        for batch in (batch for batch in source.batches(one, threads=True, encoded=frozenset()) if batch.num_rows):
+    for piece in source.slices:
+        for batch in (batch for batch in source.batches(piece, threads=True, encoded=frozenset()) if batch.num_rows):
             rows = pa.Table.from_batches([batch])
             row_bytes = measure_row_bytes(rows, np.arange(rows.num_rows), settings.files)
             return max(1, int(settings.files.max_file_bytes / row_bytes))
@@ -374,8 +374,8 @@ def write_spill_file(
 def _blocks(source: GroupSource, slices: Sequence[SliceToCluster], limit: int) -> Iterator[pa.Table]:
     waiting: list[pa.RecordBatch] = []
     size = 0
-    for one in slices:
-        for batch in source.batches(one, threads=False, encoded=frozenset(), most_bytes=limit):
+    for piece in slices:
+        for batch in source.batches(piece, threads=False, encoded=frozenset(), most_bytes=limit):
             waiting.append(batch)
             size += batch.nbytes
             if size >= limit:
@@ -412,10 +412,10 @@ def merge_range(
     with ExitStack() as stack:
         cursors: list[RunCursor] = []
         rows = 0
-        for one in spilled:
-            own_runs = [run for run in one.runs if run.number == number]
+        for spill in spilled:
+            own_runs = [run for run in spill.runs if run.number == number]
             if own_runs:
-                reader: Any = pa.ipc.open_file(stack.enter_context(storage.open_input(one.path)))
+                reader: Any = pa.ipc.open_file(stack.enter_context(storage.open_input(spill.path)))
                 cursors += [RunCursor(reader, run) for run in own_runs]
                 rows += sum(run.rows for run in own_runs)
         maker = FileMaker(storage, settings, group[1], f"{group[0]}-{number}")

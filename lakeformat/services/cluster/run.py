@@ -120,15 +120,15 @@ def find_stale_reason(plan: ClusteringPlan, snapshot: Snapshot, store: TimelineS
     live = {piece.group: piece for piece in snapshot.each_slice()}
     new_groups = new_groups_of(plan, "to run") if is_resizing(plan) else {}
     later: set[str] = set()
-    for one in (one for group in plan.groups for one in group.slices):
-        piece = live.get(one.group)
+    for source in (planned for group in plan.groups for planned in group.slices):
+        piece = live.get(source.group)
         path_of = {str(log.name): log.path for log in piece.logs} if piece else {}
-        if piece is None or (str(piece.base.name) if piece.base else "") != one.name:
-            return f"was planned for {one.name or one.file_id}, which is not the table's any more"
-        missing = next((name for name in one.log_names if name not in path_of), None)
+        if piece is None or (str(piece.base.name) if piece.base else "") != source.name:
+            return f"was planned for {source.name or source.file_id}, which is not the table's any more"
+        missing = next((name for name in source.log_names if name not in path_of), None)
         if missing is not None:
             return f"was planned for {missing}, which is not the table's any more"
-        later.update(path for name, path in path_of.items() if name not in one.log_names)
+        later.update(path for name, path in path_of.items() if name not in source.log_names)
     commits = (store.read_commit(instant) for instant in snapshot.timeline.commits) if later else ()
     for commit in commits:
         groups = {stat.group for stat in commit.all_stats()}
@@ -177,10 +177,10 @@ def write_clustering_note(store: TimelineStore, timeline: Timeline, instants: It
 
 def _read_note(storage: Storage) -> dict[str, dict[str, str]]:
     try:
-        found = parse_json(storage.read(_NOTE))
+        note = parse_json(storage.read(_NOTE))
     except (FileNotFoundError, ValueError, RecursionError):
         return {}
-    return {time: params for time, params in found.items() if isinstance(params, dict)} if type(found) is dict else {}
+    return {time: params for time, params in note.items() if isinstance(params, dict)} if type(note) is dict else {}
 
 
 def may_be_clustering(store: TimelineStore, instant: Instant) -> bool:
@@ -411,12 +411,12 @@ class ClusterSession:
                 self.session.transaction.hold_lock(kept_plan=instant_time),
             ):
                 snapshot = self.context.snapshot()
-                found = self._claim_plan(snapshot, instant_time)
-                if found is not None:
-                    commit, (plan, ordering) = found
+                claimed = self._claim_plan(snapshot, instant_time)
+                if claimed is not None:
+                    commit, (plan, ordering) = claimed
                     life.enter_context(keep_alive(self.context.storage, commit.time))
                     counted.update(groups=len(plan.groups), files=len(plan.file_groups))
-            if found is None:
+            if claimed is None:
                 return self.session.transaction.skip(snapshot, "no clustering is pending")
             with self.service.undo_on_failure(commit, keeps_plan=True):
                 return self._execute(commit, plan, snapshot, ordering, target_of_plan(plan, self.options))

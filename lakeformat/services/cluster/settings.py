@@ -106,8 +106,8 @@ class Ordering:
 
     def top_columns(self, schema: pa.Schema) -> list[str]:
         """Return the names of the sort columns; for a field of a struct, the name of the top-level column."""
-        known = set(schema.names)
-        return [*dict.fromkeys(n if n in known else n.partition(".")[0] for n in self.columns)]
+        names = set(schema.names)
+        return [*dict.fromkeys(n if n in names else n.partition(".")[0] for n in self.columns)]
 
     def keys(self, rows: pa.Table) -> pa.Table:
         """Return the sort columns of ``rows`` (those of `top_columns`), with dictionaries decoded."""
@@ -194,7 +194,7 @@ def ordering_of_plan(plan: ClusteringPlan, options: Options, name: str) -> Order
             f"clustering {name} wants rows with new commit times (preserveHoodieMetadata=false), which is not built; "
             "let Hudi run it, or cancel it"
         )
-    if not all(one.path or one.delta_paths for group in plan.groups for one in group.slices):
+    if not all(piece.path or piece.delta_paths for group in plan.groups for piece in group.slices):
         raise CorruptTableError(f"clustering {name} has file slices without files; cancel it")
     columns = tuple(part.strip() for part in plan.params.get(SORT_COLUMNS, "").split(",") if part.strip())
     curve = plan.params.get(LAYOUT_STRATEGY)

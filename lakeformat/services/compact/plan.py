@@ -89,7 +89,7 @@ def plan_compaction(
         slices: the newest file slice of each file group.
         closed_groups: file groups of pending compactions, log compactions and clusterings, which are left out.
     """
-    operations = [_plan_operation(each, limits) for each in slices if each.logs and each.group not in closed_groups]
+    operations = [_plan_operation(piece, limits) for piece in slices if piece.logs and piece.group not in closed_groups]
     chosen = _STRATEGIES[limits.strategy](operations, limits)
     return CompactionPlan(tuple(chosen), limits.strategy == OUTGROWN) if chosen else None
 
@@ -126,23 +126,23 @@ _Strategy: TypeAlias = Callable[[_Operations, CompactLimits], _Operations]
 
 
 def _cut_to_target(operations: _Operations, limits: CompactLimits) -> _Operations:
-    left, chosen = limits.target_io_mb, []
+    remaining_mb, chosen = limits.target_io_mb, []
     for operation in operations:
-        left -= int(operation.metrics[_IO])
+        remaining_mb -= int(operation.metrics[_IO])
         chosen.append(operation)
-        if left <= 0:
+        if remaining_mb <= 0:
             break
     return chosen
 
 
 def _choose_by_size(operations: _Operations, limits: CompactLimits) -> _Operations:
-    large = (each for each in operations if each.metrics[_LOG_BYTES] >= limits.least_log_bytes)
-    return _cut_to_target(sorted(large, key=lambda each: -each.metrics[_LOG_BYTES]), limits)
+    large = (operation for operation in operations if operation.metrics[_LOG_BYTES] >= limits.least_log_bytes)
+    return _cut_to_target(sorted(large, key=lambda operation: -operation.metrics[_LOG_BYTES]), limits)
 
 
 def _choose_by_number(operations: _Operations, limits: CompactLimits) -> _Operations:
-    many = (each for each in operations if each.metrics[_LOG_FILES] >= limits.least_log_files)
-    return _cut_to_target(sorted(many, key=lambda each: -each.metrics[_LOG_FILES]), limits)
+    many = (operation for operation in operations if operation.metrics[_LOG_FILES] >= limits.least_log_files)
+    return _cut_to_target(sorted(many, key=lambda operation: -operation.metrics[_LOG_FILES]), limits)
 
 
 def _choose_outgrown(operations: _Operations, limits: CompactLimits) -> _Operations:
@@ -151,11 +151,15 @@ def _choose_outgrown(operations: _Operations, limits: CompactLimits) -> _Operati
     If any slice reaches the limit of log files or of bytes, the slices with at least half the limit of log files are
     chosen, too, because they would soon need a compaction of their own. Otherwise, no slice is chosen.
     """
-    if not any(_has_many(each, limits.least_log_files) or _has_large(each) for each in operations):
+    if not any(_has_many(operation, limits.least_log_files) or _has_large(operation) for operation in operations):
         return ()
-    chosen = (each for each in operations if _has_many(each, -(-limits.least_log_files // 2)) or _has_large(each))
+    chosen = (
+        operation
+        for operation in operations
+        if _has_many(operation, -(-limits.least_log_files // 2)) or _has_large(operation)
+    )
     return _cut_to_target(
-        sorted(chosen, key=lambda each: (-each.metrics[_LOG_FILES], -each.metrics[_LOG_BYTES])), limits
+        sorted(chosen, key=lambda operation: (-operation.metrics[_LOG_FILES], -operation.metrics[_LOG_BYTES])), limits
     )
 
 
@@ -171,21 +175,25 @@ def _has_large(operation: CompactionOperation) -> bool:
 
 
 def _choose_newest_days(operations: _Operations, limits: CompactLimits) -> _Operations:
-    days = sorted({_parse_day(each) for each in operations}, reverse=True)[: limits.days]
-    chosen = (each for each in operations if _parse_day(each) in days)
+    days = sorted({_parse_day(operation) for operation in operations}, reverse=True)[: limits.days]
+    chosen = (operation for operation in operations if _parse_day(operation) in days)
     return sorted(chosen, key=_parse_day, reverse=True)
 
 
 def _choose_since_days(operations: _Operations, limits: CompactLimits) -> _Operations:
     """Choose the slices whose partition's date is at most ``limits.days`` days before today."""
     first = limits.today - timedelta(days=limits.days)
-    return sorted((each for each in operations if _parse_day(each) >= first), key=_parse_day, reverse=True)
+    return sorted(
+        (operation for operation in operations if _parse_day(operation) >= first), key=_parse_day, reverse=True
+    )
 
 
 def _choose_before_days(operations: _Operations, limits: CompactLimits) -> _Operations:
     """Choose the slices whose partition has an older date than `_choose_since_days` allows, or no date."""
     first = limits.today - timedelta(days=limits.days)
-    return sorted((each for each in operations if _parse_day(each) < first), key=_parse_day, reverse=True)
+    return sorted(
+        (operation for operation in operations if _parse_day(operation) < first), key=_parse_day, reverse=True
+    )
 
 
 def _parse_day(operation: CompactionOperation) -> date:
@@ -206,7 +214,7 @@ def _choose_matching(operations: _Operations, limits: CompactLimits) -> _Operati
     if limits.pattern is None:
         return operations
     whole = re.compile(limits.pattern)
-    return [each for each in operations if whole.fullmatch(each.partition_path)]
+    return [operation for operation in operations if whole.fullmatch(operation.partition_path)]
 
 
 _STRATEGIES: Final[Mapping[str, _Strategy]] = {
@@ -241,8 +249,8 @@ def may_run(pending: Iterable[tuple[Instant, CompactionPlan | None]]) -> bool:
         pending: all pending instants; each compaction with its plan, any other with None.
     """
     return all(
-        one.action is Action.COMPACTION and one.state is State.REQUESTED and plan is not None and plan.is_auto
-        for one, plan in pending
+        instant.action is Action.COMPACTION and instant.state is State.REQUESTED and plan is not None and plan.is_auto
+        for instant, plan in pending
     )
 
 

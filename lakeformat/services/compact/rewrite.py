@@ -112,9 +112,9 @@ def compact_slice(storage: Storage, one: SliceToCompact, settings: CompactSettin
     ):
         inherited, most = _inherit_keys(storage, piece, merged), settings.files.row_group_bytes
         rows = merged.log_records + (merged.footer.num_rows if merged.footer else 0)
-        known = inherited or FilterAndRange(make_growable_filter(rows, settings.files.fpp))
+        filter_and_range = inherited or FilterAndRange(make_growable_filter(rows, settings.files.fpp))
         copies = _find_copies(storage, piece, merged, settings, files)
-        with open_writer(sink, group.partition_path, name, settings.files, known, copies) as writer:
+        with open_writer(sink, group.partition_path, name, settings.files, filter_and_range, copies) as writer:
             _write_base_rows(writer, merged, copies, threads=threads, reads_keys=inherited is None)
             for batch in merged.log_batches(ROW_GROUP_ROWS, most):
                 writer.write(pa.Table.from_batches([batch]))
@@ -183,9 +183,9 @@ def _read_base_rows(
         if not is_copied:
             yield from merged.base_batches(ROW_GROUP_ROWS, most, [*run], threads=threads)
             continue
-        for at in run:
-            batches = merged.stored_batches(at, counted, ROW_GROUP_ROWS, most) if counted else ()
-            yield from list_copy_steps(at, batches)
+        for group_number in run:
+            batches = merged.stored_batches(group_number, counted, ROW_GROUP_ROWS, most) if counted else ()
+            yield from list_copy_steps(group_number, batches)
 
 
 def _inherit_keys(storage: Storage, piece: FileSlice, merged: MergedSlice) -> FilterAndRange | None:
@@ -217,20 +217,20 @@ def compact_in_process(
 ) -> list[WrittenFile]:
     """Write the new base files of all slices, largest first, as many at once as cores and memory allow."""
     cores = max(1, pa.cpu_count())
-    order = sorted(slices, key=lambda one: -one.file_slice.size_bytes)
-    logs = [sum(log.size_bytes for log in one.file_slice.logs) for one in order]
+    order = sorted(slices, key=lambda work: -work.file_slice.size_bytes)
+    logs = [sum(log.size_bytes for log in work.file_slice.logs) for work in order]
     threads = count_parallel(logs, cores * settings.buffer_bytes, cores)
     idle = threads < cores
 
     with (
         reuse_memory(),
-        progress("compact", sum(one.file_slice.size_bytes for one in order)) as shown,
+        progress("compact", sum(work.file_slice.size_bytes for work in order)) as shown,
         thread_pool(threads) as pool,
     ):
 
-        def compact(one: SliceToCompact) -> WrittenFile:
-            written = compact_slice(context.storage, one, settings, threads=idle)
-            shown.advance(one.file_slice.size_bytes, rows=written.stat.num_writes, files=1)
+        def compact(work: SliceToCompact) -> WrittenFile:
+            written = compact_slice(context.storage, work, settings, threads=idle)
+            shown.advance(work.file_slice.size_bytes, rows=written.stat.num_writes, files=1)
             return written
 
         return [*pool.map(compact, order)]

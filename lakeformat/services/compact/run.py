@@ -101,8 +101,8 @@ def find_slice_to_merge(
         raise CorruptTableError(_is_missing(instant_time, operation, missing))
     logs = [log_of[name] for name in operation.log_names]
     if by_name:
-        known = set(operation.log_names)
-        logs += [log for log in piece.logs if str(log.name) not in known and log.name.instant_time < instant_time]
+        log_names = set(operation.log_names)
+        logs += [log for log in piece.logs if str(log.name) not in log_names and log.name.instant_time < instant_time]
     return FileSlice(operation.group, operation.base_instant, piece.base, _sort_logs(logs))
 
 
@@ -140,8 +140,12 @@ def check_late_files(
     for time, metadata in others:
         for stat in metadata.all_stats():
             piece = merged.get(stat.group)
-            known = {one.name for one in piece.logs} if piece else set()
-            if piece and would_be_hidden(stat, time, instant_time, by_name=by_name) and _log_name(stat) not in known:
+            log_names = {log.name for log in piece.logs} if piece else set()
+            if (
+                piece
+                and would_be_hidden(stat, time, instant_time, by_name=by_name)
+                and _log_name(stat) not in log_names
+            ):
                 raise WriteConflictError(
                     f"compaction {instant_time} has not merged {stat.path}, which commit {time} has added to its file "
                     "group meanwhile; run the compaction again"
@@ -258,11 +262,11 @@ class CompactSession:
             CorruptTableError: a file of the plan is missing.
         """
         with ExitStack() as life:
-            snapshot, found = self.service.plan_again(lambda: self._begin(instant_time, life, plans=plans))
-            if found is None:
+            snapshot, claimed = self.service.plan_again(lambda: self._begin(instant_time, life, plans=plans))
+            if claimed is None:
                 why = "no file slice is to be compacted" if plans else "no compaction is pending"
                 return self.transaction.skip(snapshot, why)
-            commit, merged = found
+            commit, merged = claimed
             with self.service.undo_on_failure(commit, keeps_plan=True):
                 return self._execute(commit, merged, snapshot)
 
@@ -276,12 +280,12 @@ class CompactSession:
         """
         with self.transaction.report.step("plan") as counted, self.transaction.hold_lock():
             snapshot = self.context.snapshot()
-            found = self._claim_plan(snapshot, instant_time) or (self._begin_new_plan(snapshot) if plans else None)
-            if found is not None:
-                commit, merged = found
+            claimed = self._claim_plan(snapshot, instant_time) or (self._begin_new_plan(snapshot) if plans else None)
+            if claimed is not None:
+                commit, merged = claimed
                 life.enter_context(keep_alive(self.context.storage, commit.time))
                 counted.update(slices=len(merged), log_files=sum(len(piece.logs) for piece in merged.values()))
-        return snapshot, found
+        return snapshot, claimed
 
     def _begin_new_plan(self, snapshot: Snapshot) -> tuple[OpenCommit, _Merged] | None:
         opened = self._put_plan(snapshot)
@@ -302,7 +306,9 @@ class CompactSession:
     def _slices_of_plan(self, plan: CompactionPlan, snapshot: Snapshot, time: str) -> _Merged:
         live = {piece.group: piece for piece in _each_slice(snapshot)}
         replaced = _replaced_groups(self.context, snapshot.timeline)
-        pieces = (find_slice_to_merge(one, live, replaced, time, by_name=self._by_name) for one in plan.operations)
+        pieces = (
+            find_slice_to_merge(operation, live, replaced, time, by_name=self._by_name) for operation in plan.operations
+        )
         return {piece.group: piece for piece in pieces if piece is not None}
 
     def _execute(self, commit: OpenCommit, merged: _Merged, snapshot: Snapshot) -> WriteResult:
@@ -319,8 +325,8 @@ class CompactSession:
         )
         visible = _list_visible_to(snapshot.timeline, None if self._by_name else commit.time)
         slices = [
-            SliceToCompact(at, piece, replace(snapshot.merge_rules(piece), visible=visible.since(piece.earliest)))
-            for at, piece in enumerate(merged.values())
+            SliceToCompact(number, piece, replace(snapshot.merge_rules(piece), visible=visible.since(piece.earliest)))
+            for number, piece in enumerate(merged.values())
         ]
         with transaction.report.step("rewrite") as counted:
             written = self._compactor(self.context, slices, settings)
@@ -360,7 +366,7 @@ class CompactSession:
         store, storage = self.context.store, self.context.storage
         with self.transaction.hold_lock(kept_plan=instant_time):
             timeline = store.load()
-            pending = {one.time: one for one in timeline.pending if one.action is Action.COMPACTION}
+            pending = {instant.time: instant for instant in timeline.pending if instant.action is Action.COMPACTION}
             if instant_time not in pending:
                 raise not_pending_error(_NAME, instant_time, pending)
             instant = pending[instant_time]
@@ -413,8 +419,10 @@ def _each_slice(snapshot: Snapshot) -> Iterator[FileSlice]:
 
 
 def _replaced_groups(context: TableContext, timeline: Timeline) -> frozenset[FileGroupId]:
-    commits = (context.store.read_commit(one) for one in timeline.commits if one.action is Action.REPLACE_COMMIT)
-    return frozenset(group for one in commits for group in one.replaced_groups)
+    commits = (
+        context.store.read_commit(instant) for instant in timeline.commits if instant.action is Action.REPLACE_COMMIT
+    )
+    return frozenset(group for commit in commits for group in commit.replaced_groups)
 
 
 def _list_visible_to(timeline: Timeline, plan_time: str | None) -> VisibleInstants:
@@ -429,7 +437,7 @@ def _list_visible_to(timeline: Timeline, plan_time: str | None) -> VisibleInstan
     seen = timeline.visible(None)
     if plan_time is None:
         return seen
-    times = frozenset(one.time for one in timeline.commits if one.completed_at <= plan_time)
+    times = frozenset(instant.time for instant in timeline.commits if instant.completed_at <= plan_time)
     return VisibleInstants(times, min(seen.before, plan_time))
 
 

@@ -98,8 +98,10 @@ class Description(OneLine):
             lines.append(f"cluster(): {self.small_files:,} of {self.files:,} files are small")
         if self.cleanable_bytes:
             lines.append(f"clean(): {format_bytes(self.cleanable_bytes)} are of older versions that need not be kept")
-        lines += [f"{each}: check() shows whether its writer lives" for each in self.pending if "plan" not in each]
-        lines += [f"{each} waits: run or cancel it" for each in self.pending if "plan" in each]
+        lines += [
+            f"{pending}: check() shows whether its writer lives" for pending in self.pending if "plan" not in pending
+        ]
+        lines += [f"{pending} waits: run or cancel it" for pending in self.pending if "plan" in pending]
         return tuple(lines)
 
     def __str__(self) -> str:
@@ -142,7 +144,7 @@ def describe(context: TableContext, options: Options) -> Description:
     timeline = snapshot.timeline
     all_files, all_bytes = measure_files(context.storage)
     files = list_files_table(snapshot)
-    logs = [log for each in _slices_with_logs(snapshot) for log in each.logs]
+    logs = [log for piece in _slices_with_logs(snapshot) for log in piece.logs]
     live = snapshot.live.size_bytes
     limit = options.write.small_bytes
     plans = frozenset(store.read_clustering_groups(timeline).values())
@@ -203,13 +205,13 @@ def _count_cleanable(context: TableContext, options: Options, live_bytes: int, a
 
 def _slices_with_logs(snapshot: Snapshot) -> tuple[FileSlice, ...]:
     live = snapshot.live
-    return tuple(each for each in live.slices if each.logs) if isinstance(live, ListedSlices) else ()
+    return tuple(piece for piece in live.slices if piece.logs) if isinstance(live, ListedSlices) else ()
 
 
 def _count_small(snapshot: Snapshot, limit: int) -> int:
     """Count the live base files below a size in bytes."""
     sizes = [portion.files["size_bytes"] for portion in snapshot.read_optimized().live.portions()]
-    return sum(pc.sum(pc.less(each, limit), min_count=0).as_py() for each in sizes)
+    return sum(pc.sum(pc.less(size_column, limit), min_count=0).as_py() for size_column in sizes)
 
 
 def _last_time(timeline: Timeline, action: Action) -> str | None:

@@ -174,8 +174,8 @@ def _count_outside_statistics(
     Add the counts to ``wrong_statistics``, by column name.
     """
     row_group, read = parquet.metadata.row_group(group), set(batch.schema.names)
-    for at in range(row_group.num_columns):
-        chunk = row_group.column(at)
+    for leaf in range(row_group.num_columns):
+        chunk = row_group.column(leaf)
         name = chunk.path_in_schema
         if name not in read or batch.schema.field(name).type not in _COMPARED:
             continue
@@ -271,20 +271,20 @@ def _make_finding(why: str) -> Finding:
 
 def _count_wrong_files(storage: Storage, live: IndexedFiles, part: ShardPart) -> int:
     """Count the files of one shard whose row count or bounds in the index are wrong."""
-    known = part.read(storage, live.schema, None)
-    paths = indexed_paths(known.column_names)
+    stored = part.read(storage, live.schema, None)
+    paths = indexed_paths(stored.column_names)
     wrong = 0
     if part.path and not part.changed:
         row = live.manifest.shards.slice(part.at, 1)
-        summed, rows = fold_bounds(known, live.schema)
-        wrong = known.num_rows * _count_wrong_bounds(row, rows, stored_bounds(row, paths, live.schema), summed)
-    for start in range(0, known.num_rows, _AT_ONCE):
-        some = known.slice(start, _AT_ONCE)
+        summed, rows = fold_bounds(stored, live.schema)
+        wrong = stored.num_rows * _count_wrong_bounds(row, rows, stored_bounds(row, paths, live.schema), summed)
+    for start in range(0, stored.num_rows, _AT_ONCE):
+        some = stored.slice(start, _AT_ONCE)
         footers, positions = [], []
-        for at, file in enumerate(file_objects(some)):
+        for number, file in enumerate(file_objects(some)):
             with suppress(CorruptTableError):
                 footers.append(read_metadata(storage, file))
-                positions.append(at)
+                positions.append(number)
         some = some.take(pa.array(positions, pa.int64()))
         bounds, rows, owner = row_group_bounds(footers, paths, live.schema)
         folded, rows = fold_files(bounds, rows, owner, len(footers))

@@ -99,15 +99,18 @@ class Findings(OneLine):
     @property
     def is_damage(self) -> bool:
         """Tell whether there is a finding other than a duplicate key."""
-        return any(not each.kind.is_duplicate for each in self.findings)
+        return any(not finding.kind.is_duplicate for finding in self.findings)
 
     def of(self, kind: Kind) -> tuple[Finding, ...]:
         """Return the findings of one kind."""
-        return tuple(each for each in self.findings if each.kind is kind)
+        return tuple(finding for finding in self.findings if finding.kind is kind)
 
     def _repr_html_(self) -> str:
         """Return an HTML table for notebooks, one row per finding."""
-        rows = [(each.kind.value, each.path, each.rows, each.size_bytes, each.cure) for each in self.findings]
+        rows = [
+            (finding.kind.value, finding.path, finding.rows, finding.size_bytes, finding.cure)
+            for finding in self.findings
+        ]
         head = str(self).splitlines()[0]
         return html_rows(("what", "where", "rows", "bytes", "cure"), rows, caption=head)
 
@@ -115,13 +118,14 @@ class Findings(OneLine):
         if not self.findings:
             return f"nothing {self.action}" if self.action else "nothing is wrong"
         rows = [("what", "where", "rows", "bytes", "cure")] + [
-            (each.kind.value, each.path, f"{each.rows:,}", f"{each.size_bytes:,}", each.cure) for each in self.findings
+            (finding.kind.value, finding.path, f"{finding.rows:,}", f"{finding.size_bytes:,}", finding.cure)
+            for finding in self.findings
         ]
-        widths = [max(len(row[at]) for row in rows) for at in range(4)]
+        widths = [max(len(row[column]) for row in rows) for column in range(4)]
         lines = [
             "  ".join(
-                text.rjust(width) if at in {2, 3} else text.ljust(width)
-                for at, (text, width) in enumerate(zip(row, (*widths, 0), strict=True))
+                text.rjust(width) if column in {2, 3} else text.ljust(width)
+                for column, (text, width) in enumerate(zip(row, (*widths, 0), strict=True))
             ).rstrip()
             for row in rows
         ]

@@ -91,15 +91,15 @@ def make_properties(context: TableContext, options: Options) -> MadeProperties:
     storage = context.storage
     timeline = _load_timeline(storage)
     samples = list(_read_samples(storage, timeline))
-    found = _metadata_properties(storage)
+    of_metadata = _metadata_properties(storage)
     copied = _read_copy(storage, timeline, samples, options)
     if copied is not None:
-        return MadeProperties({**copied, **found}, f"from its copy {COPY_PATH}, which fits the rows")
+        return MadeProperties({**copied, **of_metadata}, f"from its copy {COPY_PATH}, which fits the rows")
     values, key = _derive(storage, timeline, samples, options)
     rows = sum(sample.rows.num_rows for sample in samples)
     named = options.values.get(_ORDERING)
     ordering = f"ordering by {named}" if named else "no ordering column, which rows do not show: name one that it had"
-    return MadeProperties({**values, **found}, f"{key}, as {rows:,} rows prove; {ordering}")
+    return MadeProperties({**values, **of_metadata}, f"{key}, as {rows:,} rows prove; {ordering}")
 
 
 def fits_rows(context: TableContext, config: TableConfig, options: Options) -> bool:
@@ -133,7 +133,7 @@ def _read_samples(storage: Storage, timeline: Timeline) -> Iterator[_Sample]:
 def _metadata_properties(storage: Storage) -> Mapping[str, str]:
     """Return the property that names the partitions of the metadata table, as its folders show them."""
     folders = {entry.name for entry in storage.list(FOLDER) if entry.is_folder}
-    present = [each.value for each in FIXED_PARTITIONS if each.value in folders]
+    present = [partition.value for partition in FIXED_PARTITIONS if partition.value in folders]
     return {names.METADATA_PARTITIONS: ",".join(present)} if present else {}
 
 

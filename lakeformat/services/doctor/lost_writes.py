@@ -108,10 +108,10 @@ def find_lost_writes(
     }
     for group, history in sorted(histories.items()):
         plans = [(time, read_slice[group]) for time, read_slice in sources.items() if group in read_slice]
-        found = [*_find_forks(history), *_find_replaced_files(history, plans, by_name=by_name)]
-        found += _find_hidden_logs(history, plans) if by_name else _find_unread_logs(history, plans)
+        conflicts = [*_find_forks(history), *_find_replaced_files(history, plans, by_name=by_name)]
+        conflicts += _find_hidden_logs(history, plans) if by_name else _find_unread_logs(history, plans)
         kept: dict[tuple[str, str], tuple[str, WriteStat]] = {}
-        for lost, by, stat in found:
+        for lost, by, stat in conflicts:
             # Beside a plan that resizes buckets, Hudi writes rows also to the new buckets, in log files of its instant.
             if stat.is_base or (lost, group.partition_path, by) not in copies:
                 kept.setdefault((lost, stat.path), (by, stat))
@@ -148,13 +148,13 @@ def _find_forks(history: _History) -> Iterator[_Found]:
     if not bases:
         return
     made_into: dict[str, str] = {}  # Maps the time of a base file to the time of the base file made from it.
-    at = max(bases)
-    while (before := _find_origin(bases, at)) is not None:
-        made_into[before] = at
+    newest = max(bases)
+    while (before := _find_origin(bases, newest)) is not None:
+        made_into[before] = newest
         if before not in bases:
             break
-        at = before
-    line = {*made_into, *made_into.values(), at}
+        newest = before
+    line = {*made_into, *made_into.values(), newest}
     floor = min(line)
     for time in sorted(bases):
         if time > floor and time not in line:
@@ -178,7 +178,7 @@ def _find_replaced_files(
 ) -> Iterator[_Found]:
     """Find files of a replaced group that are newer than the replacing commit, or that its plan did not read."""
     for by in history.replaced:
-        read_slice = next((each for time, each in plans if time == by and each.replaces), None)
+        read_slice = next((read_piece for time, read_piece in plans if time == by and read_piece.replaces), None)
         since = read_slice.base_instant if read_slice else ""
         for time, stat in history.bases.items():
             if time > by or (since and since < time):
@@ -214,7 +214,7 @@ def _find_unread_logs(history: _History, plans: Sequence[tuple[str, ReadSlice]])
 
 def read_plan_sources(store: TimelineStore, timeline: Timeline, times: Collection[str]) -> Sources:
     """Return the slices that the clusterings and compactions of these instant times have read, by file group."""
-    found: dict[str, Mapping[FileGroupId, ReadSlice]] = {}
+    sources: dict[str, Mapping[FileGroupId, ReadSlice]] = {}
     for instant in (*timeline.commits, *timeline.plans):
         if instant.time not in times:
             continue
@@ -225,5 +225,5 @@ def read_plan_sources(store: TimelineStore, timeline: Timeline, times: Collectio
             else:
                 plan = store.read_compaction_plan(instant) if instant.action is Action.COMPACTION else None
             if plan is not None:
-                found[instant.time] = list_read_slices(plan)
-    return found
+                sources[instant.time] = list_read_slices(plan)
+    return sources

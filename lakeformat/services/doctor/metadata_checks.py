@@ -86,7 +86,7 @@ def check_secondary_indexes(store: TimelineStore, snapshot: Snapshot) -> Iterato
             right = pa.concat_arrays([read(piece).of[index.partition] for piece in snapshot.each_slice()])
             stored = table.secondary_index(index.partition)
             pairs = ((right, stored), (stored, right))
-            wrong = [pc.sum(pc.invert(pc.is_in(one, value_set=other))).as_py() or 0 for one, other in pairs]
+            wrong = [pc.sum(pc.invert(pc.is_in(column, value_set=other))).as_py() or 0 for column, other in pairs]
             if any(wrong):
                 name = index.partition.value
                 cure = f"it lacks {wrong[0]} rows and has {wrong[1]} too many; drop_index({name!r}), and make it again"
@@ -122,13 +122,13 @@ def _read_files(storage: Storage, config: TableConfig, timeline: Timeline) -> di
 def _compare_files(
     store: TimelineStore, facts: Facts, stored: Mapping[str, int], damaged: Collection[str]
 ) -> Iterator[Finding]:
-    live = {file.path: file.size_bytes for each in facts.slices for file in each.files}
+    live = {file.path: file.size_bytes for piece in facts.slices for file in piece.files}
     lacks = sorted(path for path in live.keys() - stored.keys() if store.storage.info(path) is not None)
     if lacks:
         yield _finding(lacks[0], f"it lacks {len(lacks)} live files: Hudi does not see their rows")
     cut = {path for path in damaged if live.get(path, 0) < stored.get(path, 0)}
-    known = [(path, size) for path, size in live.items() if path in stored and path not in cut]
-    differ = sorted(path for path, size in known if _is_other_size(path, stored[path], size))
+    comparable = [(path, size) for path, size in live.items() if path in stored and path not in cut]
+    differ = sorted(path for path, size in comparable if _is_other_size(path, stored[path], size))
     if differ:
         path = differ[0]
         yield _finding(

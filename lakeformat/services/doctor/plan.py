@@ -71,7 +71,7 @@ def advise(timeline: Timeline, instant_time: str, can_restore: Callable[[str], b
     """
     back = "restore it from a copy"
     commits = sorted(timeline.commits, key=lambda commit: (commit.completed_at, commit.time))
-    places = [at for at, commit in enumerate(commits) if commit.time == instant_time]
+    places = [number for number, commit in enumerate(commits) if commit.time == instant_time]
     if not places:
         return f"{back}: its commit {instant_time} is archived, so nothing else helps"
     before, later = commits[: places[0]], len(commits) - 1 - places[0]
@@ -92,7 +92,7 @@ def find_orphans(facts: Facts) -> Iterator[Finding]:
     are skipped: they carry the instant of their slice, not of their writer. Files of an instant that is missing from
     the timeline (`find_gaps`) are skipped: it may come back from a copy.
     """
-    timeline, known = facts.timeline, {time for time, _ in _list_gaps(facts)}
+    timeline, gap_times = facts.timeline, {time for time, _ in _list_gaps(facts)}
     committed = {stat.path for _, stat in facts.stats()}
     pending = {instant.time for instant in timeline.pending}
     newest = timeline.last_time or ""
@@ -100,7 +100,7 @@ def find_orphans(facts: Facts) -> Iterator[Finding]:
     files: tuple[BaseFile | LogFile, ...] = (*facts.listing.bases, *logs)
     for file in files:
         time = file.name.instant_time
-        if file.path in facts.saved or time in pending or time > newest or time in known:
+        if file.path in facts.saved or time in pending or time > newest or time in gap_times:
             continue
         is_unnamed = isinstance(file, BaseFile) and time in timeline.commit_times and file.path not in committed
         if is_unnamed or not timeline.is_committed(time):
@@ -115,13 +115,13 @@ def find_incomplete(facts: Facts, exists: Callable[[str], bool]) -> Iterator[Fin
     Args:
         exists: returns whether a path exists, even in a folder that the listing skips for lack of a partition marker.
     """
-    live = {each.group: each for each in facts.slices}
+    live = {piece.group: piece for piece in facts.slices}
     expected: dict[FileGroupId, tuple[str, str, int, int]] = {}
     for instant, stat in facts.stats():
         if stat.is_base:
             group = stat.group
-            found = instant.time, stat.path, stat.size_bytes, stat.num_writes
-            expected[group] = max(expected.get(group, ("", "", 0, 0)), found)
+            promise = instant.time, stat.path, stat.size_bytes, stat.num_writes
+            expected[group] = max(expected.get(group, ("", "", 0, 0)), promise)
     unmarked: set[str] = set()
     for group, (time, path, size_bytes, rows) in sorted(expected.items()):
         if group in facts.replaced:
@@ -211,9 +211,9 @@ def find_unarchived(facts: Facts) -> Iterator[Finding]:
     oldest = facts.timeline.oldest_write
     file_times = {file.name.instant_time for file in facts.listing.bases}
     before = {stat.prev_commit for _, stat in facts.stats() if stat.is_base}
-    known = facts.archived | facts.timeline.commit_times
-    for time in sorted(each for each in file_times | before if each and each.isdigit()):
-        if oldest is not None and time < oldest and time not in known:
+    explained = facts.archived | facts.timeline.commit_times
+    for time in sorted(file_time for file_time in file_times | before if file_time and file_time.isdigit()):
+        if oldest is not None and time < oldest and time not in explained:
             cure = (
                 f"the archive does not hold commit {time}: bring it back from a copy; rows are right, history lacks it"
             )

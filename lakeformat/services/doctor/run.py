@@ -144,16 +144,16 @@ class DoctorSession:
         self.store.config().check_changeable(self.storage.location)
         given_up = (*lost, *self._mend_instants())
         with lock_table(self.storage, self.options.lock, service=True, clock=self.context.clock) as lease:
-            mended = tuple(each for each in self._list_repairable() if each.kind not in _FIRST)
-            if any(each.kind is Kind.DEAD_INSTANT for each in mended):
+            mended = tuple(finding for finding in self._list_repairable() if finding.kind not in _FIRST)
+            if any(finding.kind is Kind.DEAD_INSTANT for finding in mended):
                 recover(self.store, self.store.config(), self.context.clock, allows_lost=True)
                 after = self._list_repairable()
-                finished = tuple(each for each in mended if each.kind is Kind.DEAD_INSTANT)
-                mended = (*finished, *(each for each in after if each.kind is not Kind.DEAD_INSTANT))
+                finished = tuple(finding for finding in mended if finding.kind is Kind.DEAD_INSTANT)
+                mended = (*finished, *(finding for finding in after if finding.kind is not Kind.DEAD_INSTANT))
             aside = f"{REMOVED}/{self.context.clock.now_ms()}"
             for finding in mended:
                 self._repair_finding(finding, aside, keep=keep)
-            if any(each.kind is Kind.METADATA_TABLE for each in mended):
+            if any(finding.kind is Kind.METADATA_TABLE for finding in mended):
                 self._replace_metadata_table(lease)
             if not keep:
                 self.storage.delete_folder(REMOVED)
@@ -210,7 +210,7 @@ class DoctorSession:
         """
         commits: list[str] = []
         with lock_table(self.storage, self.options.lock, service=True, clock=self.context.clock):
-            damaged = [each for each in self._check_instants(self.store.load()) if each[1].mends]
+            damaged = [problem for problem in self._check_instants(self.store.load()) if problem[1].mends]
             for instant, _ in damaged:
                 if (decided := find_decided(self.store, instant)) is not None:
                     self.storage.replace(decided.path, decided.data)
@@ -231,12 +231,12 @@ class DoctorSession:
         return timeline_checks.check_instants(self.context, timeline, self._can_restore)
 
     def _list_repairable(self) -> tuple[Finding, ...]:
-        found = self._inspect().found
-        return tuple(each for each in (*found, *self._check_index(found)) if each.mends)
+        findings = self._inspect().found
+        return tuple(finding for finding in (*findings, *self._check_index(findings)) if finding.mends)
 
     def _check_index(self, findings: Sequence[Finding]) -> Iterator[Finding]:
         """Check the bounds in the file index, unless another check has found damage of the index or the timeline."""
-        if not any(each.kind in {Kind.FILE_INDEX, Kind.DAMAGED_INSTANT} for each in findings):
+        if not any(finding.kind in {Kind.FILE_INDEX, Kind.DAMAGED_INSTANT} for finding in findings):
             yield from file_checks.check_index_bounds(self.context)
 
     def _repair_finding(self, finding: Finding, aside: str, *, keep: bool) -> None:
@@ -259,7 +259,7 @@ class DoctorSession:
     def _replace_metadata_table(self, lease: Lease) -> None:
         """Drop the metadata table, and make it again if that is possible now."""
         named = self.store.config().metadata_partitions
-        names = frozenset(named) & {each.value for each in MADE_PARTITIONS}
+        names = frozenset(named) & {partition.value for partition in MADE_PARTITIONS}
         clock, options = self.context.clock, self.options
         secondary: tuple[SecondaryIndex, ...] = ()
         with suppress(CorruptTableError):
@@ -283,7 +283,7 @@ class DoctorSession:
         timeline = self.store.load()
         torn, archived, newest = timeline_checks.check_archive(self.store)
         findings = [*(finding for _, finding in self._check_instants(timeline)), *torn]
-        if any(each.kind is Kind.DAMAGED_INSTANT for each in findings):
+        if any(finding.kind is Kind.DAMAGED_INSTANT for finding in findings):
             return _TableState(config, timeline, tuple(findings))  # The other checks cannot run without all commits.
         try:
             facts = self._collect_facts(config, timeline, archived)
@@ -293,7 +293,7 @@ class DoctorSession:
             return _TableState(config, timeline, tuple(findings))  # The archive says when older commits completed.
         saved = self._list_saved_files(timeline)
         findings += plan.find_incomplete(facts, lambda path: self.storage.info(path) is not None)
-        unmarked = {each.path for each in findings if each.kind is Kind.NO_PARTITION_FILE}
+        unmarked = {finding.path for finding in findings if finding.kind is Kind.NO_PARTITION_FILE}
         findings += plan.find_miscounts(facts)
         lost = timeline_checks.find_table_lost_writes(self.store, timeline, [*newest, *facts.commits])
         findings += plan.find_orphans(facts)
@@ -304,9 +304,9 @@ class DoctorSession:
         findings += timeline_checks.check_markers(self.storage, timeline)
         findings += timeline_checks.find_dead_instants(self.context, timeline)
         findings += file_checks.check_index_files(
-            self.context, frozenset(each.base for each in facts.slices if each.base)
+            self.context, frozenset(piece.base for piece in facts.slices if piece.base)
         )
-        damaged = {each.path for each in findings if each.kind is Kind.OTHER_SIZE}
+        damaged = {finding.path for finding in findings if finding.kind is Kind.OTHER_SIZE}
         findings += check_metadata_table(self.store, config, facts, damaged)
         findings += timeline_checks.find_foreign_folders(self.storage)
         findings += timeline_checks.check_beside(self.context, self.options.beside)
@@ -318,12 +318,14 @@ class DoctorSession:
 
         On storage without locks a repair does not exclude writers, so it must not remove their files.
         """
-        if not any(each.kind in _LEFTOVERS for each in findings):
+        if not any(finding.kind in _LEFTOVERS for finding in findings):
             return list(findings)
         claimed = claims.list_claimed_times(self.storage)
         now = self.store.load()
         new = claimed.union(i.time for i in now.pending) | (now.commit_times - before.commit_times)
-        return [each for each in findings if each.kind not in _LEFTOVERS or _instant_of(each.path) not in new]
+        return [
+            finding for finding in findings if finding.kind not in _LEFTOVERS or _instant_of(finding.path) not in new
+        ]
 
     def _list_saved_files(self, timeline: Timeline) -> dict[str, tuple[str, ...]]:
         done = (i for i in timeline.of_action(Action.SAVEPOINT) if i.state is State.COMPLETED)
@@ -359,7 +361,7 @@ class DoctorSession:
 
     def _check_contents(self, state: _TableState, facts: plan.Facts) -> Iterator[Finding]:
         timeline = state.timeline
-        bases = tuple(each.base for each in facts.slices if each.base is not None)
+        bases = tuple(piece.base for piece in facts.slices if piece.base is not None)
         try:
             schema = table_schema(self.store, state.config, timeline.commits, bases)
         except CorruptTableError as error:
@@ -367,7 +369,7 @@ class DoctorSession:
             return
         newest = timeline.commits[-1].time if timeline.commits else None
         snapshot = Snapshot(state.config, timeline, newest, schema, ListedSlices(tuple(facts.slices)))
-        missing = {each.path for each in state.found if each.kind is Kind.MISSING}
+        missing = {finding.path for finding in state.found if finding.kind is Kind.MISSING}
         by_partition: dict[str, list[FileSlice]] = {}
         for piece in facts.slices:
             if not any(file.path in missing for file in piece.files):

@@ -78,11 +78,11 @@ def check_instants(
         except CorruptTableError as error:
             damaged.append((instant, f"{error}".partition("; ")[0]))
     lost = () if timeline.is_being_undone else find_lost_commits(store, timeline)
-    damaged = [each for each in damaged if each[0] not in lost]
+    damaged = [problem for problem in damaged if problem[0] not in lost]
     damaged += [(instant, f"the completed file of commit {instant.time} is gone") for instant in lost]
     commits = {i.time for i, _ in damaged if i in lost or not is_mendable(i)}
     first: Instant | None = None
-    for instant, why in sorted(damaged, key=lambda each: each[0].completed_at):
+    for instant, why in sorted(damaged, key=lambda problem: problem[0].completed_at):
         if instant.time not in commits and _has_log_of(store, instant):
             cure = f"{why}: {_BACK}; only that helps, because log files exist in slices that it has opened"
             yield instant, Finding(Kind.DAMAGED_INSTANT, store.path(instant), cure)
@@ -155,7 +155,7 @@ def check_archive(store: TimelineStore) -> tuple[list[Finding], frozenset[str], 
         commits = archived.completed_in("")
         times = frozenset(commit.time for commit in commits)
         since = min(sorted(times)[-_NEWEST:], default="")
-        newest += (each for each in archived.commits(commits) if each[0].time >= since)
+        newest += (pair for pair in archived.commits(commits) if pair[0].time >= since)
         if store.layout.has_completion_times and (damage := find_version_damage(store.storage, folder)):
             cure = f"{_BACK}, or let archive() write it again: it {damage}"
             findings.append(Finding(Kind.TORN_ARCHIVE, f"{folder}/{VERSION_NAME}", cure))
@@ -227,7 +227,7 @@ def _find_foreign_folders_in(storage: Storage, folder: str) -> Iterator[Finding]
         if not entry.is_folder or entry.path == HOODIE or _is_face(storage, entry.path):
             continue
         if is_partition:
-            below = sum(each.size_bytes for each in storage.list(entry.path) if not each.is_folder)
+            below = sum(file.size_bytes for file in storage.list(entry.path) if not file.is_folder)
             cure = "no reader looks into it: move it out of the table, or load its rows"
             yield Finding(Kind.FOREIGN_FOLDER, entry.path, cure, size_bytes=below)
         else:
@@ -260,7 +260,7 @@ def find_table_lost_writes(
     """
     sources = read_plan_sources(store, timeline, timeline.commit_times)
     lost = find_lost_writes(commits, sources, by_name=not timeline.layout.has_completion_times)
-    return [each for each in lost if {each.lost_commit, each.hiding_commit} & timeline.commit_times]
+    return [write for write in lost if {write.lost_commit, write.hiding_commit} & timeline.commit_times]
 
 
 def describe_lost_writes(lost: Iterable[LostWrite], listing: Listing, storage: Storage | None) -> Iterator[Finding]:
@@ -271,17 +271,17 @@ def describe_lost_writes(lost: Iterable[LostWrite], listing: Listing, storage: S
     """
     bases = {file.path: file for file in listing.bases}
     present = bases.keys() | {file.path for file in listing.logs}
-    for each in lost:
-        stat = each.stat
+    for write in lost:
+        stat = write.stat
         counts = f"{stat.num_inserts:,} inserted, {stat.num_updates:,} updated, {stat.num_deletes:,} deleted"
-        keys = _keys(storage, bases[stat.path], each.lost_commit) if storage is not None and stat.path in bases else ""
+        keys = _keys(storage, bases[stat.path], write.lost_commit) if storage is not None and stat.path in bases else ""
         where = "they are in this file" if stat.path in present else "the file has been cleaned"
         yield Finding(
             Kind.LOST_WRITE,
             stat.path,
-            f"commit {each.hiding_commit} was made beside commit {each.lost_commit} and hides this file: write the "
-            f"rows of commit {each.lost_commit} to this file group again ({counts}{keys}; {where}), with one writer at "
-            "a time",
+            f"commit {write.hiding_commit} was made beside commit {write.lost_commit} and hides this file: write the "
+            f"rows of commit {write.lost_commit} to this file group again ({counts}{keys}; {where}), with one writer "
+            "at a time",
             rows=stat.num_inserts + stat.num_updates + stat.num_deletes,
             size_bytes=stat.size_bytes,
         )

@@ -51,7 +51,7 @@ def _scale(values: Sequence[float], low: float, high: float) -> list[float]:
     """Place values between two positions; in equal steps if all are equal or there are few."""
     least, most = min(values, default=0.0), max(values, default=0.0)
     if most == least:
-        return [low + (high - low) * (at + 0.5) / len(values) for at in range(len(values))]
+        return [low + (high - low) * (number + 0.5) / len(values) for number in range(len(values))]
     return [low + (high - low) * (value - least) / (most - least) for value in values]
 
 
@@ -69,8 +69,8 @@ def line_chart(
     most = max(values, default=0) or 1
     step = max(1, -(-len(values) // _MOST_POINTS))
     chosen = sorted({*range(0, len(values), step), len(values) - 1})
-    xs = _scale([times[at] for at in chosen], left, right - 2)
-    ys = [bottom - (bottom - top) * values[at] / most for at in chosen]
+    xs = _scale([times[number] for number in chosen], left, right - 2)
+    ys = [bottom - (bottom - top) * values[number] / most for number in chosen]
     path = f"M{xs[0]:.1f} {ys[0]:.1f}" + "".join(f"H{x:.1f}V{y:.1f}" for x, y in zip(xs[1:], ys[1:], strict=True))
     path += f"H{right:.1f}"
     area = f"{path}V{bottom}H{xs[0]:.1f}Z"
@@ -113,8 +113,8 @@ def lanes_chart(picture: Picture, events: Sequence[Event], ends: tuple[str, str]
     left, right = _GUTTER + 4.0, _WIDTH - 8.0
     places = _scale([event.time for event in events], left, right)
     shapes = []
-    for at, lane in enumerate(lanes):
-        y = 14 + at * _LANE
+    for number, lane in enumerate(lanes):
+        y = 14 + number * _LANE
         mine = [(x, event) for x, event in zip(places, events, strict=True) if event.lane == lane]
         shapes += [_text(_GUTTER - 6, y + 4, cut(lane, 15), "end"), _rule(left - 4, y, right + 4, y, "rule faint")]
         cells: dict[int, list[tuple[float, Event]]] = {}
@@ -139,8 +139,8 @@ def columns_chart(picture: Picture, counts: Sequence[tuple[str, int]], *, dim: S
     left = (left + right - width * len(counts)) / 2
     shapes = [_rule(4, bottom, right, bottom)]
     every = -(-len(counts) // 8)
-    for at, ((label, count), is_dim) in enumerate(zip(counts, dim, strict=True)):
-        x, height = left + at * width, (bottom - top) * count / most
+    for number, ((label, count), is_dim) in enumerate(zip(counts, dim, strict=True)):
+        x, height = left + number * width, (bottom - top) * count / most
         height = max(height, 1.5) if count else 0
         shape: dict[str, Any] = {"x": f"{x + width * 0.12:.1f}", "y": f"{bottom - height:.1f}", "rx": 1.5}
         color = "orange" if is_dim else "blue"
@@ -149,7 +149,7 @@ def columns_chart(picture: Picture, counts: Sequence[tuple[str, int]], *, dim: S
         )
         if count:
             shapes.append(_text(x + width / 2, bottom - height - 4, _short(count), "middle"))
-        if at % every == 0:
+        if number % every == 0:
             shapes.append(_text(x + width / 2, bottom + 14, label, "middle", "small"))
     return _draw(picture, 148, *shapes)
 
@@ -165,10 +165,10 @@ def split_bar(picture: Picture, parts: Sequence[tuple[str, float, str]]) -> Html
         parts: the name, the share from 0 to 1, and the color of each part.
     """
     shapes, x = [], 4.0
-    for at, (name, share, color) in enumerate(parts):
+    for number, (name, share, color) in enumerate(parts):
         width = (_WIDTH - 8) * share
         shapes.append(element("rect", x=f"{x:.1f}", y=4, width=f"{width:.1f}", height=18, class_=f"fill-{color}"))
-        key = 4 + at * 190
+        key = 4 + number * 190
         shapes.append(element("rect", x=key, y=32, width=10, height=10, rx=2, class_=f"fill-{color}"))
         shapes.append(_text(key + 15, 41, name))
         x += width
@@ -199,7 +199,7 @@ def boxes_chart(
     shapes.append(_text(low + size / 2, size + 22, names[0], "middle"))
     turned = f"rotate(-90 14 {6 + size / 2:.0f})"
     shapes.append(element("text", names[1], x=14, y=f"{6 + size / 2:.0f}", text_anchor="middle", transform=turned))
-    for at, (name, kind) in enumerate((("read", "box read"), ("skipped", "box"))):
-        shapes.append(element("rect", x=306, y=10 + at * 20, width=12, height=12, class_=kind, fill_opacity=0.4))
-        shapes.append(_text(324, 20 + at * 20, name))
+    for number, (name, kind) in enumerate((("read", "box read"), ("skipped", "box"))):
+        shapes.append(element("rect", x=306, y=10 + number * 20, width=12, height=12, class_=kind, fill_opacity=0.4))
+        shapes.append(_text(324, 20 + number * 20, name))
     return _draw(picture, size + 28, *shapes)

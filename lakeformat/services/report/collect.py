@@ -77,8 +77,10 @@ def collect_facts(
         facts |= _facts_of_snapshot(context, options, snapshot, tuple(columns), attempts)
     count = snapshot.live.count if snapshot is not None else 0
     if check or (check is None and count <= _CHECKED_FILES):
-        found = attempts.attempt(Section.FINDINGS, lambda: DoctorSession(context, options).check(contents=False), None)
-        facts |= {"findings": found, "checked": "names, sizes and the timeline; check() reads the rows, too"}
+        findings = attempts.attempt(
+            Section.FINDINGS, lambda: DoctorSession(context, options).check(contents=False), None
+        )
+        facts |= {"findings": findings, "checked": "names, sizes and the timeline; check() reads the rows, too"}
     elif check is None:
         attempts.missing[Section.FINDINGS] = f"a table of {count:,} files is checked on request: report(check=True)"
     else:
@@ -147,9 +149,9 @@ def _read_sizes(context: TableContext, snapshot: Snapshot, attempts: _Attempts) 
     """Replay all commits, archived ones too, unless there are too many."""
     store, timeline = context.store, snapshot.timeline
     archive = store.read_archived()
-    older = [each for each in archive.completed_in("") if each.time not in timeline.commit_times]
+    older = [instant for instant in archive.completed_in("") if instant.time not in timeline.commit_times]
     if (count := len(older) + len(timeline.commits)) > _MOST_ENTRIES:
         attempts.missing[Section.SIZES] = f"{count:,} commits are too many to replay; the limit is {_MOST_ENTRIES:,}"
         return ()
-    commits = [*archive.commits(older), *((each, store.read_commit(each)) for each in timeline.commits)]
+    commits = [*archive.commits(older), *((instant, store.read_commit(instant)) for instant in timeline.commits)]
     return sizes_over_time(sorted(commits, key=lambda pair: (pair[0].completed_at, pair[0].time)))

@@ -88,12 +88,12 @@ def sizes_over_time(commits: Iterable[tuple[Instant, CommitMetadata]]) -> tuple[
         commits: all commits of the table with their metadata, in the order in which they completed.
     """
     live = _LiveFiles()
-    found = []
+    sizes = []
     for instant, metadata in commits:
         for group in metadata.replaced_groups:
             live.remove((group.partition_path, group.file_id))
         for stat in metadata.all_stats():
             if stat.path:
                 live.add(instant.time, stat)
-        found.append(live.size_at(instant.time))
-    return tuple(found)
+        sizes.append(live.size_at(instant.time))
+    return tuple(sizes)

@@ -77,7 +77,7 @@ def table(caption: str, head: Sequence[str], rows: Iterable[Sequence[Any]], note
         element("th", name, scope="col", class_="number" if _is_number(value) else None)
         for name, value in zip(head, first, strict=True)
     )
-    body = joined(element("tr", *(_cell(at, value) for at, value in enumerate(row))) for row in given)
+    body = joined(element("tr", *(_cell(column, value) for column, value in enumerate(row))) for row in given)
     whole = element(
         "table", element("caption", caption), element("thead", element("tr", titles)), element("tbody", body)
     )
@@ -91,10 +91,10 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _cell(at: int, value: Any) -> Html:
+def _cell(column: int, value: Any) -> Html:
     is_picture = isinstance(value, Html) and value.startswith("<svg")
     kind = "number" if _is_number(value) else "picture" if is_picture else None
-    return element("th", value, scope="row", class_=kind) if at == 0 else element("td", value, class_=kind)
+    return element("th", value, scope="row", class_=kind) if column == 0 else element("td", value, class_=kind)
 
 
 def details(summary: str, *children: Any) -> Html:
@@ -104,7 +104,7 @@ def details(summary: str, *children: Any) -> Html:
 
 def card(title: str, *children: Any, missing: str | None = None, wide: bool = False) -> Html:
     """Return a section with a heading; or with the reason why it cannot be shown."""
-    name = "".join(each if each.isalnum() else "-" for each in title.lower()).strip("-")
+    name = "".join(letter if letter.isalnum() else "-" for letter in title.lower()).strip("-")
     body = children if missing is None else (element("p", f"Not shown: {missing}", class_="gone"), *children)
     heading = element("h2", title, id=name)
     return element("section", heading, *body, class_="card wide" if wide else "card", aria_labelledby=name)

@@ -110,23 +110,26 @@ def _services_card(facts: ReportFacts) -> Html:
     if facts.description is None:
         return card(Section.SERVICES.value, missing=facts.missing.get(Section.TABLE, "the table cannot be read"))
     kinds = {Due.DUE: "due", Due.WAITING: "due", Due.UNKNOWN: "bad", Due.IDLE: "idle"}
-    rows = [(each.name, element("span", each.due.value, class_=kinds[each.due]), each.text) for each in facts.services]
+    rows = [
+        (service.name, element("span", service.due.value, class_=kinds[service.due]), service.text)
+        for service in facts.services
+    ]
     return card(Section.SERVICES.value, table("By their own plans", ("service", "now", "why"), rows))
 
 
 def _findings_card(facts: ReportFacts) -> Html:
-    missing, found = facts.missing.get(Section.FINDINGS), facts.findings
-    if missing is not None or found is None:
+    missing, findings = facts.missing.get(Section.FINDINGS), facts.findings
+    if missing is not None or findings is None:
         return card(Section.FINDINGS.value, missing=missing or "the table was not checked")
     note = element("p", f"Checked: {facts.checked}.", class_="note")
-    if not found:
+    if not findings:
         return card(Section.FINDINGS.value, element("p", element("span", "Nothing is wrong", class_="good")), note)
     rows = [
-        (element("span", each.kind.value, class_="bad"), each.path, each.size_bytes, each.cure)
-        for each in found.findings[:_FINDINGS]
+        (element("span", finding.kind.value, class_="bad"), finding.path, finding.size_bytes, finding.cure)
+        for finding in findings.findings[:_FINDINGS]
     ]
-    more = _left_out(len(found), len(rows), "findings")
-    shown = table(f"{len(found):,} findings", ("what", "where", "bytes", "cure"), rows, more)
+    more = _left_out(len(findings), len(rows), "findings")
+    shown = table(f"{len(findings):,} findings", ("what", "where", "bytes", "cure"), rows, more)
     return card(Section.FINDINGS.value, shown, note, wide=True)
 
 
@@ -137,21 +140,21 @@ def _sizes_card(facts: ReportFacts) -> Html:
     missing, sizes = facts.missing.get(Section.SIZES), facts.sizes
     if missing is not None or not sizes:
         return card(Section.SIZES.value, missing=missing or "there is no commit")
-    times, ends = [_moment(each.instant_time) for each in sizes], _ends([each.instant_time for each in sizes])
+    times, ends = [_moment(size.instant_time) for size in sizes], _ends([size.instant_time for size in sizes])
     about = facts.description
     in_logs = " in base files" if about is not None and about.log_bytes else ""
     pictures: list[Any] = []
     for title, values, shown in (
-        ("Bytes of the live files", [each.size_bytes for each in sizes], format_bytes),
-        (f"Rows{in_logs}", [each.rows for each in sizes], _whole),
-        ("Live files", [each.files for each in sizes], _whole),
+        ("Bytes of the live files", [size.size_bytes for size in sizes], format_bytes),
+        (f"Rows{in_logs}", [size.rows for size in sizes], _whole),
+        ("Live files", [size.files for size in sizes], _whole),
     ):
         text = f"From {shown(values[0])} after the first of {len(values):,} commits to {shown(values[-1])} now."
         pictures += [
             element("h3", f"{title}: {shown(values[-1])}"),
             line_chart(Picture(title, text), times, values, ends, shown),
         ]
-    newest = [(_shown(each.instant_time), each.size_bytes, each.rows, each.files) for each in reversed(sizes)][:_SIZES]
+    newest = [(_shown(size.instant_time), size.size_bytes, size.rows, size.files) for size in reversed(sizes)][:_SIZES]
     head = ("after commit", "bytes", f"rows{in_logs}", "files")
     listed = details(
         "As a table", table("The newest commits first", head, newest, _left_out(len(sizes), len(newest), "commits"))
@@ -167,16 +170,16 @@ def _timeline_card(facts: ReportFacts) -> Html:
     if missing is not None or not entries:
         return card(Section.TIMELINE.value, missing=missing or "there is no commit")
     oldest_first = list(reversed(entries))
-    events = [Event(_moment(each.instant_time), each.operation, str(each)) for each in oldest_first]
-    kinds = Counter(each.operation for each in entries)
+    events = [Event(_moment(entry.instant_time), entry.operation, str(entry)) for entry in oldest_first]
+    kinds = Counter(entry.operation for entry in entries)
     text = "; ".join(f"{count:,} {kind}" for kind, count in kinds.most_common())
     picture = lanes_chart(
         Picture("Commits and other actions over time", text),
         events,
-        _ends([each.instant_time for each in oldest_first]),
+        _ends([entry.instant_time for entry in oldest_first]),
         _COLORS,
     )
-    rows = [_entry_row(each) for each in entries[:_ENTRIES]]
+    rows = [_entry_row(entry) for entry in entries[:_ENTRIES]]
     head = ("instant", "operation", "rows written", "files", "seconds", "what")
     listed = table("The newest first", head, rows, _left_out(len(entries), len(rows), "entries"))
     return card(Section.TIMELINE.value, picture, element("p", text, class_="note"), details("As a table", listed))
@@ -192,14 +195,14 @@ def _entry_row(entry: HistoryEntry) -> tuple[Any, ...]:
 
 def slowest_steps(entries: Sequence[HistoryEntry]) -> list[tuple[float, str, HistoryEntry]]:
     """Return the seconds and the name of all steps in the reports of writes, with their commits, slowest first."""
-    found = []
+    timed = []
     for entry in entries:
         steps = (entry.report or {}).get("steps")
         for step in steps if isinstance(steps, list) else ():
             seconds = step.get("seconds") if isinstance(step, dict) else None
             if isinstance(seconds, int | float) and not isinstance(seconds, bool):
-                found.append((float(seconds), str(step.get("step", "")), entry))
-    return sorted(found, key=lambda each: each[0], reverse=True)
+                timed.append((float(seconds), str(step.get("step", "")), entry))
+    return sorted(timed, key=lambda step_of: step_of[0], reverse=True)
 
 
 def _steps_card(facts: ReportFacts) -> Html:
@@ -246,10 +249,15 @@ def _partitions_card(facts: ReportFacts) -> Html:
     total, logged = pc.sum(files["size_bytes"]).as_py() or 1, bool(about is not None and about.log_bytes)
     most = (shown[0]["size_bytes_sum"] or 1) / total
     rows = []
-    for each in shown:
-        share = each["size_bytes_sum"] / total
-        row = (each["partition_path"] or "(none)", bar(share / most), format_percent(share), each["size_bytes_sum"])
-        rows.append((*row, each["size_bytes_count"], *((each["logged_sum"],) if logged else ())))
+    for partition in shown:
+        share = partition["size_bytes_sum"] / total
+        row = (
+            partition["partition_path"] or "(none)",
+            bar(share / most),
+            format_percent(share),
+            partition["size_bytes_sum"],
+        )
+        rows.append((*row, partition["size_bytes_count"], *((partition["logged_sum"],) if logged else ())))
     head = ("partition", "", "share", "bytes", "files", *(("with logs",) if logged else ()))
     note = _left_out(len(sizes), len(shown), "partitions")
     return card(Section.PARTITIONS.value, *_log_share(about), table("The largest by bytes", head, rows, note))
@@ -269,8 +277,10 @@ def file_size_classes(files: pa.Table) -> list[tuple[int, int]]:
     """Return the powers of two from the smallest to the largest file, and the number of files from each up."""
     sizes = pc.max_element_wise(files["size_bytes"], 1)
     exponents = pc.floor(pc.log2(pc.cast(sizes, pa.float64()))).cast(pa.int64())
-    counts = {each["values"]: each["counts"] for each in pc.value_counts(exponents).to_pylist()}
-    return [(1 << at, counts.get(at, 0)) for at in range(min(counts), max(counts) + 1)] if counts else []
+    counts = {pair["values"]: pair["counts"] for pair in pc.value_counts(exponents).to_pylist()}
+    return (
+        [(1 << exponent, counts.get(exponent, 0)) for exponent in range(min(counts), max(counts) + 1)] if counts else []
+    )
 
 
 def _files_card(facts: ReportFacts) -> Html:
@@ -292,11 +302,11 @@ def _files_card(facts: ReportFacts) -> Html:
         some = files.sort_by([("size_bytes", order), ("path", "ascending")]).slice(0, _FILES).to_pylist()
         rows = [
             (
-                each["path"] or f"{each['partition_path']}/{each['file_id']} (log files alone)",
-                each["size_bytes"],
-                each["rows"],
+                file["path"] or f"{file['partition_path']}/{file['file_id']} (log files alone)",
+                file["size_bytes"],
+                file["rows"],
             )
-            for each in some
+            for file in some
         ]
         listed.append(table(title, ("file", "bytes", "rows"), rows))
     counted = table("Files by size", ("from", "files"), [(label, count) for label, count in labels])
@@ -318,12 +328,12 @@ def _layout_card(facts: ReportFacts) -> Html:
         missing = facts.missing.get(Section.LAYOUT) or facts.missing.get(Section.TABLE)
         return card(Section.LAYOUT.value, missing=missing or "there is no layout to report")
     kinds = [*(f"on {name}" for name in report.columns), *(("on all together",) if len(report.columns) > 1 else ())]
-    shares = [[*each.skipped.values(), each.skipped_together] for each in report.layouts]
+    shares = [[*layout.skipped.values(), layout.skipped_together] for layout in report.layouts]
     rows = []
-    for at, kind in enumerate(kinds):
-        now, others = shares[0][at], [format_percent(each[at]) for each in shares[1:]]
+    for number, kind in enumerate(kinds):
+        now, others = shares[0][number], [format_percent(layout_shares[number]) for layout_shares in shares[1:]]
         rows.append((kind, bar(now, "green"), format_percent(now), *others))
-    head = ("a filter", "", *(each.name for each in report.layouts))
+    head = ("a filter", "", *(layout.name for layout in report.layouts))
     caption = f"Share of the files that a filter for {format_percent(report.selectivity)} of the rows skips"
     note = f"Judged by {report.sampled:,} sampled rows: {report.advice}."
     return card(Section.LAYOUT.value, *_boxes_picture(report), table(caption, head, rows, note))
@@ -331,18 +341,18 @@ def _layout_card(facts: ReportFacts) -> Html:
 
 def _boxes_picture(report: LayoutReport) -> list[Html]:
     """Draw the files as they lie now in the plane of the first two columns, and which of them a filter reads."""
-    boxes = next(each for each in report.layouts if each.name == NOW).boxes
+    boxes = next(layout for layout in report.layouts if layout.name == NOW).boxes
     if len(report.columns) < 2 or not len(boxes) or not len(report.example):
         return []
     touched = report.example.find_overlaps(0, boxes)
     every = max(1, -(-len(boxes) // _MOST_BOXES))
     sides = [
-        (axis.share_below(boxes.low[:, at]), axis.share_up_to(boxes.high[:, at]))
-        for at, axis in enumerate(report.axes[:2])
+        (axis.share_below(boxes.low[:, number]), axis.share_up_to(boxes.high[:, number]))
+        for number, axis in enumerate(report.axes[:2])
     ]
     corners = [
-        (float(sides[0][0][at]), float(sides[0][1][at]), float(sides[1][0][at]), float(sides[1][1][at]))
-        for at in range(0, len(boxes), every)
+        (float(sides[0][0][number]), float(sides[0][1][number]), float(sides[1][0][number]), float(sides[1][1][number]))
+        for number in range(0, len(boxes), every)
     ]
     text = f"A filter on {' and '.join(report.columns)} reads {int(touched.sum()):,} of {len(boxes):,} files. "
     text += "Equal lengths of an axis hold equally many rows."
@@ -351,7 +361,7 @@ def _boxes_picture(report: LayoutReport) -> list[Html]:
         Picture("The range of values in each file", text),
         corners,
         names,
-        [bool(touched[at]) for at in range(0, len(boxes), every)],
+        [bool(touched[number]) for number in range(0, len(boxes), every)],
     )
     return [picture, element("p", text, class_="note")]
 
@@ -405,7 +415,7 @@ def _shown(instant_time: str) -> Html:
 def _ends(instants: Sequence[str]) -> tuple[str, str]:
     """Return the labels of the first and last instant: the day, and the time if it is the same day."""
     try:
-        first, last = (datetime.strptime(each[:14], "%Y%m%d%H%M%S") for each in (instants[0], instants[-1]))
+        first, last = (datetime.strptime(instant[:14], "%Y%m%d%H%M%S") for instant in (instants[0], instants[-1]))
     except ValueError:
         return instants[0], instants[-1]
     length = (last - first).total_seconds()

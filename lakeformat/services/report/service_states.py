@@ -41,8 +41,8 @@ def service_states(
         plans["compact"] = lambda: _compact(context, options, snapshot, description)
     if make_expiry(options).days > 0:
         plans["expire_partitions"] = lambda: _expire(context, options)
-    found = [*_pending(description), *(_state(name, plan) for name, plan in plans.items())]
-    return tuple(sorted(found, key=lambda each: _ORDER.index(each.due)))
+    states = [*_pending(description), *(_state(name, plan) for name, plan in plans.items())]
+    return tuple(sorted(states, key=lambda state: _ORDER.index(state.due)))
 
 
 def _state(name: str, plan: Callable[[], tuple[Due, str]]) -> ServiceState:

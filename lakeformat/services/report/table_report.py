@@ -43,9 +43,9 @@ class TableReport(OneLine):
         Path(path).write_text(self.to_html(), encoding="utf-8")
 
     def __str__(self) -> str:
-        due = ", ".join(each.name for each in self.facts.services if each.due is Due.DUE) or "nothing"
-        found = "not checked" if self.facts.findings is None else f"{len(self.facts.findings):,} findings"
-        return f"report of {self.facts.name} at {self.facts.made_at}: due {due}; {found}"
+        due = ", ".join(service.name for service in self.facts.services if service.due is Due.DUE) or "nothing"
+        findings = "not checked" if self.facts.findings is None else f"{len(self.facts.findings):,} findings"
+        return f"report of {self.facts.name} at {self.facts.made_at}: due {due}; {findings}"
 
     def _repr_html_(self) -> str:
         """Return the page in a frame, so that its style and the notebook's do not touch each other."""

@@ -87,19 +87,19 @@ def snapshot_before(
         InstantNotAvailableError: files that this snapshot needs no longer exist.
     """
     store, location = context.store, context.storage.location
-    found = [(instant, read_commit_if_whole(store, instant)) for instant in undone]
-    metadatas = [(instant, metadata) for instant, metadata in found if metadata is not None]
+    read_commits = [(instant, read_commit_if_whole(store, instant)) for instant in undone]
+    metadatas = [(instant, metadata) for instant, metadata in read_commits if metadata is not None]
     listing = list_files(context.storage)
     times = frozenset(instant.time for instant in undone)
-    left = timeline.with_pending(times)
+    remaining = timeline.with_pending(times)
     missing = find_missing_before(metadatas, listing, location)
-    if missing is None and len(metadatas) < len(found):
-        replaced = {group for commit in left.commits for group in store.read_commit(commit).replaced_groups}
+    if missing is None and len(metadatas) < len(read_commits):
+        replaced = {group for commit in remaining.commits for group in store.read_commit(commit).replaced_groups}
         gone = find_cleaned_base(_list_cleaned(store, timeline, min(times)), listing.bases, times, replaced)
         missing = gone and f"{location}: the version before of file group {gone} has been cleaned away"
     if missing is not None:
         raise InstantNotAvailableError(f"cannot {activity}: {missing}; choose a later instant")
-    return list_snapshot(store, config, left, is_time_travel=True)
+    return list_snapshot(store, config, remaining, is_time_travel=True)
 
 
 def _list_cleaned(store: TimelineStore, timeline: Timeline, since: str) -> Iterator[tuple[str, str]]:

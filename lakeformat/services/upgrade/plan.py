@@ -59,17 +59,21 @@ def list_moves(
         clusterings: times of the replacecommits that were planned as clusterings.
         completed_at: maps instant time to completion time; used only if the new layout stores completion times.
     """
-    all_moves = [FileMove(one, _moves_to_layout(one, to, clusterings, completed_at or {})) for one in instants]
+    all_moves = [
+        FileMove(instant, _moves_to_layout(instant, to, clusterings, completed_at or {})) for instant in instants
+    ]
     return tuple(sorted(all_moves, key=lambda move: (move.old.time, move.old.state, move.old.action.value)))
 
 
 def _moves_to_layout(
-    one: Instant, to: TimelineLayout, clusterings: Collection[str], ends: Mapping[str, str]
+    instant: Instant, to: TimelineLayout, clusterings: Collection[str], ends: Mapping[str, str]
 ) -> Instant:
-    if one.state is State.COMPLETED:
-        return replace(one, completion_time=ends[one.time] if to.has_completion_times else None)
-    is_clustering = one.action is Action.CLUSTERING or (one.action is Action.REPLACE_COMMIT and one.time in clusterings)
-    return replace(one, action=to.clustering) if is_clustering else one
+    if instant.state is State.COMPLETED:
+        return replace(instant, completion_time=ends[instant.time] if to.has_completion_times else None)
+    is_clustering = instant.action is Action.CLUSTERING or (
+        instant.action is Action.REPLACE_COMMIT and instant.time in clusterings
+    )
+    return replace(instant, action=to.clustering) if is_clustering else instant
 
 
 def make_completion_times(stamps: Mapping[str, str]) -> dict[str, str]:

@@ -72,7 +72,8 @@ __all__ = ["VersionChange", "VersionSession"]
 _LOG: Final = logging.getLogger("lakeformat.services")
 #: Partitions of the metadata table that are alike in versions 8 and 9.
 _IN_VERSION_8: Final = frozenset(
-    each.value for each in (MetadataPartition.FILES, MetadataPartition.BLOOM_FILTERS, MetadataPartition.RECORD_INDEX)
+    partition.value
+    for partition in (MetadataPartition.FILES, MetadataPartition.BLOOM_FILTERS, MetadataPartition.RECORD_INDEX)
 )
 #: Maximum number of archived commits in memory.
 _AT_A_TIME: Final = 500
@@ -259,7 +260,9 @@ class VersionSession:
         """Undo the work of dead writers, check that the table can be moved, and fit or drop the metadata table."""
         recover(self.store, config, self.context.clock)
         # Sort compactions last: only if nothing else is pending, `move` runs the compactions and tries again.
-        pending = sorted(self.store.load().pending, key=lambda one: (one.action is Action.COMPACTION, one.time))
+        pending = sorted(
+            self.store.load().pending, key=lambda instant: (instant.action is Action.COMPACTION, instant.time)
+        )
         if pending:
             kind = _UncompactedError if pending[0].action is Action.COMPACTION else WriteConflictError
             raise kind(
@@ -292,8 +295,8 @@ class VersionSession:
             has_types = table.has(MetadataPartition.COLUMN_STATS) and read_statistics_form(table).stores_types
         except (CorruptTableError, UnsupportedTableError):
             return False
-        known = _IN_VERSION_8 | (frozenset() if has_types else {MetadataPartition.COLUMN_STATS.value})
-        lost = {*config.metadata_partitions, *config.pending_metadata_partitions} - known
+        kept_names = _IN_VERSION_8 | (frozenset() if has_types else {MetadataPartition.COLUMN_STATS.value})
+        lost = {*config.metadata_partitions, *config.pending_metadata_partitions} - kept_names
         if lost:
             drop_indexes(self.store, self.context.clock, lost)
         return True
@@ -304,7 +307,7 @@ class VersionSession:
         If that is not possible, Hudi makes them; a warning says so.
         """
         lost = before - frozenset(self.store.config().metadata_partitions)
-        made = lost & {each.value for each in MADE_PARTITIONS}
+        made = lost & {partition.value for partition in MADE_PARTITIONS}
         clock, options = self.context.clock, self.options
         try:
             first = made - {MetadataPartition.PARTITION_STATS.value}  # Not every table can have these.
@@ -353,18 +356,18 @@ class VersionSession:
         """
         old, new = _layout(config), _layout(moved)
         entries = [
-            (one, entry)
+            (instant, entry)
             for entry in self.storage.list(old.folder)
-            if not entry.is_folder and (one := old.parse(entry.name)) is not None
+            if not entry.is_folder and (instant := old.parse(entry.name)) is not None
         ]
         ends: dict[str, str] = {}
         if new.has_completion_times:
             self.storage.delete_folder(new.folder)  # It may have files of a failed or earlier move.
-            done = ((one, entry) for one, entry in entries if one.state is State.COMPLETED)
+            done = ((moved, entry) for moved, entry in entries if moved.state is State.COMPLETED)
             ends = make_completion_times({i.time: format_instant_time(e.modified_ms, config.zone) for i, e in done})
         self._copy_archive(config, moved)
         planned_moves = list_moves(
-            (one for one, _ in entries),
+            (moved for moved, _ in entries),
             new,
             clusterings=self._find_clusterings([i for i, _ in entries]),
             completed_at=ends,
@@ -386,15 +389,17 @@ class VersionSession:
 
     def _copy_archive(self, config: TableConfig, moved: TableConfig) -> None:
         """Copy archived commits to the new layout's archive, except those that an earlier move left there."""
-        old, new = (each.archive_folder for each in (config, moved))
+        old, new = (place.archive_folder for place in (config, moved))
         logs_to_history = not config.traits.has_completion_times
         read, other = (
             (read_archive_logs, read_lsm_history) if logs_to_history else (read_lsm_history, read_archive_logs)
         )
         archived = read(self.storage, old)
-        known = frozenset(other(self.storage, new).columns.column("time").to_pylist())
-        commits = archived.commits([one for one in archived.completed_in("") if one.time not in known])
-        while portion := [self._read_leaving(*one) for one in islice(commits, _AT_A_TIME)]:
+        moved_times = frozenset(other(self.storage, new).columns.column("time").to_pylist())
+        commits = archived.commits(
+            [instant for instant in archived.completed_in("") if instant.time not in moved_times]
+        )
+        while portion := [self._read_leaving(*pair) for pair in islice(commits, _AT_A_TIME)]:
             if logs_to_history:
                 write_history(self.storage, new, portion)
             else:
@@ -420,10 +425,10 @@ class VersionSession:
         if other.folder == config.timeline_folder:
             return
         names = [entry.name for entry in self.storage.list(other.folder) if not entry.is_folder]
-        left = [name for name in names if other.parse(name) is not None]
+        old_files = [name for name in names if other.parse(name) is not None]
         if other is LAYOUT_2 and names:
             self.storage.replace(f"{other.folder}/{MOVED}", b"")
-        for name in left:
+        for name in old_files:
             self.storage.delete(f"{other.folder}/{name}")
         if other is LAYOUT_2 and names:
             self.storage.delete_folder(other.folder)

@@ -116,19 +116,19 @@ def filters_to_predicate(filters: Iterable[Any], schema: pa.Schema) -> Predicate
         filters: Catalyst expressions in the JVM.
         schema: the columns to which the predicate is bound: all columns of the table as readers see them.
     """
-    found = [_convert(each, schema) for each in filters]
-    return And(tuple(each for each in found if each != Always(True)))
+    converted = [_convert(expression, schema) for expression in filters]
+    return And(tuple(predicate for predicate in converted if predicate != Always(True)))
 
 
 def _convert(expression: Any, schema: pa.Schema) -> Predicate:
     try:
         nodes = json.loads(expression.toJSON())
-        found: list[_Part] = []
-        for at in range(len(nodes) - 1, -1, -1):  # Children come after their parent, the first child next to it.
-            children = [found.pop() for _ in range(nodes[at]["num-children"])]
-            node = partial(_node, expression, at, nodes[at]["class"])
-            found.append(_part(nodes[at], children, node, schema))
-        (whole,) = found
+        parts: list[_Part] = []
+        for number in range(len(nodes) - 1, -1, -1):  # Children come after their parent, the first child next to it.
+            children = [parts.pop() for _ in range(nodes[number]["num-children"])]
+            node = partial(_node, expression, number, nodes[number]["class"])
+            parts.append(_part(nodes[number], children, node, schema))
+        (whole,) = parts
         condition = _as_condition(whole, schema)
     except Exception as error:  # E.g. an expression of another library, with children that are not in its JSON.
         _LOG.debug("a filter of Spark skips no files: %s", error)
@@ -136,12 +136,12 @@ def _convert(expression: Any, schema: pa.Schema) -> Predicate:
     return Always(True) if condition is None else condition.implied
 
 
-def _node(expression: Any, at: int, name: str) -> Any:
+def _node(expression: Any, number: int, name: str) -> Any:
     """Return the node at a place of an expression, counted as in its JSON."""
-    found = expression if at == 0 else getattr(expression, "apply")(at)  # noqa: B009  A method of Scala's trees.
-    if found.getClass().getName() != name:
-        raise ValueError(f"node {at} is a {found.getClass().getName()}, not a {name}")
-    return found
+    child = expression if number == 0 else getattr(expression, "apply")(number)  # noqa: B009  A method of Scala's trees.
+    if child.getClass().getName() != name:
+        raise ValueError(f"node {number} is a {child.getClass().getName()}, not a {name}")
+    return child
 
 
 def _part(node: Mapping[str, Any], children: Sequence[_Part], in_jvm: Callable[[], Any], schema: pa.Schema) -> _Part:
@@ -160,8 +160,8 @@ def _operand(
 ) -> _Column | _Value | None:
     match name, children:
         case "AttributeReference", []:
-            known = node["nullable"] and node["name"] in schema.names and node["name"] not in _HIDDEN
-            return _Column((node["name"],), node["dataType"]) if known else None
+            is_usable = node["nullable"] and node["name"] in schema.names and node["name"] not in _HIDDEN
+            return _Column((node["name"],), node["dataType"]) if is_usable else None
         case "Literal", []:
             timed = node["dataType"] in _TIMES and node["value"] is not None
             return _Value(node["dataType"], in_jvm().value() if timed else node["value"])
@@ -194,9 +194,13 @@ def _condition(name: str, children: Sequence[_Part], in_jvm: Callable[[], Any], 
         case "In", [_Column() as column, *values] if all(isinstance(value, _Value) for value in values):
             return _membership(column, [value for value in values if isinstance(value, _Value)], schema)
         case "InSet", [_Column() as column]:
-            known = _membership(column, _set_values(in_jvm(), column.of), schema)
+            membership = _membership(column, _set_values(in_jvm(), column.of), schema)
             # In such a set of Spark -0.0 and 0.0 are different values, so the negation may select more rows than ours.
-            return _Condition(known.implied, None) if known is not None and column.of in ("float", "double") else known
+            return (
+                _Condition(membership.implied, None)
+                if membership is not None and column.of in ("float", "double")
+                else membership
+            )
     return None
 
 
@@ -217,19 +221,27 @@ def _as_condition(part: _Part, schema: pa.Schema) -> _Condition | None:
 
 def _combine(name: str, left: _Condition | None, right: _Condition | None) -> _Condition:
     unknown = _Condition(Always(True), None)
-    one, other = left or unknown, right or unknown
+    first, other = left or unknown, right or unknown
     join = _join_and if name == "And" else _join_or
-    exact = None if one.exact is None or other.exact is None else join(one.exact, other.exact)
-    return _Condition(join(one.implied, other.implied), exact)
+    exact = None if first.exact is None or other.exact is None else join(first.exact, other.exact)
+    return _Condition(join(first.implied, other.implied), exact)
 
 
 def _join_and(left: Predicate, right: Predicate) -> Predicate:
-    parts = [part for each in (left, right) for part in (each.operands if isinstance(each, And) else (each,))]
+    parts = [
+        part
+        for predicate in (left, right)
+        for part in (predicate.operands if isinstance(predicate, And) else (predicate,))
+    ]
     return And(tuple(part for part in parts if part != Always(True)))
 
 
 def _join_or(left: Predicate, right: Predicate) -> Predicate:
-    parts = [part for each in (left, right) for part in (each.operands if isinstance(each, Or) else (each,))]
+    parts = [
+        part
+        for predicate in (left, right)
+        for part in (predicate.operands if isinstance(predicate, Or) else (predicate,))
+    ]
     return Always(True) if any(part in (Always(True), And(())) for part in parts) else Or(tuple(parts))
 
 

@@ -130,7 +130,7 @@ class LakehouseFileIndex:
         """
         self._jvm, self._location, self._shown, self._folders = jvm, location, shown, folders
         self.partitions, self._values, self._pruner = partitions, values, pruner
-        self.size_bytes = sum(file.size_bytes for each in folders for file in each.files)
+        self.size_bytes = sum(file.size_bytes for folder in folders for file in folder.files)
         self.roots = jvm.one(jvm.path(shown))
         self._lock = Lock()
         self._all: Any = None
@@ -153,7 +153,7 @@ class LakehouseFileIndex:
     def _in_jvm(self, folders: Sequence[IndexedFolder], location: str | None = None) -> Any:
         root = location or self._location
         statuses = [[_status(root, file) for file in folder.files] for folder in folders]
-        return self._jvm.directories(self._jvm.take(self._values, [each.values for each in folders]), statuses)
+        return self._jvm.directories(self._jvm.take(self._values, [folder.values for folder in folders]), statuses)
 
     def input_files(self) -> Any:
         """Return the URLs of all files."""
@@ -164,7 +164,7 @@ class LakehouseFileIndex:
     @cached_property
     def identity(self) -> str:
         """A text that is the same for indexes of the same files: files are never changed in place."""
-        paths = "\n".join(file.path for each in self._folders for file in each.files)
+        paths = "\n".join(file.path for folder in self._folders for file in folder.files)
         text = json.dumps([self._location, self.partitions.json(), paths])
         return f"lakeformat {hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()}"
 
@@ -174,4 +174,4 @@ def _status(location: str, file: BaseFile) -> bytes:
 
 
 def _items(sequence: Any) -> Iterator[Any]:
-    return (sequence.apply(at) for at in range(sequence.size()))
+    return (sequence.apply(number) for number in range(sequence.size()))

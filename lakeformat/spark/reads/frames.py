@@ -307,8 +307,8 @@ def _access(spark: SparkSession, context: TableContext, via: str | None) -> Hado
         return _refuse_native(obstacle, via)
     if via == SOURCE or (context_of(spark) is None and not storage_secrets(context)):
         return plain
-    found = find_access(spark, context.storage)
-    return plain if isinstance(found, str) and via == NATIVE else found
+    access = find_access(spark, context.storage)
+    return plain if isinstance(access, str) and via == NATIVE else access
 
 
 def _refuse_native(why: str, via: str | None) -> str:

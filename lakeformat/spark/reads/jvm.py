@@ -38,10 +38,10 @@ def open_jvm(spark: SparkSession) -> SparkJvm | None:
         return None
     try:
         with _OPENING:
-            known = _OPENED.get(context._gateway)
-            if known is None:
-                known = _OPENED[context._gateway] = SparkJvm(context._gateway)
-            return known
+            opened = _OPENED.get(context._gateway)
+            if opened is None:
+                opened = _OPENED[context._gateway] = SparkJvm(context._gateway)
+            return opened
     except Exception as error:  # E.g. a later Spark has other classes.
         reason = str(error).strip().partition("\n")[0]
         _LOG.info("Spark's planner cannot ask for files, because its JVM has other classes: %s", reason)
@@ -148,7 +148,7 @@ class SparkJvm:
         """
         sizes = struct.pack(f">{len(statuses) + 1}i", len(statuses), *map(len, statuses))
         read = self._matrix(self._status)
-        data = b"".join((sizes, *(status for each in statuses for status in each)))
+        data = b"".join((sizes, *(status for statuses_of in statuses for status in statuses_of)))
         read.readFields(self._data(self._bytes(data)))
         return values.zip(self.sequence(read.toArray())).map(self._make)
 
@@ -162,13 +162,17 @@ class SparkJvm:
             filters: Catalyst expressions on partition columns.
             schema: the partition columns, as a struct type of Spark.
         """
-        own = [each for each in filters if not any(each.containsPattern(kind) for kind in self._left_to_spark)]
+        own = [
+            expression
+            for expression in filters
+            if not any(expression.containsPattern(kind) for kind in self._left_to_spark)
+        ]
         if not own:
             return directories
         whole, columns = reduce(self._and, own), self._columns(schema)
         named = whole.references().toSeq()
-        for at in range(named.size()):
-            column = named.apply(at)
+        for number in range(named.size()):
+            column = named.apply(number)
             columns = columns.updated(schema.fieldIndex(column.name()), column)
         predicate = self._predicate.createInterpreted(self._bind(whole, self._attributes(columns), False))
         test = self._then.filterReturnValue(self._values, self._test.bindTo(predicate))
@@ -214,9 +218,9 @@ def _second_ms(text: str) -> int:
 
 
 def _varint(number: int) -> bytes:
-    found = bytearray()
+    encoded = bytearray()
     while number > 127:
-        found.append(number & 127 | 128)
+        encoded.append(number & 127 | 128)
         number >>= 7
-    found.append(number)
-    return bytes(found)
+    encoded.append(number)
+    return bytes(encoded)

@@ -53,10 +53,10 @@ def load_frame(call: Call) -> DataFrame:
         options |= {_PATH: paths[0]} if len(paths) == 1 else {"paths": json.dumps(paths)}
     elif paths is not None:
         return call.original()  # Spark's own error for other values.
-    wanted = _classic_schema(reader) if is_classic else _client_schema(reader)
+    requested = _classic_schema(reader) if is_classic else _client_schema(reader)
     spark = reader._spark if is_classic else reader._client
     try:
-        frame = _read(spark, options, wanted)
+        frame = _read(spark, options, requested)
     except (TableNotFoundError, OSError):
         if is_classic:
             raise
@@ -67,11 +67,11 @@ def load_frame(call: Call) -> DataFrame:
         return call.original()
 
 
-def _read(spark: Any, options: Mapping[str, str], wanted: StructType | None) -> DataFrame | None:
+def _read(spark: Any, options: Mapping[str, str], requested: StructType | None) -> DataFrame | None:
     """Return the frame; None if only the data source can read this.
 
     Args:
-        wanted: the columns that the user named by ``schema(…)``; None for those that the options name.
+        requested: the columns that the user named by ``schema(…)``; None for those that the options name.
     """
     use_this_python(spark)
     context, resolved = requested_context(options, reads=True)
@@ -84,14 +84,14 @@ def _read(spark: Any, options: Mapping[str, str], wanted: StructType | None) -> 
         return None
     resolved = in_session_zone(spark, resolved)
     snapshot = load_requested_snapshot(context, resolved)
-    if wanted is None:
+    if requested is None:
         return read_snapshot(spark, context, access, resolved, snapshot)
     full = readable_schema(snapshot.columns(context.storage.location), meta_columns=True)
-    requested_schema(wanted, full)
+    requested_schema(requested, full)
     types: dict[str, DataType] = {field.name: field.dataType for field in spark_schema(full)}
-    if any(types[field.name] != field.dataType for field in wanted):
+    if any(types[field.name] != field.dataType for field in requested):
         return None
-    query = make_query(snapshot, context.storage.location, resolved, columns=wanted.names)
+    query = make_query(snapshot, context.storage.location, resolved, columns=requested.names)
     return read_snapshot(spark, context, access, resolved, snapshot, query)
 
 

@@ -151,31 +151,32 @@ def native_scan(
     query, snapshot = plan.query, plan.snapshot
     table = snapshot.columns(storage.location)
     full = readable_schema(table, meta_columns=True)
-    wanted = pa.schema([full.field(name) for name in query.file_columns()])
-    schema = spark_schema(wanted)
+    file_schema = pa.schema([full.field(name) for name in query.file_columns()])
+    schema = spark_schema(file_schema)
     folders = find_folder_values(storage, plan.statistics, [*snapshot.config.partition_fields], full)
     index = None if jvm is None else (jvm, FilePruner(storage, snapshot, query))
     parts: list[DataFrame] = []
     without_nan = frozenset() if _filters_records(spark) else plan.statistics.without_nan
     options = BOTH_ZEROS if any(may_be_zero(plan.statistics, path) for path in without_nan) else {}
-    for files, known in _by_folders([file for file in plan.files if file.path not in plan.foreign], folders):
-        parts.append(parquet_scan(spark, storage.location, access, files, schema, known, options, index))
+    for files, values in _by_folders([file for file in plan.files if file.path not in plan.foreign], folders):
+        parts.append(parquet_scan(spark, storage.location, access, files, schema, values, options, index))
     parts = [_hide_nans(part, schema, without_nan) for part in parts]
     theirs: list[Part] = [plan.kept[file.path] for file in plan.files if file.path in plan.foreign]
     theirs += plan.slices
-    left = None
+    unreplaced = None
     if plan.scanned and index is not None:
-        left = scan_without_replaced(spark, storage, access, plan.scanned, schema, full, index)
-    if left is not None:  # The file index has no bounds of single base files with log files, so each float may be NaN.
-        parts.append(_hide_nans(left, schema, frozenset()))
-    theirs += [replace(part, replacing_only=left is not None) for part in plan.scanned]
+        unreplaced = scan_without_replaced(spark, storage, access, plan.scanned, schema, full, index)
+    if unreplaced is not None:
+        # The file index has no bounds of single base files with log files, so each float may be NaN.
+        parts.append(_hide_nans(unreplaced, schema, frozenset()))
+    theirs += [replace(part, replacing_only=unreplaced is not None) for part in plan.scanned]
     if theirs:
         splits = pack_splits(theirs, split_bytes, cores(spark))
-        parts.append(_read_in_tasks(spark, storage, splits, replace(query, schema=wanted), table))
+        parts.append(_read_in_tasks(spark, storage, splits, replace(query, schema=file_schema), table))
     frame = reduce(lambda above, below: above.union(below), parts or [spark.createDataFrame([], schema)])
-    frame = _select_rows(frame, query.predicate, wanted)
+    frame = _select_rows(frame, query.predicate, file_schema)
     # If the columns do not change, this step is left out, because each column costs calls into the JVM.
-    if query.schema.names != wanted.names:
+    if query.schema.names != file_schema.names:
         frame = frame.select(*(column_of(column_path([name])) for name in query.schema.names))
     return frame if plan.rows is None else _with_known_count(frame, plan.rows)
 
@@ -230,10 +231,10 @@ def _by_folders(files: Sequence[BaseFile], folders: FolderValues) -> Iterator[tu
     Args:
         folders: the folders with known partition values.
     """
-    known = [file for file in files if file.partition_path in folders.rows]
+    own_files = [file for file in files if file.partition_path in folders.rows]
     others = [file for file in files if file.partition_path not in folders.rows]
-    if known:
-        yield known, folders
+    if own_files:
+        yield own_files, folders
     if others:
         yield others, NO_FOLDERS
 
@@ -260,8 +261,8 @@ def _hide_nan(field: StructField, without_nan: Collection[str]) -> Column | None
         without_nan: paths of floats that have no NaN in any file, and need no wrapping.
     """
     if type(field.dataType) in _FLOATS:
-        known = column_path([field.name]) in without_nan
-        return None if known else _unpushed([field.name], field.dataType)
+        has_no_nan = column_path([field.name]) in without_nan
+        return None if has_no_nan else _unpushed([field.name], field.dataType)
     guarded: Column | None = None
     for path, of in _floats(field.dataType, ()):
         if column_path([field.name, *path]) in without_nan:
@@ -320,8 +321,8 @@ def _read_in_tasks(
 
     def read(batches: Batches) -> Batches:
         with plain_errors():
-            for at in task_numbers(batches):
-                yield from read_split(storage, splits[at], query, table)
+            for number in task_numbers(batches):
+                yield from read_split(storage, splits[number], query, table)
 
     return numbered_tasks(spark, len(splits), read, spark_schema(query.schema))
 
@@ -352,29 +353,29 @@ def _unreadable_for_spark(
     return frozenset(foreign)
 
 
-def _widens(stored: pa.Schema | pa.StructType, wanted: pa.Schema | pa.StructType) -> bool:
+def _widens(stored: pa.Schema | pa.StructType, requested: pa.Schema | pa.StructType) -> bool:
     """Tell whether, for each column in both schemas, Spark can convert the stored type to the wanted type.
 
     A column that only one schema has needs no conversion: it is null in the rows, or it is not read.
     """
     have = {field.name: field.type for field in stored}
-    return all(_widens_type(have[field.name], field.type) for field in wanted if field.name in have)
+    return all(_widens_type(have[field.name], field.type) for field in requested if field.name in have)
 
 
-def _widens_type(stored: pa.DataType, wanted: pa.DataType) -> bool:
-    if is_vector(wanted) or is_variant(wanted):  # Files store bytes, which Spark does not convert.
+def _widens_type(stored: pa.DataType, requested: pa.DataType) -> bool:
+    if is_vector(requested) or is_variant(requested):  # Files store bytes, which Spark does not convert.
         return False
-    if stored.equals(wanted) or (stored, wanted) in _WIDENED:
+    if stored.equals(requested) or (stored, requested) in _WIDENED:
         return True
-    if kind_of(stored) is kind_of(wanted) is Kind.DECIMAL:
-        return bool(stored.scale == wanted.scale and stored.precision <= wanted.precision)
-    if kind_of(stored) is kind_of(wanted) is Kind.TIMESTAMP:
-        return (stored.tz is None) == (wanted.tz is None)
-    if kind_of(stored) is kind_of(wanted) is Kind.STRUCT:
+    if kind_of(stored) is kind_of(requested) is Kind.DECIMAL:
+        return bool(stored.scale == requested.scale and stored.precision <= requested.precision)
+    if kind_of(stored) is kind_of(requested) is Kind.TIMESTAMP:
+        return (stored.tz is None) == (requested.tz is None)
+    if kind_of(stored) is kind_of(requested) is Kind.STRUCT:
         # The structs must share a field: otherwise Spark would read the whole struct as null.
-        return _widens(stored, wanted) and not {f.name for f in stored}.isdisjoint(f.name for f in wanted)
-    if kind_of(stored) is kind_of(wanted) is Kind.LIST:
-        return _widens_type(stored.value_type, wanted.value_type)
-    if kind_of(stored) is kind_of(wanted) is Kind.MAP:
-        return _widens_type(stored.key_type, wanted.key_type) and _widens_type(stored.item_type, wanted.item_type)
+        return _widens(stored, requested) and not {f.name for f in stored}.isdisjoint(f.name for f in requested)
+    if kind_of(stored) is kind_of(requested) is Kind.LIST:
+        return _widens_type(stored.value_type, requested.value_type)
+    if kind_of(stored) is kind_of(requested) is Kind.MAP:
+        return _widens_type(stored.key_type, requested.key_type) and _widens_type(stored.item_type, requested.item_type)
     return False

@@ -112,7 +112,7 @@ def _indexed_relation(
     constants = _constants(schema, folders)
     if constants.names:
         grouped = groupby(sorted(files, key=lambda file: file.partition_path), lambda file: file.partition_path)
-        listed = [IndexedFolder(at, tuple(some)) for at, (_, some) in enumerate(grouped)]
+        listed = [IndexedFolder(number, tuple(some)) for number, (_, some) in enumerate(grouped)]
         names = [folder.files[0].partition_path for folder in listed]
         values = jvm.sequence(_internal_rows(spark, _folder_values(folders, names, constants.names)))
     else:
@@ -142,7 +142,7 @@ def numbered_scan(
     """
     numbers = pa.table({column: pa.array(range(len(files)), pa.int32())})
     constants, values = spark_schema(numbers.schema), jvm.sequence(_internal_rows(spark, numbers))
-    listed = [IndexedFolder(at, (file,)) for at, file in enumerate(files)]
+    listed = [IndexedFolder(number, (file,)) for number, file in enumerate(files)]
     columns = _jvm_type(spark, constants)
     index = LakehouseFileIndex(jvm, _uri(access.location), listed, columns, values, pruner, _uri(location))
     return _frame(spark, jvm.planner.index_for_spark(index), schema, constants, {**_OPTIONS, **access.options})
@@ -150,8 +150,8 @@ def numbered_scan(
 
 def _constants(schema: StructType, folders: FolderValues) -> StructType:
     """Return the columns whose values Spark takes from the files' folders."""
-    known = set(folders.values.column_names)
-    return StructType([schema[name] for name in schema.names if name in known])
+    names = set(folders.values.column_names)
+    return StructType([schema[name] for name in schema.names if name in names])
 
 
 def _jvm_type(spark: Any, columns: StructType) -> Any:
@@ -188,25 +188,25 @@ def _relation(
     sources, python, option = jvm.org.apache.spark.sql.execution.datasources, jvm.PythonUtils, jvm.scala.Option
     path_of, place_of = jvm.org.apache.hadoop.fs.Path, sources.PartitionPath
     constants = _constants(schema, folders)
-    known = constants.names
+    value_names = constants.names
     # Spark raises an error if it gets partition values together with the option ``recursiveFileLookup``.
-    said = {key: value for key, value in _OPTIONS.items() if not (known and key == "recursiveFileLookup")}
+    said = {key: value for key, value in _OPTIONS.items() if not (value_names and key == "recursiveFileLookup")}
     options = {**said, **more}
     columns = option.apply(_jvm_type(spark, schema))
     cache = sources.FileStatusCache.getOrCreate(session)
     paths = _cache_statuses(spark, cache, location, files)
-    names = sorted({file.partition_path for file in files}) if known else []
-    rows = list(_internal_rows(spark, _folder_values(folders, names, known))) if known else []
+    names = sorted({file.partition_path for file in files}) if value_names else []
+    rows = list(_internal_rows(spark, _folder_values(folders, names, value_names))) if value_names else []
     places = [path_of(_uri(location, name)) for name in names]
     spec = sources.PartitionSpec(_jvm_type(spark, constants), python.toSeq(list(map(place_of, rows, places))))
     index = sources.InMemoryFileIndex(
         session, python.toSeq(paths), python.toScalaMap(options), columns, cache, option.apply(spec), option.empty()
     )
-    if known:
+    if value_names:
         # Spark looks up a folder's files by the folder's URI. If Spark spells the URI of the files' folder differently,
         # it finds no files, and the folder's rows would be missing. Therefore the URIs are compared.
-        found, given_files = index.leafDirToChildrenFiles().keySet(), python.toSeq(places)
-        if set(found.mkString("\n").split("\n")) != set(given_files.mkString("\n").split("\n")):
+        keys_found, given_files = index.leafDirToChildrenFiles().keySet(), python.toSeq(places)
+        if set(keys_found.mkString("\n").split("\n")) != set(given_files.mkString("\n").split("\n")):
             raise ValueError("Spark writes a folder's name in another way")
     if index.allFiles().size() != len(files):
         raise ValueError("Spark's list lacks some files")

@@ -161,9 +161,9 @@ class Planner:
 
     def _answer(self, index: PlannerIndex, answer: Any, *filters: Any) -> None:
         try:
-            found = index.list_files(*filters) if filters else index.input_files()
+            files = index.list_files(*filters) if filters else index.input_files()
         except Exception as error:
             _LOG.warning("Spark's planner gets an error: %s", error)
             answer.completeExceptionally(getattr(error, "java_exception", None) or self._error(str(error)))
         else:
-            answer.complete(found)
+            answer.complete(files)

@@ -77,7 +77,7 @@ def split_condition(predicate: Predicate) -> tuple[Predicate, Predicate]:
     """Split a bound condition into two parts: one that `condition_of` converts, and one that lakeformat evaluates."""
     if isinstance(predicate, And):
         pairs = [split_condition(operand) for operand in predicate.operands]
-        theirs, ours = (tuple(pair[at] for pair in pairs if pair[at] != Always(True)) for at in (0, 1))
+        theirs, ours = (tuple(pair[side] for pair in pairs if pair[side] != Always(True)) for side in (0, 1))
         return And(theirs) if theirs else Always(True), And(ours) if ours else Always(True)
     return (predicate, Always(True)) if _is_of_spark(predicate) else (Always(True), predicate)
 
@@ -128,8 +128,8 @@ def condition_of(predicate: Predicate) -> Column:
         case IsNull(column):
             return column_of(column).isNull()
         case Comparison(column, op, value):
-            found: Column = _COMPARE[op](column_of(column), _literal(bound_literal(value)))
-            return found
+            column_condition: Column = _COMPARE[op](column_of(column), _literal(bound_literal(value)))
+            return column_condition
         case In(column, values):
             return _membership(column_of(column), bound_literal(values))
         case Like(column, pattern):
@@ -158,7 +158,7 @@ def _value(value: Value) -> Column:
             return _value(inner).cast(type_name(of))
         case Call("in", (first, *listed)):
             literals = pa.array(
-                [scalar_of(each).as_py() for each in listed if isinstance(each, Constant)], type_of(first)
+                [scalar_of(literal).as_py() for literal in listed if isinstance(literal, Constant)], type_of(first)
             )
             return _membership(_value(first), literals)
         case Call("like" | "rlike" as name, (text, Constant() as pattern)):
@@ -175,11 +175,11 @@ def _value(value: Value) -> Column:
 def _membership(column: Column, values: pa.Array) -> Column:
     if not len(values):  # ``x in ()`` is false, but null if x is null, as in SQL.
         return functions.when(column.isNotNull(), functions.lit(False))
-    wanted = [_literal(value) for value in values]
+    literals = [_literal(value) for value in values]
     if kind_of(values.type) is Kind.FLOAT and any(value.is_valid and value.as_py() == 0 for value in values):
         # For long lists Spark uses a hash set, which distinguishes -0.0 from 0.0, so both must be in the list.
-        wanted += [_literal(pa.scalar(zero, values.type)) for zero in (0.0, -0.0)]
-    return column.isin(*wanted)
+        literals += [_literal(pa.scalar(zero, values.type)) for zero in (0.0, -0.0)]
+    return column.isin(*literals)
 
 
 def _literal(value: pa.Scalar) -> Column:

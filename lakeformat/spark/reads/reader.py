@@ -107,8 +107,8 @@ def image_partitions(
     """
     check_image_options(options)
     config = context.store.config()
-    known: dict[str, Any] = {} if relation is None else {"as_of": relation.as_of, "hidden_times": relation.hidden_times}
-    plan: ChangePlan = plan_changes(context, options, config, parse_range_bounds(since, until, config), **known)
+    point: dict[str, Any] = {} if relation is None else {"as_of": relation.as_of, "hidden_times": relation.hidden_times}
+    plan: ChangePlan = plan_changes(context, options, config, parse_range_bounds(since, until, config), **point)
     columns = image_columns(plan, options.read.columns)
     portions = plan.pack(options.read.split_bytes)
     return [ImagePartition(portion, plan.table, columns) for portion in portions]
@@ -142,8 +142,8 @@ class ImageReader(DataSourceReader):
             return []
         with plain_errors():
             options = self._options
-            found = image_partitions(self._context, options, options.read.begin, options.read.end, self._relation)
-            return found or [ImagePartition((), pa.schema([]), pa.schema([]))]
+            partitions = image_partitions(self._context, options, options.read.begin, options.read.end, self._relation)
+            return partitions or [ImagePartition((), pa.schema([]), pa.schema([]))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one partition in a task, and yield its changes."""
@@ -291,8 +291,8 @@ class LakehouseReader(DataSourceReader):
                     # wider predicate, each partition brings this predicate to its task.
                     news = None if asked is self._asked else asked.predicate
                     return [
-                        SplitPartition(split, of_pushed=True, pushed=news, first=not at)
-                        for at, split in enumerate(splits)
+                        SplitPartition(split, of_pushed=True, pushed=news, first=not number)
+                        for number, split in enumerate(splits)
                     ]
                 asked = now
             return [SplitPartition(split) for split in self._plan(self._snapshot, self._query)]
@@ -322,8 +322,8 @@ class LakehouseReader(DataSourceReader):
         else:
             yield from self._read_whole_table(partition)
 
-    def _narrow_query(self, wanted: Predicate | None) -> ReadQuery:
-        return replace(self._query, predicate=And((self._query.predicate, wanted or Always(True))))
+    def _narrow_query(self, pushed: Predicate | None) -> ReadQuery:
+        return replace(self._query, predicate=And((self._query.predicate, pushed or Always(True))))
 
     def _read_whole_table(self, partition: SplitPartition) -> Iterator[pa.RecordBatch]:
         """Read the whole table in the first task; other tasks read nothing.

@@ -54,20 +54,20 @@ def find_bits(storage: Storage, slices: Sequence[SlicePart], table: pa.Schema) -
         CorruptTableError, UnsupportedTableError: as `read_slice`.
     """
     keys: list[_Key] = [(storage.location, part.slice, part.merging, tuple(table.names)) for part in slices]
-    found = [_KEPT.get(key) for key in keys]
-    missing = [at for at, words in enumerate(found) if words is _UNKNOWN]
-    size = sum(slices[at].log_bytes for at in missing)
+    words_of = [_KEPT.get(key) for key in keys]
+    missing = [place for place, words in enumerate(words_of) if words is _UNKNOWN]
+    size = sum(slices[place].log_bytes for place in missing)
     if missing and len(missing) <= _MOST_SLICES and size <= _MOST_LOG_BYTES:
 
-        def read(at: int) -> Words | None:
-            rows = find_numbered_rows(storage, slices[at].slice, slices[at].merging, table)
+        def read(place: int) -> Words | None:
+            rows = find_numbered_rows(storage, slices[place].slice, slices[place].merging, table)
             return None if rows is None else pack_bits(rows)
 
         with thread_pool(min(_THREADS, len(missing))) as pool:
-            for at, words in zip(missing, pool.map(read, missing), strict=True):
-                _KEPT.put(keys[at], words)
-                found[at] = words
-    return [None if words is _UNKNOWN else words for words in found]
+            for number, words in zip(missing, pool.map(read, missing), strict=True):
+                _KEPT.put(keys[number], words)
+                words_of[number] = words
+    return [None if words is _UNKNOWN else words for words in words_of]
 
 
 def pack_bits(rows: npt.NDArray[np.int64]) -> Words:

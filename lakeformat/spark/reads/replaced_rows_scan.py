@@ -106,35 +106,35 @@ def scan_without_replaced(
     words = functions.get(bits, functions.col(_NUMBER))
     word = functions.get(words, functions.shiftright(row, 6).cast("int"))
     bit = functions.bit_get(word, row.bitwiseAND(functions.lit(_BITS - 1)).cast("int"))
-    left = frame.where(functions.coalesce(bit.cast("int"), functions.lit(0)) == functions.lit(0))
-    return left.select(*(column_of(column_path([name])) for name in schema.names))
+    kept = frame.where(functions.coalesce(bit.cast("int"), functions.lit(0)) == functions.lit(0))
+    return kept.select(*(column_of(column_path([name])) for name in schema.names))
 
 
 def _replaced_bits(spark: SparkSession, storage: Storage, slices: Sequence[SlicePart], table: pa.Schema) -> Column:
     """Return a scalar subquery: an array that has for each slice the bits of its replaced rows, in words of 64 bits."""
-    known = find_bits(storage, slices, table)
-    here = [at for at, words in enumerate(known) if words is not None]
+    words_of = find_bits(storage, slices, table)
+    here = [number for number, words in enumerate(words_of) if words is not None]
     if len(here) == len(slices):
-        bits = pa.array([[words for words in known if words is not None]], pa.list_(_WORDS))
+        bits = pa.array([[words for words in words_of if words is not None]], pa.list_(_WORDS))
         return _subquery(spark.createDataFrame(pa.table({"bits": bits})))
-    theirs = [at for at, words in enumerate(known) if words is None]
-    tasks = bundle_work(spark, [slices[at].log_bytes for at in theirs], task_bytes=_TASK_BYTES)
+    theirs = [number for number, words in enumerate(words_of) if words is None]
+    tasks = bundle_work(spark, [slices[number].log_bytes for number in theirs], task_bytes=_TASK_BYTES)
 
     def find(batches: Batches) -> Batches:
         with plain_errors():
             for task in task_numbers(batches):
-                for number in (theirs[each] for each in tasks[task]):
+                for number in (theirs[place] for place in tasks[task]):
                     part = slices[number]
                     words = pack_bits(find_replaced_rows(storage, part.slice, part.merging, table))
                     columns = [pa.array([number], pa.int32()), pa.array([words], _WORDS)]
                     yield pa.record_batch(columns, ["file", "words"])
 
-    found = numbered_tasks(spark, len(tasks), find, "file int, words array<bigint>")
+    answers = numbered_tasks(spark, len(tasks), find, "file int, words array<bigint>")
     if here:
-        numbers, words = pa.array(here, pa.int32()), pa.array([known[at] for at in here], _WORDS)
-        found = found.union(spark.createDataFrame(pa.table({"file": numbers, "words": words}), found.schema))
+        numbers, words = pa.array(here, pa.int32()), pa.array([words_of[number] for number in here], _WORDS)
+        answers = answers.union(spark.createDataFrame(pa.table({"file": numbers, "words": words}), answers.schema))
     listed = functions.sort_array(functions.collect_list(functions.struct("file", "words")))
-    return _subquery(found.agg(functions.transform(listed, lambda each: each["words"]).alias("bits")))
+    return _subquery(answers.agg(functions.transform(listed, lambda pair: pair["words"]).alias("bits")))
 
 
 def _subquery(frame: Any) -> Column:

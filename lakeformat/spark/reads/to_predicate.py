@@ -94,9 +94,9 @@ def implied_predicate(column: Column, schema: pa.Schema) -> Predicate:
 
 def _implied(node: _Node, schema: pa.Schema) -> Predicate:
     if isinstance(node, _Call) and node.name == "and":
-        return And(tuple(_implied(each, schema) for each in node.arguments))
-    known = _exact_predicate(node, schema)
-    return Always(True) if known is None else known
+        return And(tuple(_implied(argument, schema) for argument in node.arguments))
+    exact = _exact_predicate(node, schema)
+    return Always(True) if exact is None else exact
 
 
 def _exact_predicate(node: _Node, schema: pa.Schema) -> Predicate | None:
@@ -110,11 +110,11 @@ def _exact_predicate(node: _Node, schema: pa.Schema) -> Predicate | None:
     if not isinstance(node, _Call):
         return None
     if node.name in ("and", "or", "not"):
-        parts = [_exact_predicate(each, schema) for each in node.arguments]
-        known = tuple(part for part in parts if part is not None)
-        if len(known) < len(parts):
+        parts = [_exact_predicate(argument, schema) for argument in node.arguments]
+        exact = tuple(part for part in parts if part is not None)
+        if len(exact) < len(parts):
             return None
-        return And(known) if node.name == "and" else Or(known) if node.name == "or" else Not(*known)
+        return And(exact) if node.name == "and" else Or(exact) if node.name == "or" else Not(*exact)
     leaf = _leaf(node)
     return None if leaf is None else _bound(leaf, schema)
 
@@ -148,7 +148,7 @@ def _same_kinds(predicate: Predicate, schema: pa.Schema) -> bool:
     """Tell whether Spark compares each column with its literals without converting a type."""
     match predicate:
         case And(operands) | Or(operands):
-            return all(_same_kinds(each, schema) for each in operands)
+            return all(_same_kinds(operand, schema) for operand in operands)
         case Not(operand):
             return _same_kinds(operand, schema)
         case IsNull():
@@ -204,10 +204,10 @@ def _of_jvm(node: Any) -> _Node:
     kind = node.getClass().getSimpleName()
     if kind == "UnresolvedFunction":
         arguments = node.arguments()
-        return _call(node.functionName(), (_of_jvm(arguments.apply(at)) for at in range(arguments.size())))
+        return _call(node.functionName(), (_of_jvm(arguments.apply(number)) for number in range(arguments.size())))
     if kind == "UnresolvedAttribute" and node.planId().isEmpty():
         parts = node.nameParts()
-        return _name([parts.apply(at) for at in range(parts.size())])
+        return _name([parts.apply(number) for number in range(parts.size())])
     if kind == "Literal":
         value = node.value()
         return _literal(value, "string" if isinstance(value, str) else "")
@@ -260,5 +260,5 @@ def to_predicate(pushed: Iterable[Any]) -> Predicate:
 
     Filters that cannot be converted are left out, so the predicate may select more rows than the filters, never fewer.
     """
-    known = [predicate for predicate in map(_one, pushed) if predicate is not None]
-    return And(tuple(known))
+    predicates = [predicate for predicate in map(_one, pushed) if predicate is not None]
+    return And(tuple(predicates))

@@ -191,13 +191,15 @@ class LakehouseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         """
         if snapshot.schema is None or snapshot.schema.equals(self._table):
             return snapshot
-        known, stored = reader_schema(self._table), reader_schema(snapshot.schema)
+        planned, stored = reader_schema(self._table), reader_schema(snapshot.schema)
         if self._parsed.is_set("columns"):
-            wanted = set(self._query.file_columns())
-            known, stored = (pa.schema([field for field in of if field.name in wanted]) for of in (known, stored))
-        if not _fits(known, stored):
-            names = set(known.names)
-            news = [field.name for field in stored if field.name not in names or field != known.field(field.name)]
+            names_read = set(self._query.file_columns())
+            planned, stored = (
+                pa.schema([field for field in of if field.name in names_read]) for of in (planned, stored)
+            )
+        if not _fits(planned, stored):
+            names = set(planned.names)
+            news = [field.name for field in stored if field.name not in names or field != planned.field(field.name)]
             raise SchemaMismatchError(
                 f"the columns of {self._open_context().storage.location} have changed while a stream reads it "
                 f"({', '.join(news)}); start the query again: it continues from its checkpoint with the new columns"
@@ -226,10 +228,10 @@ class LakehouseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return {**self.__dict__, "_context": None}
 
 
-def _fits(known: pa.Schema, stored: pa.Schema) -> bool:
-    """Tell whether rows of files with the schema ``stored`` can be converted to the schema ``known``."""
+def _fits(planned: pa.Schema, stored: pa.Schema) -> bool:
+    """Tell whether rows of files with the schema ``stored`` can be converted to the schema ``planned``."""
     try:
-        return bool(evolve(known, stored, fill_missing=True).equals(known))
+        return bool(evolve(planned, stored, fill_missing=True).equals(planned))
     except SchemaMismatchError:
         return False
 

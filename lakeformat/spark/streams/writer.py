@@ -165,7 +165,7 @@ def _read_staged(storage: Storage, paths: Sequence[str], stack: ExitStack) -> It
     """Read stage files and yield their batches. The files stay open until ``stack`` is closed."""
     for path in paths:
         reader = pa.ipc.open_file(stack.enter_context(storage.open_input(path)))
-        yield from (reader.get_batch(at) for at in range(reader.num_record_batches))
+        yield from (reader.get_batch(number) for number in range(reader.num_record_batches))
 
 
 def _with_schema(batches: Iterator[pa.RecordBatch], otherwise: pa.Schema) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:

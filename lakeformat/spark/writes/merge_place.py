@@ -84,7 +84,7 @@ def touched_bytes(job: WriteJob, staged: Sequence[StagedTask], snapshot: Snapsho
     slices = snapshot.slices
     is_anywhere = job.prepare.searches_all_partitions or job.prepare.is_global
     partitions = slices if is_anywhere else rows_by_partition(staged)
-    return sum(one.size_bytes for path in partitions for one in slices.get(path, ()))
+    return sum(piece.size_bytes for path in partitions for piece in slices.get(path, ()))
 
 
 def _megabytes(size: int) -> str:

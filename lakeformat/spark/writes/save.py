@@ -231,16 +231,16 @@ def _options_of(call: SaveCall) -> dict[str, str]:
     if not call.partition_by:
         return options
     names = {_PARTITIONS, *BY_NAME[_PARTITIONS].aliases}
-    wanted = tuple(_column_of(call.frame, name) for name in call.partition_by)
+    parts = tuple(_column_of(call.frame, name) for name in call.partition_by)
     for key, value in options.items():
         if key.lower() in names:
             fields = tuple(part.partition(":")[0].strip() for part in value.split(","))
-            if fields != wanted:
+            if fields != parts:
                 raise InvalidOptionError(
-                    f"partitionBy({', '.join(wanted)}) and {key}={value} contradict each other; leave out one"
+                    f"partitionBy({', '.join(parts)}) and {key}={value} contradict each other; leave out one"
                 )
             return options
-    return {**options, _PARTITIONS: ",".join(wanted)}
+    return {**options, _PARTITIONS: ",".join(parts)}
 
 
 def _column_of(frame: DataFrame, name: str) -> str:
@@ -279,8 +279,8 @@ def _run_tasks(frame: DataFrame, writer: TableWriter) -> list[Any]:
     location = writer.context.storage.location
     what = f"lakeformat {writer.job.operation.value} {location}: prepare and write rows"
     with describe_jobs(frame, what), task_errors():
-        found = frame.mapInArrow(run, "message binary").collect()
-    return [pickle.loads(row[0]) for row in found]  # noqa: S301  Our own tasks have pickled them, as Spark's writers do.
+        answers = frame.mapInArrow(run, "message binary").collect()
+    return [pickle.loads(row[0]) for row in answers]  # noqa: S301  Our own tasks have pickled them, as Spark's writers do.
 
 
 def _merge(

@@ -99,9 +99,9 @@ class SparkShuffle:
             message = writer.write(batches)
             return [{"task": message.task, "bad_rows": _describe(message.bad_rows), **asdict(message.staged)}]
 
-        found = sorted(self._input(rows, stage, "stage"), key=lambda answer: answer["task"])
-        self.bad_rows = [StagedBadRows(**answer["bad_rows"]) for answer in found if answer["bad_rows"]]
-        return [_staged(answer) for answer in found]
+        answers = sorted(self._input(rows, stage, "stage"), key=lambda answer: answer["task"])
+        self.bad_rows = [StagedBadRows(**answer["bad_rows"]) for answer in answers if answer["bad_rows"]]
+        return [_staged(answer) for answer in answers]
 
     def write_direct(
         self, rows: DataFrame, commit: OpenCommit, schema: pa.Schema, closed: Mapping[str, str]
@@ -126,11 +126,11 @@ class SparkShuffle:
             bad = _describe(message.bad_rows)
             return [{"task": message.task, "rows": message.rows, "files": files, "staged": staged, "bad_rows": bad}]
 
-        found = sorted(self._input(rows, write, "encode"), key=lambda answer: answer["task"])
-        self.bad_rows = [StagedBadRows(**answer["bad_rows"]) for answer in found if answer["bad_rows"]]
-        files = [parse_written_file(file) for answer in found for file in answer["files"]]
-        staged = [_staged(answer["staged"]) for answer in found if answer["staged"] is not None]
-        return files, staged, sum(answer["rows"] for answer in found)
+        answers = sorted(self._input(rows, write, "encode"), key=lambda answer: answer["task"])
+        self.bad_rows = [StagedBadRows(**answer["bad_rows"]) for answer in answers if answer["bad_rows"]]
+        files = [parse_written_file(file) for answer in answers for file in answer["files"]]
+        staged = [_staged(answer["staged"]) for answer in answers if answer["staged"] is not None]
+        return files, staged, sum(answer["rows"] for answer in answers)
 
     def write_runs(
         self, runs: Sequence[StagedTask], commit: OpenCommit, schema: pa.Schema, layout: Layout
@@ -145,9 +145,9 @@ class SparkShuffle:
             layout: the order of the rows in the files.
         """
         weights: dict[tuple[str, int], int] = {}
-        for one in (one for task in runs for one in task.runs):
-            group = one.partition_path, one.number
-            weights[group] = weights.get(group, 0) + one.rows
+        for task_run in (task_runs for task in runs for task_runs in task.runs):
+            group = task_run.partition_path, task_run.number
+            weights[group] = weights.get(group, 0) + task_run.rows
         tasks = assign_to_tasks(list(weights.values()), task_weight=_SORTED_ROWS, at_least=self.least_tasks)
         groups = [{group for group, own in zip(weights, tasks, strict=True) if own == task} for task in {*tasks}]
         writer = DirectSparkWriter(self._context, self._job, commit, schema, {})
@@ -204,14 +204,14 @@ class SparkShuffle:
         def run(batches: Batches) -> Batches:
             with plain_errors(), reuse_memory(), ThreadPoolExecutor(2) as pool:
                 for task in task_numbers(batches):
-                    for at in groups[task]:
-                        path = f"{folder}/{at}-{attempt_id()}.arrow"
-                        result = tag_unit(storage, units[at], staged, settings, path, pool)
-                        yield from answer_rows([{"unit": at, **asdict(result)}])
+                    for number in groups[task]:
+                        path = f"{folder}/{number}-{attempt_id()}.arrow"
+                        result = tag_unit(storage, units[number], staged, settings, path, pool)
+                        yield from answer_rows([{"unit": number, **asdict(result)}])
 
         frame = numbered_tasks(self._spark, len(groups), run, ANSWER)
-        found = {answer.pop("unit"): answer for answer in self._collected(frame, "tag")}
-        return [_tag_result(found[at]) for at in range(len(units))]
+        answers = {answer.pop("unit"): answer for answer in self._collected(frame, "tag")}
+        return [_tag_result(answers[number]) for number in range(len(units))]
 
     def resolve(self, work: ResolveTasks) -> list[ResolvedTask]:
         """Shuffle the staged rows by key, and let each task assign its keys' rows to partitions."""
@@ -224,8 +224,8 @@ class SparkShuffle:
 
         def route(batches: Batches) -> Batches:
             with plain_errors(), reuse_memory():
-                for at in task_numbers(batches):
-                    for batch in route_by_key(storage, at, staged[at], tags[at], values, settings):
+                for number in task_numbers(batches):
+                    for batch in route_by_key(storage, number, staged[number], tags[number], values, settings):
                         yield conform(batch, arrow)
 
         def resolve(batches: Batches) -> Batches:
@@ -252,8 +252,10 @@ class SparkShuffle:
 
         def route(batches: Batches) -> Batches:
             with plain_errors(), reuse_memory():
-                for at in task_numbers(batches):
-                    for batch in route_rows(storage, at, staged[at], tags[at], routes, task_values, settings.prepare):
+                for number in task_numbers(batches):
+                    for batch in route_rows(
+                        storage, number, staged[number], tags[number], routes, task_values, settings.prepare
+                    ):
                         yield conform(batch, arrow)
 
         def write(batches: Batches) -> Batches:
@@ -305,9 +307,9 @@ class SparkShuffle:
         def write(batches: Batches) -> Batches:
             with plain_errors(), reuse_memory():
                 for task in task_numbers(batches):
-                    for at in groups[task]:
-                        named = replace(settings, write_token=f"{at}-{attempt_id()}")
-                        for file in rewrite_bucket(storage, buckets[at], at, named):
+                    for number in groups[task]:
+                        named = replace(settings, write_token=f"{number}-{attempt_id()}")
+                        for file in rewrite_bucket(storage, buckets[number], number, named):
                             yield from answer_rows([asdict(file)])
 
         frame = numbered_tasks(self._spark, len(groups), write, ANSWER)
@@ -316,8 +318,8 @@ class SparkShuffle:
 
 def _groups(tasks: Sequence[int]) -> list[list[int]]:
     groups: list[list[int]] = [[] for _ in range(max(tasks, default=-1) + 1)]
-    for at, task in enumerate(tasks):
-        groups[task].append(at)
+    for number, task in enumerate(tasks):
+        groups[task].append(number)
     return groups
 
 
@@ -336,7 +338,7 @@ def _resolved(answer: dict[str, Any]) -> ResolvedTask:
         ResolvedPartition(
             part["partition_path"],
             part["located"],
-            {int(at): rows for at, rows in part["hits"].items()},
+            {int(number): rows for number, rows in part["hits"].items()},
             tuple(part["sample"]),
             {int(bucket): rows for bucket, rows in part["buckets"].items()},
         )
@@ -346,10 +348,10 @@ def _resolved(answer: dict[str, Any]) -> ResolvedTask:
 
 
 def _tag_result(answer: dict[str, Any]) -> TagResult:
-    hits = {int(at): rows for at, rows in answer["hits"].items()}
+    hits = {int(number): rows for number, rows in answer["hits"].items()}
     sample, sample_hits, stages = (tuple(answer[name]) for name in ("sample", "sample_hits", "stages"))
     counts = TagCounts(**answer["counts"])
     buckets = {int(bucket): rows for bucket, rows in answer["buckets"].items()}
-    deleted = {int(at): rows for at, rows in answer["deleted"].items()}
-    found = answer["path"], stages, hits, answer["located"], sample, sample_hits, counts, buckets
-    return TagResult(*found, answer["example"], deleted)
+    deleted = {int(number): rows for number, rows in answer["deleted"].items()}
+    facts = answer["path"], stages, hits, answer["located"], sample, sample_hits, counts, buckets
+    return TagResult(*facts, answer["example"], deleted)

@@ -125,8 +125,8 @@ def _choose_writer(context: TableContext, job: WriteJob, snapshot: Snapshot) -> 
     if job.operation is Operation.DELETE_PARTITION:
         return PartitionDeleter(context, job)
     if job.needs_staging:
-        known = snapshot.timeline.commit_times
-        return _appending_writer(context, job, snapshot) or StagedWriter(context, job, known)
+        known_commits = snapshot.timeline.commit_times
+        return _appending_writer(context, job, snapshot) or StagedWriter(context, job, known_commits)
     session = WriteSession(context, job)
     table, closed = job.final_schema(snapshot), find_closed_partitions(session, snapshot)
     with session.transaction.hold_lock():

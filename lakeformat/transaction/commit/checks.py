@@ -124,8 +124,8 @@ def read_other_writes(
     def read_commits() -> list[tuple[str, CommitMetadata]]:
         others = timeline.completed_since(ours.known)
         read = run_all(store.read_commit, others, threads=_READ_THREADS)
-        found = [(instant.time, metadata) for instant, metadata in zip(others, read, strict=True)]
-        return found + store.read_unseen_archived(timeline, ours.known)
+        writes = [(instant.time, metadata) for instant, metadata in zip(others, read, strict=True)]
+        return writes + store.read_unseen_archived(timeline, ours.known)
 
     if not looks_for_running:
         return read_commits(), ()
@@ -174,12 +174,12 @@ def _check_columns(_: TableContext, proposal: Proposal, others: _Others) -> None
     The names of columns in a file are those of its instant. So no write may begin before a change and end after it.
     """
     outcome = proposal.outcome
-    known = outcome.snapshot.schemas
-    latest = known[-1].version if known else None
+    schemas = outcome.snapshot.schemas
+    latest = schemas[-1].version if schemas else None
     for time, metadata in others.commits:
         text = metadata.extra.get(LATEST_SCHEMA, "")
-        found = decode_internal_schema(text.encode(), name=time) if text else None
-        if outcome.altered is not None or (found.version if found else None) != latest:
+        latest_now = decode_internal_schema(text.encode(), name=time) if text else None
+        if outcome.altered is not None or (latest_now.version if latest_now else None) != latest:
             raise WriteConflictError(
                 f"commit {time} of {outcome.snapshot.config.name} ran while columns were altered; run the write again"
             )

@@ -76,16 +76,16 @@ def put_completed(
         WriteConflictError: nothing was published; the caller must undo the write.
         CommitStateUnknownError: the commit may or may not be visible; the caller must delete nothing.
     """
-    found: list[Instant] = []
+    published: list[Instant] = []
 
     def make_decision(state: DecisionState, timeline: Timeline) -> Decision:
         check_pending(store, commit, timeline, state)
         metadata = check(timeline)
         metadata = replace(metadata, extra={**metadata.extra, TOKEN_KEY: commit.token})
-        if not found:
+        if not published:
             before_put()
         completed, data = store.encode_completed(_inflight(commit), metadata, clock, timeline)
-        found.append(completed)
+        published.append(completed)
         return Decision(
             kind=Kind.COMMIT,
             instant_time=commit.time,
@@ -107,7 +107,7 @@ def put_completed(
             "commit %s of %s is visible although storage reported: %s", commit.time, store.storage.location, error
         )
         return ours
-    return found[-1]
+    return published[-1]
 
 
 def check_pending(store: TimelineStore, commit: OpenCommit, timeline: Timeline, state: DecisionState) -> None:

@@ -97,9 +97,9 @@ class _RingWriter:
         opened: list[WriteStat] = []
         for path, stats in metadata.stats.items():
             ring = changed.get(path) or self._ring_in_force(path, first_buckets)
-            known = {*ring.file_ids}
+            file_ids = {*ring.file_ids}
             for stat in stats:
-                if stat.file_id not in known:
+                if stat.file_id not in file_ids:
                     raise WriteConflictError(
                         f"the buckets of {self._name(path)} were changed by another writer while commit "
                         f"{self.commit.time} ran; run the write again"

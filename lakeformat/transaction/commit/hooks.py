@@ -112,8 +112,8 @@ class SqlValidator:
         before = evaluate(select, write.before.with_schema(write.after.schema))
         wants_equal = _SQL[self.kind][1] == "equal"
         if (_texts(before) == _texts(after)) is not wants_equal:
-            found = f"{', '.join(_texts(before))} before and {', '.join(_texts(after))} after"
-            raise _make_refusal(self.name, f"found {found}, wanted {'equal' if wants_equal else 'different'} answers")
+            answers = f"{', '.join(_texts(before))} before and {', '.join(_texts(after))} after"
+            raise _make_refusal(self.name, f"found {answers}, wanted {'equal' if wants_equal else 'different'} answers")
 
 
 @dataclass(frozen=True)
@@ -140,8 +140,8 @@ class PythonValidator:
 Validator = SqlValidator | PythonValidator
 
 
-def _make_refusal(name: str, found: str) -> ValidationFailedError:
-    return ValidationFailedError(f"validator {name} refused the write: {found}; nothing was published")
+def _make_refusal(name: str, finding: str) -> ValidationFailedError:
+    return ValidationFailedError(f"validator {name} refused the write: {finding}; nothing was published")
 
 
 def _texts(values: Sequence[Any]) -> list[str]:
@@ -176,16 +176,16 @@ def validators_of(options: Options, functions: Sequence[Callable[[ProposedWrite]
                 f"option {_CLASSES}={name!r} is not known{nearest(name, _SQL)}; Python functions go into "
                 "lakeformat.transaction.validators"
             )
-    found: list[Validator] = []
+    validators: list[Validator] = []
     for name, (option, kind) in _SQL.items():
         if (name in names) != bool(options[option]):
             raise InvalidOptionError(f"{option} and {_CLASSES}={_PACKAGE}{name} need each other; give both or none")
-        found += [
+        validators += [
             _make_sql_validator(name, text, option, single=kind == "result") for text in _split_queries(options[option])
         ]
     option = "lakeformat.transaction.validators"
     places = [load_callable(place, option=option) for place in options[option]]
-    return (*found, *(PythonValidator(function) for function in (*places, *functions)))
+    return (*validators, *(PythonValidator(function) for function in (*places, *functions)))
 
 
 def _split_queries(text: str | None) -> list[str]:
@@ -300,7 +300,7 @@ def callbacks_of(options: Options, functions: Sequence[Callback] = ()) -> tuple[
     Raises:
         InvalidOptionError: a class, URL, header or function cannot be used.
     """
-    found: list[Callback] = []
+    callbacks: list[Callback] = []
     if options[_ON + "on"]:
         kind = options[_ON + "class"]
         if kind != _HTTP_CLASS:
@@ -312,10 +312,10 @@ def callbacks_of(options: Options, functions: Sequence[Callback] = ()) -> tuple[
             raise InvalidOptionError(f"option {_ON}http.url={url!r} is not an http or https address; give one")
         headers = {"HUDI-CALLBACK-KEY": options[_ON + "http.api.key"]}
         headers.update(_headers(options[_ON + "http.custom.headers"] or ""))
-        found.append(HttpCallback(url, options[_ON + "http.timeout.seconds"], headers))
+        callbacks.append(HttpCallback(url, options[_ON + "http.timeout.seconds"], headers))
     option = "lakeformat.transaction.callbacks"
-    found += [load_callable(place, option=option) for place in options[option]]
-    return (*found, *functions)
+    callbacks += [load_callable(place, option=option) for place in options[option]]
+    return (*callbacks, *functions)
 
 
 def _headers(text: str) -> dict[str, str]:

@@ -46,13 +46,13 @@ def make_off_folder_entry(written: Sequence[WrittenFile], config: TableConfig, s
     folders = pa.array([file.stat.partition_path for file in written], pa.string()).dictionary_encode()
     values = partition_column_values(folders.dictionary.to_pylist(), keys, full)
     facts = [file.facts for file in written]
-    if not values or any(each is None for each in facts):
+    if not values or any(values_of is None for values_of in facts):
         return {} if values else {OFF_FOLDER: "[]"}
-    stats = [each for each in facts if each is not None]
+    stats = [fact for fact in facts if fact is not None]
     bounds, rows = fold_file_stats(stats, tuple(values), full)
-    off, _ = find_misplaced_rows({name: each.take(folders.indices) for name, each in values.items()}, bounds)
+    off, _ = find_misplaced_rows({name: column.take(folders.indices) for name, column in values.items()}, bounds)
     off &= np.asarray(rows) > 0
-    return {OFF_FOLDER: json.dumps([written[at].stat.path for at in np.flatnonzero(off).tolist()])}
+    return {OFF_FOLDER: json.dumps([written[number].stat.path for number in np.flatnonzero(off).tolist()])}
 
 
 def check_new_folders(storage: Storage, snapshot: Snapshot, opened: Iterable[str]) -> None:
@@ -78,8 +78,8 @@ def check_new_folders(storage: Storage, snapshot: Snapshot, opened: Iterable[str
         return
     inner = {outer: path for path in new for outer in folders_above(path)}
     with thread_pool(_TRIES) as pool:
-        found = pool.map(lambda outer: storage.info(join_path(outer, PARTITION_MARKER)), inner)
-        for (outer, path), marker in zip(inner.items(), found, strict=True):
+        markers = pool.map(lambda outer: storage.info(join_path(outer, PARTITION_MARKER)), inner)
+        for (outer, path), marker in zip(inner.items(), markers, strict=True):
             if marker is not None:
                 raise _nested_error(outer, path)
 

@@ -204,8 +204,8 @@ def _changed_columns(outcome: Outcome) -> dict[str, str]:
     before = outcome.snapshot.schema
     if before is None or outcome.altered is not None:
         return {}
-    known = {field.name: field.type for field in before}
-    return {field.name: str(field.type) for field in outcome.schema if known.get(field.name) != field.type}
+    types_before = {field.name: field.type for field in before}
+    return {field.name: str(field.type) for field in outcome.schema if types_before.get(field.name) != field.type}
 
 
 def _count_rows(

@@ -205,7 +205,7 @@ class Transaction:
         Raises:
             WriteConflictError: a pending clustering is going to rewrite a touched file group.
         """
-        touched = {one.group for one in profile.all_stats() if one.file_id}
+        touched = {stat.group for stat in profile.all_stats() if stat.file_id}
         replaced = {piece.group for path in overwritten or () for piece in snapshot.slices.get(path, ())}
         checked = frozenset(replaced | touched if is_certain else replaced)
         check_pending_clusterings(self.store, snapshot.timeline, checked)

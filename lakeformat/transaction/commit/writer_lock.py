@@ -88,9 +88,9 @@ class WriterLock:
         """
         if base is None or self.seen is None:
             return
-        known = {i.time for i in base.instants if i.action in _UNDOS and i.state is State.COMPLETED}
+        known_undos = {i.time for i in base.instants if i.action in _UNDOS and i.state is State.COMPLETED}
         now = (i for i in self.seen[1].instants if i.action in _UNDOS and i.state is State.COMPLETED)
-        undone = undone_times(self._context.store, (i for i in now if i.time not in known))
+        undone = undone_times(self._context.store, (i for i in now if i.time not in known_undos))
         undone &= {i.time for i in base.instants if i.action in WRITE_ACTIONS}
         if undone:
             raise StaleBaseError(
@@ -99,9 +99,9 @@ class WriterLock:
             )
 
     def _check_version(self) -> None:
-        planned, found = self._settings.config.version, self._context.store.config().version
-        if planned != found:
+        planned, version_now = self._settings.config.version, self._context.store.config().version
+        if planned != version_now:
             raise StalePlanError(
-                f"{self._context.storage.location} was moved from table version {planned} to {found} meanwhile; run "
-                "the write again"
+                f"{self._context.storage.location} was moved from table version {planned} to {version_now} meanwhile; "
+                "run the write again"
             )

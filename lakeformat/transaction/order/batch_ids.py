@@ -58,9 +58,9 @@ def read_last_batches(store: TimelineStore, timeline: Timeline, app: str | None 
     older = sorted(archive.completed_in(""), reverse=True)
     for start in range(0, len(older), _AT_ONCE):
         commits = archive.commits(older[start : start + _AT_ONCE])
-        found = _find_greatest_ids(_read_ids(metadata.extra) for _, metadata in commits)
-        if found:  # Commits of lakeformat repeat the ids of all earlier commits, so older commits need not be read.
-            return {**found, **last}
+        latest = _find_greatest_ids(_read_ids(metadata.extra) for _, metadata in commits)
+        if latest:  # Commits of lakeformat repeat the ids of all earlier commits, so older commits need not be read.
+            return {**latest, **last}
     return last
 
 
@@ -70,14 +70,14 @@ def _read_active_ids(store: TimelineStore, timeline: Timeline) -> Iterable[_Ids]
     If the names of completed files contain completion times, no two commits have the same name. So the ids of each
     commit are remembered as long as the store.
     """
-    known = _KNOWN.get(store, {}) if timeline.layout.has_completion_times else {}
-    found: dict[tuple[str, str | None], _Ids] = {}
+    known_ids = _KNOWN.get(store, {}) if timeline.layout.has_completion_times else {}
+    read_now: dict[tuple[str, str | None], _Ids] = {}
     for commit in timeline.commits:
         name = commit.time, commit.completion_time
-        ids = known.get(name)
-        found[name] = _read_ids(store.read_commit(commit).extra) if ids is None else ids
-    _KNOWN[store] = found
-    return found.values()
+        ids = known_ids.get(name)
+        read_now[name] = _read_ids(store.read_commit(commit).extra) if ids is None else ids
+    _KNOWN[store] = read_now
+    return read_now.values()
 
 
 def _find_greatest_ids(ids_of_commits: Iterable[_Ids]) -> dict[str, int]:
@@ -92,17 +92,17 @@ def _read_ids(extra: Mapping[str, str]) -> _Ids:
     if text is None:
         return ()
     try:
-        found = parse_json(text)
+        parsed = parse_json(text)
     except (ValueError, RecursionError):
         return ()
-    entries = found.items() if isinstance(found, dict) else ()
+    entries = parsed.items() if isinstance(parsed, dict) else ()
     return tuple((app, number) for app, number in entries if type(number) is int)
 
 
 def make_batches_entry(last: Mapping[str, int], batch: BatchId | None) -> Mapping[str, str]:
     """Return the extra metadata entry with the last id of each app, including this batch; empty if there are no ids."""
-    known = {**last, batch.app: batch.id} if batch else dict(last)
-    return {BATCHES_KEY: json.dumps(known, separators=(",", ":"), sort_keys=True)} if known else {}
+    entry = {**last, batch.app: batch.id} if batch else dict(last)
+    return {BATCHES_KEY: json.dumps(entry, separators=(",", ":"), sort_keys=True)} if entry else {}
 
 
 #: Key of ``extraMetadata``. Its value is a JSON object that maps each app to its last batch id.

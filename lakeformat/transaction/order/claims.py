@@ -262,12 +262,12 @@ def _create_if_absent(storage: Storage, path: str, data: bytes) -> bool:
 def read_claim(storage: Storage, instant_time: str) -> Claim | None:
     """Read the claim of an instant. Return None if the instant has no claim: another program created it."""
     try:
-        found = parse_json(storage.read(claim_path(instant_time)))
+        parsed = parse_json(storage.read(claim_path(instant_time)))
     except FileNotFoundError:
         return None
     except ValueError:
-        found = None
-    content = found if isinstance(found, dict) else {}
+        parsed = None
+    content = parsed if isinstance(parsed, dict) else {}
     token = str(content.get("lakeformat.token"))
     write_id = token if _TOKEN.fullmatch(token) else None
     dead_after_ms = content.get("dead_after_ms")
@@ -336,9 +336,9 @@ def _measure_rest_ms(
     store: TimelineStore, instant: Instant, clock: Clock, grace_ms: int, dead_after_ms: int = DEAD_AFTER_MS
 ) -> int:
     """Return in how many milliseconds an instant counts as dead without another heartbeat; not above 0 if it does."""
-    found = store.storage.info(_heartbeat_path(instant.time))
-    if found is not None:
-        return dead_after_ms - (clock.now_ms() - found.modified_ms)
+    heartbeat = store.storage.info(_heartbeat_path(instant.time))
+    if heartbeat is not None:
+        return dead_after_ms - (clock.now_ms() - heartbeat.modified_ms)
     instant_info = store.info(instant)
     return 0 if instant_info is None else grace_ms - (clock.now_ms() - instant_info.modified_ms)
 

@@ -179,7 +179,7 @@ class DecisionState:
         """Return the state after one more decision."""
         number = self.number + 1
         archived_to = max(self.archived_to, decision.archived_to)
-        undone = tuple(each for each in (*self.undone, decision.undoes) if each.partition("/")[0] > archived_to)
+        undone = tuple(run for run in (*self.undone, decision.undoes) if run.partition("/")[0] > archived_to)
         return DecisionState(
             number=number,
             last=decision,
@@ -193,7 +193,7 @@ class DecisionState:
 
     def has_decided(self, nonce: str) -> bool:
         """Tell whether the decision with this nonce is among the newest ones."""
-        return any(each == nonce for _, each in self.recent)
+        return any(decided == nonce for _, decided in self.recent)
 
     @property
     def aside(self) -> str:
@@ -203,7 +203,7 @@ class DecisionState:
     @property
     def undone_times(self) -> frozenset[str]:
         """Return the times of the instants that have an undone run."""
-        return frozenset(each.partition("/")[0] for each in self.undone)
+        return frozenset(run.partition("/")[0] for run in self.undone)
 
     def has_undone(self, instant_time: str, write_id: str) -> bool:
         """Tell whether this write of an instant was undone."""
@@ -236,7 +236,7 @@ def _encode(state: DecisionState) -> bytes:
     last, data = state.last, b""
     head: dict[str, object] = {
         "n": state.number,
-        "recent": [list(each) for each in state.recent],
+        "recent": [list(pair) for pair in state.recent],
         "undone": list(state.undone),
         "barrier": state.barrier,
         "archived_to": state.archived_to,
@@ -286,23 +286,23 @@ def _decode(storage: Storage, content: bytes) -> DecisionState:
     line, _, data = content.partition(b"\n")
     try:
         head = _read_head(line)
-        found = head.get("last")
+        last_entry = head.get("last")
         last = None
-        if found is not None:
+        if last_entry is not None:
             last = Decision(
-                kind=Kind(found["kind"]),
-                instant_time=_as(str, found["instant"]),
-                path=check_path(_as(str, found["path"])),
-                data=storage.read(aside_path(_as(str, found["aside"]))) if found["aside"] else data,
-                seen=_as(str, found["seen"]),
+                kind=Kind(last_entry["kind"]),
+                instant_time=_as(str, last_entry["instant"]),
+                path=check_path(_as(str, last_entry["path"])),
+                data=storage.read(aside_path(_as(str, last_entry["aside"]))) if last_entry["aside"] else data,
+                seen=_as(str, last_entry["seen"]),
             )
-            if hashlib.sha256(last.data).hexdigest() != found["sha256"]:
+            if hashlib.sha256(last.data).hexdigest() != last_entry["sha256"]:
                 raise ValueError("the decided file does not have its checksum")
         return DecisionState(
             number=_as(int, head["n"]),
             last=last,
             recent=tuple((_as(int, number), _as(str, nonce)) for number, nonce in _as(list, head["recent"])),
-            undone=tuple(_as(str, each) for each in _as(list, head["undone"])),
+            undone=tuple(_as(str, run) for run in _as(list, head["undone"])),
             barrier=_as(int, head["barrier"]),
             archived_to=_as(str, head["archived_to"]),
             is_shared=_as(bool, head["shared"]),

@@ -63,11 +63,11 @@ class Outcome:
         Raises:
             SchemaMismatchError: if the write adds a column of a type that cannot be stored with an id.
         """
-        known, before = self.snapshot.schemas, self.snapshot.schema
-        if self.altered is not None or not known or before is None:
-            return self.altered or known
-        now = reconcile(known[-1], before, self.schema, int(instant_time))
-        return known if now is known[-1] else (*known, now)
+        schemas, before = self.snapshot.schemas, self.snapshot.schema
+        if self.altered is not None or not schemas or before is None:
+            return self.altered or schemas
+        now = reconcile(schemas[-1], before, self.schema, int(instant_time))
+        return schemas if now is schemas[-1] else (*schemas, now)
 
     @property
     def stats(self) -> list[WriteStat]:

@@ -44,14 +44,14 @@ class FileIndexSettings:
 
     def list_indexed_columns(self, schema: pa.Schema) -> tuple[str, ...]:
         """Return the paths of the columns with column statistics in the file index, including the partition columns."""
-        wanted = indexed_columns(schema, self.columns, self.columns_limit)
-        paths = dict.fromkeys((*wanted, *self.partition_columns(schema)))
+        indexed = indexed_columns(schema, self.columns, self.columns_limit)
+        paths = dict.fromkeys((*indexed, *self.partition_columns(schema)))
         return tuple(path for path in paths if path_parts(path)[0] not in self.dropped)
 
     def partition_columns(self, schema: pa.Schema) -> tuple[str, ...]:
         """Return the paths of the partition columns."""
-        known = set(schema.names).difference(self.dropped)
-        return tuple(column_path([name]) for name in self.partition_fields if name in known)
+        stored_names = set(schema.names).difference(self.dropped)
+        return tuple(column_path([name]) for name in self.partition_fields if name in stored_names)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +98,7 @@ def make_transaction_settings(
     Raises:
         InvalidOptionError: only one of app and id of the batch is given.
     """
-    wanted, write_options = options[INDEX_COLUMNS], options.write
+    index_columns, write_options = options[INDEX_COLUMNS], options.write
     return TransactionSettings(
         operation=operation,
         config=config,
@@ -110,7 +110,7 @@ def make_transaction_settings(
         dead_after_ms=options.heartbeat_ms * options.heartbeat_misses,
         keeps_index=options.write.file_index and not config.takes_logs,
         index=FileIndexSettings(
-            columns=None if wanted is None else tuple(wanted),
+            columns=None if index_columns is None else tuple(index_columns),
             columns_limit=options[INDEX_COLUMNS_LIMIT],
             partition_fields=config.partition_fields,
             commits=min(options[INDEX_COMMITS], options[MIN_COMMITS]),

@@ -95,10 +95,10 @@ def files_to_undo(
         for file in (*listing.bases, *listing.logs, *listing.change_data)
         if file.name.instant_time == victim.time
     )
-    found: dict[str, list[str]] = {}
+    names_of: dict[str, list[str]] = {}
     for partition, name in sorted(named):
-        found.setdefault(partition, []).append(name)
-    return {partition: tuple(names) for partition, names in found.items()}
+        names_of.setdefault(partition, []).append(name)
+    return {partition: tuple(names) for partition, names in names_of.items()}
 
 
 def choose_files(
@@ -115,7 +115,7 @@ def choose_files(
     appended = (log for log in listing.logs if log.path not in kept_paths)
     named = {(path, name) for path, names in files.items() for name in names}
     named.update((log.partition_path, str(log.name)) for log in list_own_logs(store.storage, appended, victim.time))
-    return {path: tuple(sorted(name for at, name in named if at == path)) for path, _ in sorted(named)}
+    return {path: tuple(sorted(name for folder, name in named if folder == path)) for path, _ in sorted(named)}
 
 
 def list_remaining_logs(store: TimelineStore, timeline: Timeline, undone: frozenset[str]) -> frozenset[str]:
@@ -260,8 +260,8 @@ class CommitUndo:
     def _instants_at(self, time: str) -> tuple[Instant, ...]:
         """Return the stored writes with this time, as void commits too, and the plans that completed as commits."""
         timeline = self.store.load(as_stored=True)
-        found = (*timeline.instants, *timeline.voids, *timeline.plans)
-        return tuple(i for i in found if i.time == time and i.action in WRITE_ACTIONS)
+        instants = (*timeline.instants, *timeline.voids, *timeline.plans)
+        return tuple(i for i in instants if i.time == time and i.action in WRITE_ACTIONS)
 
     # --- a restore ------------------------------------------------------------------------------------
 
@@ -276,17 +276,19 @@ class CommitUndo:
         if restore.state is State.REQUESTED:
             restore = order_of(store).start(restore)
         done: dict[str, RollbackMetadata] = {}
-        known = self._list_rollbacks(restore, plan)
-        victims = [each for time, _ in plan.instants if time not in known for each in self._instants_at(time)[:1]]
+        begun = self._list_rollbacks(restore, plan)
+        victims = [
+            candidates for time, _ in plan.instants if time not in begun for candidates in self._instants_at(time)[:1]
+        ]
         files_of = self._choose_files(victims, plan)
-        if not known:  # Else the run before has done it.
+        if not begun:  # Else the run before has done it.
             record_undo(store, self.config, self.clock, restore.time, files_of)
-        found = {victim.time: victim for victim in victims}
+        victims_by_time = {victim.time: victim for victim in victims}
         for time, _ in plan.instants:
-            if time in known:
-                done[time] = self._finish_rollback(known[time])
-            elif time in found:
-                done[time] = self._finish_rollback(self.begin(found[time], files_of[found[time]]))
+            if time in begun:
+                done[time] = self._finish_rollback(begun[time])
+            elif time in victims_by_time:
+                done[time] = self._finish_rollback(self.begin(victims_by_time[time], files_of[victims_by_time[time]]))
         metadata = CompletedRestore(restore.time, self.clock.now_ms() - started, plan, done)
         with suppress(FileExistsError):
             store.complete(restore, metadata, self.clock)
@@ -317,12 +319,12 @@ class CommitUndo:
         Later rollbacks of other commits are not among them: if this process slept, another one may have finished the
         restore long ago.
         """
-        found: dict[str, Instant] = {}
+        rollbacks: dict[str, Instant] = {}
         for rollback in self.store.load(as_stored=True).of_action(Action.ROLLBACK):
             undone = self.store.read_rollback_plan(rollback) if rollback.time > restore.time else None
             if undone is not None and undone.instant_time in plan.times:
-                found[undone.instant_time] = rollback
-        return found
+                rollbacks[undone.instant_time] = rollback
+        return rollbacks
 
 
 def give_up_or_finish(undoing: CommitUndo, rollback: Instant) -> None:

@@ -74,7 +74,7 @@ def list_own_logs(storage: Storage, logs: Iterable[LogFile], instant_time: str) 
     Raises:
         UnsupportedTableError: another instant has written blocks to one of them.
     """
-    found = []
+    own = []
     for log in logs:
         if log.name.instant_time <= instant_time and _has_blocks_of(storage, log, instant_time):
             if any(block.instant_time != instant_time for block in read_blocks(storage, log)):
@@ -82,8 +82,8 @@ def list_own_logs(storage: Storage, logs: Iterable[LogFile], instant_time: str) 
                     f"commit {instant_time} has appended to {log.path}, which holds rows of other commits; use Apache "
                     "Hudi to go back"
                 )
-            found.append(log)
-    return tuple(found)
+            own.append(log)
+    return tuple(own)
 
 
 def _has_blocks_of(storage: Storage, log: LogFile, instant_time: str) -> bool:
@@ -144,12 +144,12 @@ def _put_command_block(
 
 
 def _list_logs_of_slice(storage: Storage, partition_path: str, name: LogFileName) -> list[LogFile]:
-    found = []
+    logs = []
     for entry in storage.list(partition_path):
         log = LogFileName.match(entry.name)
         if log is not None and (log.file_id, log.instant_time) == (name.file_id, name.instant_time):
-            found.append(LogFile(partition_path, log, entry.size_bytes))
-    return found
+            logs.append(LogFile(partition_path, log, entry.size_bytes))
+    return logs
 
 
 def _has_command_block(storage: Storage, log: LogFile, victim: str) -> bool:

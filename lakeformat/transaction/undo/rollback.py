@@ -144,7 +144,7 @@ def _make_requests(store: TimelineStore, victim: Instant, *, by_markers: bool) -
     paths: dict[str, list[str]] = {}
     for path in sorted(marked):
         paths.setdefault(path.rpartition("/")[0], []).append(f"{store.storage.location}/{path}")
-    deletes = (RollbackRequest(partition, files_to_delete=tuple(found)) for partition, found in paths.items())
+    deletes = (RollbackRequest(partition, files_to_delete=tuple(deleted)) for partition, deleted in paths.items())
     if not is_delta or store.layout.has_completion_times:
         return tuple(deletes)
     return (*deletes, *log_rollback_requests(store.storage, victim.time, by_markers=by_markers))
@@ -158,8 +158,8 @@ def _list_marked_files(storage: Storage, victim: Instant) -> list[str] | None:
     marked = [path for path, _ in list_marked(storage, victim.time)]
     parsed = ((path, match_data_file(path.rpartition("/")[2])) for path in marked)
     own = [path for path, name in parsed if name is not None and name.instant_time == victim.time]
-    found = run_all(storage.info, own, threads=_THREADS)
-    return [path for path, info in zip(own, found, strict=True) if info is not None] if marked else None
+    infos = run_all(storage.info, own, threads=_THREADS)
+    return [path for path, info in zip(own, infos, strict=True) if info is not None] if marked else None
 
 
 def revert_run(store: TimelineStore, instant: Instant) -> None:
@@ -287,13 +287,13 @@ def _take_back_files(
 
 def join_by_partition(done: Iterable[RollbackPartition]) -> tuple[RollbackPartition, ...]:
     """Join the results of rollback requests to one result per partition, for the rollback's completed file."""
-    found: dict[str, RollbackPartition] = {}
+    joined: dict[str, RollbackPartition] = {}
     for part in done:
-        known = found.setdefault(part.partition_path, RollbackPartition(part.partition_path))
-        found[part.partition_path] = replace(
-            known,
-            deleted_files=(*known.deleted_files, *part.deleted_files),
-            rollback_log_files={**known.rollback_log_files, **part.rollback_log_files},
-            log_files_of_failed_commit={**known.log_files_of_failed_commit, **part.log_files_of_failed_commit},
+        so_far = joined.setdefault(part.partition_path, RollbackPartition(part.partition_path))
+        joined[part.partition_path] = replace(
+            so_far,
+            deleted_files=(*so_far.deleted_files, *part.deleted_files),
+            rollback_log_files={**so_far.rollback_log_files, **part.rollback_log_files},
+            log_files_of_failed_commit={**so_far.log_files_of_failed_commit, **part.log_files_of_failed_commit},
         )
-    return tuple(found.values())
+    return tuple(joined.values())

@@ -80,8 +80,8 @@ def _take_back_rings(traces: Traces) -> None:
     for path in list_ring_folders(storage):
         stored = list_stored_rings(storage, path)
         if traces.time in stored.times:
-            for found in stored_paths(stored, traces.time):
-                storage.delete(found)
+            for ring_path in stored_paths(stored, traces.time):
+                storage.delete(ring_path)
 
 
 def _delete_files(traces: Traces) -> None:

@@ -105,15 +105,15 @@ def find_key_changes(commit: PendingCommit) -> KeyChanges:
         old = before.get(stat.group)
         return _compare_base(storage, commit.time, stat, old) if stat.is_base else _compare_log(storage, stat, old)
 
-    found = list(run_all(compare, stats, threads=_THREADS))
-    added = join_places((stat.group, keys.added) for stat, keys in zip(stats, found, strict=True))
+    compared = list(run_all(compare, stats, threads=_THREADS))
+    added = join_places((stat.group, keys.added) for stat, keys in zip(stats, compared, strict=True))
     gone = [piece for group, piece in before.items() if group.file_id in replaced.get(group.partition_path, ())]
     # A clustering writes all keys that live, but log files may have deleted others.
     if metadata.operation != Operation.CLUSTER.name or any(piece.logs for piece in gone):
         lost = run_all(lambda piece: _read_slice(storage, piece), gone, threads=_THREADS)
-        found += [_Compared(_NO_KEYS, keys.sure, keys.doubtful) for keys in lost]
-    removed = _minus(pc.unique(pa.concat_arrays([_NO_KEYS, *(keys.removed for keys in found)])), added["key"])
-    doubtful = _minus(pc.unique(pa.concat_arrays([_NO_KEYS, *(keys.doubtful for keys in found)])), added["key"])
+        compared += [_Compared(_NO_KEYS, keys.sure, keys.doubtful) for keys in lost]
+    removed = _minus(pc.unique(pa.concat_arrays([_NO_KEYS, *(keys.removed for keys in compared)])), added["key"])
+    doubtful = _minus(pc.unique(pa.concat_arrays([_NO_KEYS, *(keys.doubtful for keys in compared)])), added["key"])
     return KeyChanges(added, removed, _minus(doubtful, removed), touched)
 
 

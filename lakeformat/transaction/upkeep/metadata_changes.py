@@ -104,14 +104,14 @@ def _changes_of_statistics(
         bases: the base files that the commit has written.
     """
     logs = [] if combines_fields(commit.config) else _read_logs(commit, columns)
-    known = columns.rows_of_files([*bases, *logs])
+    measured_rows = columns.rows_of_files([*bases, *logs])
     files = [(stat.partition_path, stat.path.rpartition("/")[2]) for stat in commit.metadata.all_stats()]
-    if can_have_partition_stats(commit.config) and columns.find_unmeasured(files, known):
+    if can_have_partition_stats(commit.config) and columns.find_unmeasured(files, measured_rows):
         return MetadataChanges(lost=frozenset({_COLUMNS.value, _PARTITIONS.value}.intersection(table.names)))
     changes = MetadataChanges()
     if table.has(_PARTITIONS):
-        changes = find_partition_changes(table, commit, columns, known)
-    measured = [rows for rows in (known, changes.rows.get(_COLUMNS)) if rows is not None]
+        changes = find_partition_changes(table, commit, columns, measured_rows)
+    measured = [rows for rows in (measured_rows, changes.rows.get(_COLUMNS)) if rows is not None]
     if measured:
         stored = stored_statistics(pa.concat_tables(measured, promote_options="default"))
         changes |= MetadataChanges({_COLUMNS: stored})
@@ -126,21 +126,21 @@ def _read_logs(commit: PendingCommit, columns: IndexedColumns) -> list[MeasuredF
         return None if log is None else read_log(commit.storage, log, columns.form.columns, columns.floats)
 
     written = [file for file in commit.outcome.written if not file.stat.is_base]
-    return [found for found in run_all(read, written, threads=_THREADS) if found is not None]
+    return [log for log in run_all(read, written, threads=_THREADS) if log is not None]
 
 
 def _changes_of_keys(table: MetadataTable, commit: PendingCommit) -> MetadataChanges:
     """Return what a commit changes in the record index, and in the secondary indexes, which need it."""
     if commit.config.has_virtual_keys or is_partitioned_index(table):
         return lose_keys(table)
-    found = find_key_changes(commit)
-    if not fits_log_files(table, _KEYS, found.added["key"]):
+    key_changes = find_key_changes(commit)
+    if not fits_log_files(table, _KEYS, key_changes.added["key"]):
         return lose_keys(table)
-    removed = found.removed
-    if len(found.doubtful):
-        places = table.record_index(found.doubtful)
-        is_gone = pc.is_in(places["file_id"], value_set=pa.array(sorted(found.touched), pa.string()))
+    removed = key_changes.removed
+    if len(key_changes.doubtful):
+        places = table.record_index(key_changes.doubtful)
+        is_gone = pc.is_in(places["file_id"], value_set=pa.array(sorted(key_changes.touched), pa.string()))
         removed = pa.concat_arrays([removed, places["key"].filter(is_gone).combine_chunks()])
-    began = pa.repeat(parse_instant_time(commit.time, commit.config.zone), len(found.added))
-    keys = MetadataChanges({_KEYS: found.added.append_column("instant_ms", began)}, {_KEYS: removed})
+    began = pa.repeat(parse_instant_time(commit.time, commit.config.zone), len(key_changes.added))
+    keys = MetadataChanges({_KEYS: key_changes.added.append_column("instant_ms", began)}, {_KEYS: removed})
     return keys | changes_of_values(table, commit)

@@ -62,7 +62,7 @@ _DAMAGE: Final = (CorruptTableError, UnsupportedTableError)
 _COST: Final = "Hudi reads without them until a Hudi writer whose options ask for them builds them again from all files"
 _COST_OF_SQL: Final = "Hudi reads without them; create index makes them again, that of Hudi's SQL for expressions"
 _INDEX_NAME: Final = re.compile(r"[\w-]+")
-_MADE_BY_OPTIONS: Final = frozenset(each.value for each in FIXED_PARTITIONS)
+_MADE_BY_OPTIONS: Final = frozenset(partition.value for partition in FIXED_PARTITIONS)
 
 
 def drop_metadata_table(store: TimelineStore, clock: Clock) -> bool:

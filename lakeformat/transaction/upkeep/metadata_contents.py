@@ -69,10 +69,10 @@ class FirstContents:
         config: TableConfig,
         timeline: Timeline,
         options: MetadataOptions,
-        known: StatisticsForm | None,
+        form: StatisticsForm | None,
     ) -> None:
         self._store, self._config, self._timeline, self._options = store, config, timeline, options
-        self._storage, self._form = store.storage, known
+        self._storage, self._form = store.storage, form
 
     def of(self, partition: MetadataPartition) -> Iterable[pa.Table]:
         """Return the records of each file group of a partition.
@@ -120,14 +120,14 @@ class FirstContents:
                 "timestamp of microseconds in UTC"
             )
         read = partial(read_index_keys, self._storage, snapshot, [index])
-        found = list(run_all(read, list(snapshot.each_slice()), threads=_THREADS))
-        keys = pa.chunked_array([pc.unique(each.keys) for each in found], pa.string())
+        entries = list(run_all(read, list(snapshot.each_slice()), threads=_THREADS))
+        keys = pa.chunked_array([pc.unique(entry.keys) for entry in entries], pa.string())
         if pc.count_distinct(keys).as_py() < len(keys):
             raise UnsupportedTableError(
                 f"{location} cannot have a secondary index: a key has rows in several file groups, and queries by the "
                 "index would miss some; remove them by dedupe()"
             )
-        stored = pa.concat_arrays([pa.nulls(0, pa.string()), *(each.of[index.partition] for each in found)])
+        stored = pa.concat_arrays([pa.nulls(0, pa.string()), *(entry.of[index.partition] for entry in entries)])
         rows = pa.table({"key": pc.unique(stored)})
         rows = rows.append_column("is_deleted", pa.repeat(False, len(rows)))
         return split_rows(index.partition, rows, len(table.list_slices(MetadataPartition.RECORD_INDEX)))
@@ -150,7 +150,7 @@ class FirstContents:
     def _listing(self) -> Listing:
         """Return the files of completed commits, replaced ones included."""
         timeline, listing = self._timeline, list_files(self._storage)
-        active = FileNames({each.time: self._store.read_commit(each) for each in timeline.commits})
+        active = FileNames({commit.time: self._store.read_commit(commit) for commit in timeline.commits})
 
         def is_committed(file: BaseFile) -> bool:
             time = file.name.instant_time
@@ -158,7 +158,7 @@ class FirstContents:
                 return False
             return time not in timeline.commit_times or active(time).get(file.group) == str(file.name)
 
-        logs = [[log for log in each if self._is_committed_log(log)] for each in (listing.logs, listing.change_data)]
+        logs = [[log for log in files if self._is_committed_log(log)] for files in (listing.logs, listing.change_data)]
         return Listing(tuple(filter(is_committed, listing.bases)), tuple(logs[0]), tuple(logs[1]))
 
     def _is_committed_log(self, log: LogFile) -> bool:
@@ -203,10 +203,10 @@ class FirstContents:
     def _read_partition_statistics(self) -> pa.Table:
         live = [file for piece in self._snapshot.each_slice() for file in piece.files]
         has_logs = any(isinstance(file, LogFile) for file in live)
-        known = self._measure(live) if has_logs and combines_fields(self._config) else self._statistics
+        statistics = self._measure(live) if has_logs and combines_fields(self._config) else self._statistics
         names = [(file.partition_path, str(file.name)) for file in live]
-        known = known.filter(pc.is_in(known["key"], value_set=self.columns.keys_of(names)))
-        lacking = self.columns.find_unmeasured(names, known)
+        statistics = statistics.filter(pc.is_in(statistics["key"], value_set=self.columns.keys_of(names)))
+        lacking = self.columns.find_unmeasured(names, statistics)
         config = self._config
         is_custom = has_logs and config.merge_settings.mode is RecordMergeMode.CUSTOM
         can_have = can_have_partition_stats(config) and order_of(self._store).is_alone
@@ -219,20 +219,20 @@ class FirstContents:
         partitions = sorted({path for path, _ in names})
         if not partitions:
             return no_rows(MetadataPartition.PARTITION_STATS)
-        return self.columns.rows_of_partitions(partitions, known)
+        return self.columns.rows_of_partitions(partitions, statistics)
 
     def _read_filters(self) -> pa.Table:
         newest = self._timeline.newest_time or ""
         bases = self._listing.bases
         portions = (bases[start : start + _FOOTERS] for start in range(0, len(bases), _FOOTERS))
         read = partial(read_base, self._storage)
-        found = [filter_rows(list(run_all(read, each, threads=_THREADS)), newest) for each in portions]
-        if any(each is None for each in found):
+        filters = [filter_rows(list(run_all(read, portion, threads=_THREADS)), newest) for portion in portions]
+        if any(rows is None for rows in filters):
             raise UnsupportedTableError(
                 f"{self._storage.location} has base files without a bloom filter, so bloom_filters of the metadata "
                 "table cannot be made; rewrite them by cluster()"
             )
-        return pa.concat_tables([no_rows(MetadataPartition.BLOOM_FILTERS), *found], promote_options="default")
+        return pa.concat_tables([no_rows(MetadataPartition.BLOOM_FILTERS), *filters], promote_options="default")
 
     # --- the record index -----------------------------------------------------------------------------
 
@@ -246,7 +246,7 @@ class FirstContents:
         slices = list(self._snapshot.each_slice())
         keys = list(run_all(partial(read_live_keys, self._storage, self._snapshot), slices, threads=_THREADS))
         groups = self._count_groups(keys)
-        sorted_keys = [_sort_by_group(each, groups) for each in keys]
+        sorted_keys = [_sort_by_group(keys_of_file, groups) for keys_of_file in keys]
         del keys
         for number in range(groups):
             parts = [(rows.slice(ends[number], ends[number + 1] - ends[number])) for rows, ends in sorted_keys]
@@ -259,7 +259,7 @@ class FirstContents:
             return options.least_key_groups
         expected = ceil(sum(map(len, keys)) * options.growth)
         by_rows = expected // max(1, options.group_bytes // _HUDI_RECORD_BYTES)
-        stored: int = sum(each.nbytes + _RECORD_BYTES * len(each) for each in keys)
+        stored: int = sum(keys_of_file.nbytes + _RECORD_BYTES * len(keys_of_file) for keys_of_file in keys)
         by_bytes = ceil(stored * options.growth / options.group_bytes)
         return max(options.least_key_groups, min(max(by_rows, by_bytes), options.most_key_groups))
 
@@ -273,13 +273,13 @@ class FirstContents:
         zone = self._config.zone
         places = pa.table(
             {
-                "partition_path": pa.array([each.group.partition_path for each in slices], pa.string()),
-                "file_id": pa.array([each.group.file_id for each in slices], pa.string()),
-                "instant_ms": pa.array([parse_instant_time(each.base_instant, zone) for each in slices], pa.int64()),
+                "partition_path": pa.array([piece.group.partition_path for piece in slices], pa.string()),
+                "file_id": pa.array([piece.group.file_id for piece in slices], pa.string()),
+                "instant_ms": pa.array([parse_instant_time(piece.base_instant, zone) for piece in slices], pa.int64()),
             }
         )
-        found = places.take(rows["code"])
-        return pa.table({"key": rows["key"], **dict(zip(found.column_names, found.columns, strict=True))})
+        located = places.take(rows["code"])
+        return pa.table({"key": rows["key"], **dict(zip(located.column_names, located.columns, strict=True))})
 
 
 def _sort_by_group(keys: pa.ChunkedArray, groups: int) -> tuple[pa.Array, np.ndarray]:

@@ -70,10 +70,10 @@ def make_missing_partitions(
         timeline: the newest timeline.
     """
     storage, lock = store.storage, settings.lock
-    wanted, config = frozenset(settings.metadata.names), store.known_config
+    asked, config = frozenset(settings.metadata.names), store.known_config
     if not (can_have_partition_stats(config) and order_of(store).is_alone):
-        wanted -= {MetadataPartition.PARTITION_STATS.value}
-    if wanted <= frozenset(config.metadata_partitions):
+        asked -= {MetadataPartition.PARTITION_STATS.value}
+    if asked <= frozenset(config.metadata_partitions):
         return
     if timeline.pending:
         _LOG.info(
@@ -87,12 +87,12 @@ def make_missing_partitions(
             if not excludes_writers(storage, lock):
                 lease = stack.enter_context(lock_table(storage, lock, service=True, clock=clock))
             try:
-                make_partitions(store, clock, settings.metadata, wanted, lock, lease)
+                make_partitions(store, clock, settings.metadata, asked, lock, lease)
             except UnsupportedTableError as error:
-                if wanted.isdisjoint(_STATISTICS):
+                if asked.isdisjoint(_STATISTICS):
                     raise
                 _LOG.warning("column_stats and partition_stats are left out: %s", error)
-                make_partitions(store, clock, settings.metadata, wanted - _STATISTICS, lock, lease)
+                make_partitions(store, clock, settings.metadata, asked - _STATISTICS, lock, lease)
     except LakeformatError as error:
         _LOG.warning("could not make the metadata table of %s: %s", storage.location, error)
 
@@ -129,15 +129,15 @@ def make_partitions(
         drop_metadata_table(store, clock)
         version = order_of(store).version_of(PROPERTIES_PATH)
         config = store.config()
-    known = () if table is None else table.names
-    missing = [each for each in _with_needed(names, secondary) if each.value not in known]
+    present = () if table is None else table.names
+    missing = [partition for partition in _with_needed(names, secondary) if partition.value not in present]
     if not missing:
         return ()
     form = _known_form(store, timeline, table, missing)
     contents = FirstContents(store, config, timeline, options, form)
     is_new = table is None
     table = begin_metadata_table(storage, config, timeline) if table is None else table
-    made = tuple(each.value for each in missing)
+    made = tuple(partition.value for partition in missing)
     try:
         for partition in missing:
             is_fixed = secondary is None or partition != secondary.partition
@@ -148,7 +148,7 @@ def make_partitions(
         for folder in [FOLDER] if is_new else [partition.folder for partition in missing]:
             storage.delete_folder(folder)
         raise
-    values = {**config.values, METADATA_PARTITIONS: ",".join(sorted({*known, *made}))}
+    values = {**config.values, METADATA_PARTITIONS: ",".join(sorted({*present, *made}))}
     if config.traits.has_index_definitions:
         _define(storage, config, contents, made, secondary)
         values[INDEX_DEFS] = config.get(INDEX_DEFS) or INDEX_DEFINITIONS
@@ -175,7 +175,7 @@ def _known_form(
     store: TimelineStore, timeline: Timeline, table: MetadataTable | None, missing: Collection[MetadataPartition]
 ) -> StatisticsForm | None:
     """Return the form of the column statistics that the table has; None if it has none. Refuse what cannot be made."""
-    if not _STATISTICS.isdisjoint(each.value for each in missing):
+    if not _STATISTICS.isdisjoint(partition.value for partition in missing):
         _check_names(store, timeline)
     has_statistics = table is not None and table.has(MetadataPartition.COLUMN_STATS)
     return read_statistics_form(table) if table is not None and has_statistics else None
@@ -186,8 +186,8 @@ def _with_needed(names: Collection[str], secondary: SecondaryIndex | None) -> li
     needs_statistics = MetadataPartition.PARTITION_STATS.value in names
     needed = [MetadataPartition.FILES, *([MetadataPartition.COLUMN_STATS] if needs_statistics else [])]
     needed += [] if secondary is None else [MetadataPartition.RECORD_INDEX]
-    found = [each for each in MADE_PARTITIONS if each.value in names or each in needed]
-    return found if secondary is None else [*found, secondary.partition]
+    partitions = [partition for partition in MADE_PARTITIONS if partition.value in names or partition in needed]
+    return partitions if secondary is None else [*partitions, secondary.partition]
 
 
 def _check(store: TimelineStore, config: TableConfig, timeline: Timeline, lock: LockSettings) -> None:
@@ -213,11 +213,13 @@ def _check_names(store: TimelineStore, timeline: Timeline) -> None:
         )
 
 
-def _with_dependent(names: Collection[str], known: Collection[str]) -> frozenset[str]:
+def _with_dependent(names: Collection[str], existing: Collection[str]) -> frozenset[str]:
     """Return the names with those of the known indexes that need them: secondary indexes need the record index."""
     needs_keys = MetadataPartition.RECORD_INDEX.value in names
-    found = ((name, partition_of_name(name)) for name in known if needs_keys)
-    return frozenset(names) | {name for name, each in found if each and each.kind is RecordKind.SECONDARY_INDEX}
+    parsed = ((name, partition_of_name(name)) for name in existing if needs_keys)
+    return frozenset(names) | {
+        name for name, partition in parsed if partition and partition.kind is RecordKind.SECONDARY_INDEX
+    }
 
 
 def drop_statistics(store: TimelineStore, clock: Clock) -> None:
@@ -239,11 +241,11 @@ def _open(store: TimelineStore, config: TableConfig, timeline: Timeline) -> Meta
 def drop_indexes(store: TimelineStore, clock: Clock, names: Collection[str]) -> tuple[str, ...]:
     """Drop partitions of the metadata table; all of it with ``files``. Call it under the lock. Return their names."""
     config = store.config()
-    known = (*config.metadata_partitions, *config.pending_metadata_partitions)
-    dropped = tuple(name for name in known if name in _with_dependent(names, known))
+    existing = (*config.metadata_partitions, *config.pending_metadata_partitions)
+    dropped = tuple(name for name in existing if name in _with_dependent(names, existing))
     if MetadataPartition.FILES.value in dropped:
         drop_metadata_table(store, clock)
-        dropped = known
+        dropped = existing
     elif dropped:
         forget_partitions(store, clock, dropped)
         for name in dropped:

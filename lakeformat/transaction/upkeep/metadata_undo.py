@@ -113,8 +113,8 @@ def _read_places(storage: Storage, snapshot: Snapshot, groups: set[FileGroupId])
         for piece in snapshot.slices.get(path, ())
         if piece.group in groups
     ]
-    found = run_all(partial(read_live_keys, storage, snapshot), pieces, threads=_THREADS)
-    return join_places((piece.group, _joined(keys)) for piece, keys in zip(pieces, found, strict=True))
+    keys_of = run_all(partial(read_live_keys, storage, snapshot), pieces, threads=_THREADS)
+    return join_places((piece.group, _joined(keys)) for piece, keys in zip(pieces, keys_of, strict=True))
 
 
 def _read_old_keys(storage: Storage, files: Mapping[str, Mapping[str, None]]) -> pa.Array:

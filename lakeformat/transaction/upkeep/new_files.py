@@ -91,7 +91,7 @@ def measure_files(storage: Storage, files: Sequence[BaseFile | LogFile], columns
             return read_base(storage, file, floats)
         return read_log(storage, file, columns.form.columns, floats)
 
-    return [found for found in run_all(read, files, threads=_THREADS) if found is not None]
+    return [file for file in run_all(read, files, threads=_THREADS) if file is not None]
 
 
 def read_base(
@@ -127,16 +127,16 @@ def read_log(storage: Storage, log: LogFile, columns: Collection[str], floats: C
         return None
     data = [block for block in blocks if block.kind in _DATA]
     footers = read_block_footers(storage, data)
-    wanted = {*columns} if footers is None else {*floats}
+    wanted_columns = {*columns} if footers is None else {*floats}
     made: list[pq.FileMetaData] = []
     has_nan = dict.fromkeys(floats, False)
-    for rows in _read_rows(storage, data, wanted) if wanted else ():
+    for rows in _read_rows(storage, data, wanted_columns) if wanted_columns else ():
         for name in rows.schema.names:
             if name in has_nan and _count_nan(rows[name]):
                 has_nan[name] = True
         if footers is None:
             made.append(_make_footer(rows))
-    return NewLog(log, tuple(footers or made), frozenset(name for name, found in has_nan.items() if not found))
+    return NewLog(log, tuple(footers or made), frozenset(name for name, nan_found in has_nan.items() if not nan_found))
 
 
 def _read_rows(storage: Storage, blocks: Sequence[LogBlock], columns: Collection[str]) -> Iterable[pa.Table]:

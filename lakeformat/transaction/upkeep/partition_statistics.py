@@ -84,17 +84,17 @@ def find_partition_changes(
     file_of = {(file.partition_path, str(file.name)): file for file in live}
     own = {(stat.partition_path, stat.path.rpartition("/")[2]) for stat in metadata.all_stats()}
     stored = table.column_stats(keys=columns.keys_of(name for name in file_of if name not in own))
-    known = pa.concat_tables([stored, *([] if written is None else [written])], promote_options="default")
-    lacking = columns.find_unmeasured(list(file_of), known)
+    statistics = pa.concat_tables([stored, *([] if written is None else [written])], promote_options="default")
+    lacking = columns.find_unmeasured(list(file_of), statistics)
     measured = None
     if lacking:
         measured = columns.rows_of_files(measure_files(store.storage, [file_of[name] for name in lacking], columns))
         if measured is None or columns.find_unmeasured(lacking, measured):
             return _NOT_KNOWN
-        is_replaced = pc.is_in(known["key"], value_set=columns.keys_of(lacking))
-        known = pa.concat_tables([known.filter(pc.invert(is_replaced)), measured], promote_options="default")
+        is_replaced = pc.is_in(statistics["key"], value_set=columns.keys_of(lacking))
+        statistics = pa.concat_tables([statistics.filter(pc.invert(is_replaced)), measured], promote_options="default")
     with_files = sorted({file.partition_path for file in live})
-    rows = {_PARTITIONS: columns.rows_of_partitions(with_files, known)} if with_files else {}
+    rows = {_PARTITIONS: columns.rows_of_partitions(with_files, statistics)} if with_files else {}
     if measured is not None and not combines_fields(config):
         rows[MetadataPartition.COLUMN_STATS] = measured
     gone = [path for path in touched if path not in frozenset(with_files)]
@@ -108,7 +108,7 @@ def _is_out_of_order(commit: PendingCommit, timeline: Timeline, touched: frozens
     """
     store = commit.store
     later = (store.read_commit(instant) for instant in timeline.commits if instant.time > commit.time)
-    if any(not touched.isdisjoint({*each.stats, *each.replaced}) for each in later):
+    if any(not touched.isdisjoint({*commit.stats, *commit.replaced}) for commit in later):
         return True
     earlier = {i.time for i in timeline.pending_writes if i.time < commit.time and i.action in COMMIT_ACTIONS}
     return bool(earlier) and not earlier <= claims.list_claimed_times(store.storage)
@@ -132,7 +132,7 @@ def live_after(
     else:
         listing = list_partitions(store.storage, partitions)
     commits = {instant.time: store.read_commit(instant) for instant in timeline.commits}
-    replaced = frozenset(group for each in (*commits.values(), metadata) for group in each.replaced_groups)
+    replaced = frozenset(group for commit in (*commits.values(), metadata) for group in commit.replaced_groups)
     bases = {file.group: file for file in visible_files(listing.bases, timeline, replaced, FileNames(commits))}
     bases |= {stat.base_file.group: stat.base_file for stat in metadata.all_stats() if stat.is_base}
     own = {log.path: log for stat in metadata.all_stats() if (log := stat.log_file) is not None}

@@ -81,16 +81,16 @@ def index_type(schema: pa.Schema | None, column: str) -> pa.DataType | None:
 
     Hudi stores the text of a value. Numbers with a fraction are left out: Java and Arrow write some in other ways.
     """
-    found = None if schema is None else field_type(schema, column)
-    if found is None:
+    kind = None if schema is None else field_type(schema, column)
+    if kind is None:
         return None
-    match kind_of(found):
+    match kind_of(kind):
         case Kind.TEXT:
-            return found
+            return kind
         case Kind.INTEGER:
-            return None if found == pa.uint64() else found
+            return None if kind == pa.uint64() else kind
         case Kind.TIMESTAMP:
-            return found if found.unit == "us" and found.tz is not None else None
+            return kind if kind.unit == "us" and kind.tz is not None else None
         case _:
             return None
 
@@ -137,10 +137,12 @@ def changes_of_values(table: MetadataTable, commit: PendingCommit) -> MetadataCh
     if not indexes or commit.metadata.operation in _NO_CHANGE:
         return MetadataChanges()
     kept = [index for index in indexes if _can_follow(commit, index)]
-    found = _find_value_changes(table, commit, kept) if kept else None
-    if found is None:
+    value_changes = _find_value_changes(table, commit, kept) if kept else None
+    if value_changes is None:
         return MetadataChanges(lost=_names_of(indexes))
-    return _fitting(table, *found) | MetadataChanges(lost=_names_of(index for index in indexes if index not in kept))
+    return _fitting(table, *value_changes) | MetadataChanges(
+        lost=_names_of(index for index in indexes if index not in kept)
+    )
 
 
 def _names_of(indexes: Iterable[SecondaryIndex]) -> frozenset[str]:
@@ -180,16 +182,16 @@ def _find_value_changes(
     pieces = [piece for path in paths for piece in snapshot.slices.get(path, ()) if piece.group in touched]
     before = replace(snapshot, live=ListedSlices(tuple(pieces)), timeline=commit.store.load())
     after = make_proposed_snapshot(before, commit.schema, stats, replaced, commit.time)
-    old, new = (_read_groups(storage, each, indexes) for each in (before, after))
+    old, new = (_read_groups(storage, groups, indexes) for groups in (before, after))
     nothing = _Entries(_NO_KEYS, {index.partition: _NO_KEYS for index in indexes})
     came = [entries.minus(old.get(group, nothing)) for group, entries in new.items()]
     went = [entries.minus(new.get(group, nothing)) for group, entries in old.items()]
     stored = _join(pc.unique(entries.keys) for entries in new.values())
-    appeared = _minus(_join(each.keys for each in came), _join(each.keys for each in went))
+    appeared = _minus(_join(entries.keys for entries in came), _join(entries.keys for entries in went))
     if len(pc.unique(stored)) < len(stored) or _are_elsewhere(storage, table, snapshot, appeared, touched):
         return None
-    added = {index: pc.unique(_join(each.of[index] for each in came)) for index in nothing.of}
-    removed = {index: _minus(_join(each.of[index] for each in went), added[index]) for index in nothing.of}
+    added = {index: pc.unique(_join(entries.of[index] for entries in came)) for index in nothing.of}
+    removed = {index: _minus(_join(entries.of[index] for entries in went), added[index]) for index in nothing.of}
     return added, removed
 
 
@@ -206,8 +208,8 @@ def _read_groups(
 ) -> Mapping[FileGroupId, _Entries]:
     pieces = list(snapshot.each_slice())
     read: Callable[[FileSlice], _Entries] = partial(read_index_keys, storage, snapshot, indexes)
-    found = run_all(read, pieces, threads=_THREADS)
-    return {piece.group: entries for piece, entries in zip(pieces, found, strict=True)}
+    read_entries = run_all(read, pieces, threads=_THREADS)
+    return {piece.group: entries for piece, entries in zip(pieces, read_entries, strict=True)}
 
 
 def _are_elsewhere(
@@ -224,8 +226,8 @@ def _are_elsewhere(
     others = groups - frozenset(touched)
     paths = {group.partition_path for group in others}
     pieces = [piece for path in paths for piece in _slices(snapshot, path) if piece.group in others]
-    found = run_all(partial(read_live_keys, storage, snapshot), pieces, threads=_THREADS)
-    return any(pc.any(pc.is_in(live, value_set=keys)).as_py() for live in found)
+    live_keys = run_all(partial(read_live_keys, storage, snapshot), pieces, threads=_THREADS)
+    return any(pc.any(pc.is_in(live, value_set=keys)).as_py() for live in live_keys)
 
 
 def _slices(snapshot: Snapshot, path: str) -> Sequence[FileSlice]:
@@ -245,14 +247,16 @@ def undo_value_changes(
         old: the record keys of all rows in files that go.
     """
     named = read_secondary_indexes(table)
-    indexes = [each for each in named if index_type(snapshot.schema, each.column) and not snapshot.schemas]
+    indexes = [
+        secondary for secondary in named if index_type(snapshot.schema, secondary.column) and not snapshot.schemas
+    ]
     pieces = [piece for path in {g.partition_path for g in touched} for piece in _slices(snapshot, path)]
     live = replace(snapshot, live=ListedSlices(tuple(piece for piece in pieces if piece.group in touched)))
-    found = _read_groups(store.storage, live, indexes) if indexes else {}
-    keys = _join([old, *(entries.keys for entries in found.values())])
+    entries_of = _read_groups(store.storage, live, indexes) if indexes else {}
+    keys = _join([old, *(entries.keys for entries in entries_of.values())])
     added, removed = {}, {}
-    for index in (each.partition for each in indexes):
-        right = pc.unique(_join(entries.of[index] for entries in found.values()))
+    for index in (secondary.partition for secondary in indexes):
+        right = pc.unique(_join(entries.of[index] for entries in entries_of.values()))
         stored = table.secondary_index(index)
         stored = stored.filter(pc.is_in(record_keys_of(stored), value_set=keys))
         added[index], removed[index] = _minus(right, stored), _minus(stored, right)

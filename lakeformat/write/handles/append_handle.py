@@ -245,7 +245,7 @@ class _LogFile:
                 partition_path=self._bucket.partition_path,
                 instant_time=self._settings.instant_time,
                 schema=self._settings.files.avro_schema,
-                ordering=[each.take(pa.array(rows)) for each in values],
+                ordering=[values_of_row.take(pa.array(rows)) for values_of_row in values],
                 base_rows=None if base_rows is None else replace(base_rows, rows=base_rows.rows[rows]),
             )
             self._put(block)
@@ -347,10 +347,10 @@ def _ordering_values(incoming: Incoming, rows: Ints, settings: HandleSettings) -
 
 def _have_nulls(columns: Sequence[pa.Array], rows: int) -> npt.NDArray[np.bool_]:
     """Return a mask of the rows that have a null in one of the columns."""
-    found = np.zeros(rows, bool)
+    flags = np.zeros(rows, bool)
     for column in columns:
-        found |= np.asarray(column.is_null())
-    return found
+        flags |= np.asarray(column.is_null())
+    return flags
 
 
 def _column(incoming: Incoming, name: str, bucket: Bucket) -> pa.ChunkedArray:

@@ -92,7 +92,7 @@ def replace_rows(
         table: the stored rows, one chunk per column.
         instant: the commit time of the new rows.
     """
-    where, at, new_columns = pa.array(mask), np.flatnonzero(mask), set(rows.schema.names)
+    where, positions, new_columns = pa.array(mask), np.flatnonzero(mask), set(rows.schema.names)
     columns = []
     for field in table.schema:
         old = table.column(field.name).chunk(0)  # The table is one record batch, so it has one chunk.
@@ -105,7 +105,7 @@ def replace_rows(
         new = rows.column(field.name).combine_chunks()
         if is_vector(new.type):
             new = conform_array(new, field.type)
-        if _stays_the_same(old, at, new):
+        if _stays_the_same(old, positions, new):
             columns.append(old)
             continue
         if kind_of(field.type) is Kind.DICTIONARY:
@@ -114,10 +114,11 @@ def replace_rows(
     return pa.Table.from_arrays(columns, schema=table.schema)
 
 
-def _stays_the_same(old: pa.Array, at: npt.NDArray[np.int64], new: pa.Array) -> bool:
+def _stays_the_same(old: pa.Array, positions: npt.NDArray[np.int64], new: pa.Array) -> bool:
     """Tell whether the values at some positions are those that would replace them. The first ones most often tell."""
     return all(
-        has_same_values(old.take(pa.array(at[part])), new[part]) for part in (slice(_FIRST_VALUES), slice(len(at)))
+        has_same_values(old.take(pa.array(positions[part])), new[part])
+        for part in (slice(_FIRST_VALUES), slice(len(positions)))
     )
 
 
@@ -265,7 +266,7 @@ def merge(
     ):
         metadata = parquet.metadata
         inherited = inherit_filter_and_range(storage, parse_key_footer(base, metadata), len(bucket.rows))
-        known = inherited or FilterAndRange(
+        filter_and_range = inherited or FilterAndRange(
             make_growable_filter(metadata.num_rows + len(bucket.rows), settings.files.fpp)
         )
         reopen = partial(files.enter_context, open_base(storage, base))
@@ -276,7 +277,9 @@ def merge(
         stored = StoredRows(
             parquet, where, merger, copies, inherited is None, settings.idle_cores, most_bytes, converted
         )
-        with open_writer(sink, bucket.partition_path, name, settings.files, known, copies, encoded) as writer:
+        with open_writer(
+            sink, bucket.partition_path, name, settings.files, filter_and_range, copies, encoded
+        ) as writer:
             stored.write_to(writer)
             stored_rows = writer.rows
             for rows in merger.emit_inserts():
@@ -370,8 +373,8 @@ class KeyFinder:
         """Return for each stored row the position of the row with its key, or null; None if no row has one."""
         if not len(self._keys):
             return None
-        found = pc.index_in(batch.column(RECORD_KEY), value_set=self._keys)
-        return found if found.null_count < len(found) else None
+        matches = pc.index_in(batch.column(RECORD_KEY), value_set=self._keys)
+        return matches if matches.null_count < len(matches) else None
 
     def needed_columns(self, found: pa.Array) -> Collection[str] | None:
         """Return None: merge rules and clauses may need all columns."""
@@ -469,10 +472,10 @@ class KeyMerger(KeyFinder):
         Args:
             rows: positions of incoming rows, one for each matched stored row.
         """
-        at = np.arange(len(rows))
+        positions = np.arange(len(rows))
         # The assignment runs backwards. So if a row occurs twice, the index of its first occurrence is stored.
-        self._first_at[rows[::-1]] = at[::-1]
-        is_repeat: npt.NDArray[np.bool_] = self._found[rows] | (self._first_at[rows] != at)
+        self._first_at[rows[::-1]] = positions[::-1]
+        is_repeat: npt.NDArray[np.bool_] = self._found[rows] | (self._first_at[rows] != positions)
         self._found[rows] = True
         return is_repeat
 
@@ -482,11 +485,11 @@ class KeyMerger(KeyFinder):
         copies = int(is_repeat.sum())
         if not copies:
             return taken
-        at = taken.schema.get_field_index(COMMIT_SEQNO)
+        position = taken.schema.get_field_index(COMMIT_SEQNO)
         fresh = make_seqnos(self.settings.instant_time, self.task, self._next_seqno, copies)
         self._next_seqno += copies
-        numbers = pc.replace_with_mask(taken.column(at).combine_chunks(), pa.array(is_repeat), fresh)
-        return taken.set_column(at, COMMIT_SEQNO, numbers)
+        numbers = pc.replace_with_mask(taken.column(position).combine_chunks(), pa.array(is_repeat), fresh)
+        return taken.set_column(position, COMMIT_SEQNO, numbers)
 
     def _stamp_rows(self, rows: npt.NDArray[np.int64]) -> pa.Table:
         """Return the incoming rows at these positions with their meta columns."""
@@ -508,8 +511,8 @@ class KeyMerger(KeyFinder):
 
     def emit_inserts(self) -> Iterator[pa.Table]:
         """Yield the incoming rows whose keys no stored row has, except deletes."""
-        left = np.flatnonzero(~(self._found | self._find_deletes))
-        for part in self.incoming.split_into_runs(left, ROW_GROUP_ROWS):
+        unwritten = np.flatnonzero(~(self._found | self._find_deletes))
+        for part in self.incoming.split_into_runs(unwritten, ROW_GROUP_ROWS):
             yield check_inserts(self._stamp_rows(part), self.settings)
 
 

@@ -117,17 +117,17 @@ def route_rows(
     for source in sorted({run.partition_path for run in staged.runs}):
         paths = [source] if source in routes else [path for path in routes if path in hits or routes[path].hashed]
         hits_of = {path: hits.get(path) for path in paths}
-        for path, found in hits_of.items():
-            if found is not None and routes[path].deleting:
-                hits_of[path] = _choose_slices(storage, staged, source, found, routes[path])
+        for path, hits_of_path in hits_of.items():
+            if hits_of_path is not None and routes[path].deleting:
+                hits_of[path] = _choose_slices(storage, staged, source, hits_of_path, routes[path])
         first = 0
         for batch in read_staged_batches(storage, staged, source):
             start = 0
             for rows in split_rows(batch, BATCH_ROWS, BATCH_BYTES):
-                at, buckets, lookups, is_moved = _route(rows, first + start, hits_of, routes)
-                if len(at):
-                    arrival = arrival_numbers(stage, first + start + at)
-                    taken = conform(rows.take(pa.array(at)), settings.prepared_schema)
+                positions, buckets, lookups, is_moved = _route(rows, first + start, hits_of, routes)
+                if len(positions):
+                    arrival = arrival_numbers(stage, first + start + positions)
+                    taken = conform(rows.take(pa.array(positions)), settings.prepared_schema)
                     columns = [values[buckets], buckets.astype(np.int32), lookups, is_moved, arrival]
                     arrays = [*map(pa.array, columns), *taken.columns]
                     yield pa.RecordBatch.from_arrays(arrays, schema=routed_schema(settings))
@@ -152,7 +152,7 @@ def read_buckets(
         staged: all stage files.
         tag_files: for each stage file, the files in which the key lookup has recorded the file slices of its rows.
     """
-    found: dict[int, list[pa.RecordBatch]] = {number: [] for number in sorted(numbers)}
+    batches_of: dict[int, list[pa.RecordBatch]] = {number: [] for number in sorted(numbers)}
     partitions = {settings.buckets[number].partition_path for number in numbers}
     near = {path: route for path, route in routes.items() if path in partitions}
     values = list(range(len(settings.buckets)))
@@ -163,10 +163,10 @@ def read_buckets(
         for batch in route_rows(storage, stage, replace(task, runs=runs), tags, near, values, settings.prepare):
             buckets = batch.column(BUCKET).to_numpy()
             for number in np.unique(buckets).tolist():
-                if number in found:
-                    found[number].append(batch.filter(pa.array(buckets == number)))
-    for number in list(found):
-        yield from found.pop(number)
+                if number in batches_of:
+                    batches_of[number].append(batch.filter(pa.array(buckets == number)))
+    for number in list(batches_of):
+        yield from batches_of.pop(number)
 
 
 def _choose_slices(storage: Storage, staged: StagedTask, source: str, hits: Hits, route: PartitionRoute) -> Hits:
@@ -178,10 +178,10 @@ def _choose_slices(storage: Storage, staged: StagedTask, source: str, hits: Hits
     several = np.flatnonzero(np.bincount(rows, minlength=1)[rows] > 1)
     if not len(several):
         return hits
-    wanted, at = np.unique(rows[several], return_inverse=True)
+    distinct_rows, key_positions = np.unique(rows[several], return_inverse=True)
     gone = np.zeros(len(rows), bool)
-    keys = _take_keys(read_staged_batches(storage, staged, source), wanted)
-    gone[several] = flag_deleted_pairs(storage, route.deleting, keys, at, files[several])
+    keys = _take_keys(read_staged_batches(storage, staged, source), distinct_rows)
+    gone[several] = flag_deleted_pairs(storage, route.deleting, keys, key_positions, files[several])
     return hits.take(select_one_place(rows, gone))
 
 
@@ -249,10 +249,10 @@ def _route(
             new = np.flatnonzero(is_new)
             positions.append(new)
             buckets.append(_buckets_of_new_keys(rows.column(RECORD_KEY).take(pa.array(new)), routes[path]))
-    at = np.concatenate([*positions, np.empty(0, np.int64)])
-    lookups = np.arange(len(at)) < located
-    is_moved = np.concatenate([*leaving, np.zeros(len(at) - located, bool)])
-    return at, np.concatenate([*buckets, np.empty(0, np.int64)]), lookups, is_moved
+    taken = np.concatenate([*positions, np.empty(0, np.int64)])
+    lookups = np.arange(len(taken)) < located
+    is_moved = np.concatenate([*leaving, np.zeros(len(taken) - located, bool)])
+    return taken, np.concatenate([*buckets, np.empty(0, np.int64)]), lookups, is_moved
 
 
 def _route_by_hash(keys: pa.Array, routes: Sequence[HashedRoute]) -> tuple[Ints, Ints, Bools]:
@@ -288,9 +288,9 @@ def _mask_hits(hits: Hits | None, first: int, count: int) -> tuple[Bools, Bools]
 
 
 def _buckets_of_files(files: Ints, by_file: Mapping[int, int]) -> Ints:
-    known = np.asarray(list(by_file), np.int64)
+    stored = np.asarray(list(by_file), np.int64)
     numbers = np.asarray(list(by_file.values()), np.int64)
-    return numbers[np.searchsorted(known, files)]  # This is correct because ``by_file`` has ascending keys.
+    return numbers[np.searchsorted(stored, files)]  # This is correct because ``by_file`` has ascending keys.
 
 
 def _buckets_of_new_keys(keys: pa.Array, route: PartitionRoute) -> Ints:
@@ -491,15 +491,15 @@ def _split_by_bucket(
     buckets = places.hashing.of(path)
     numbers = buckets.numbers(rows.column(RECORD_KEY))
     order = np.argsort(numbers, kind="stable")
-    for at in np.split(order, np.flatnonzero(np.diff(numbers[order])) + 1):
-        if not len(at):
+    for rows_of_bucket in np.split(order, np.flatnonzero(np.diff(numbers[order])) + 1):
+        if not len(rows_of_bucket):
             continue
-        number = int(numbers[at[0]])
-        known = places.groups.get((path, number))
+        number = int(numbers[rows_of_bucket[0]])
+        group = places.groups.get((path, number))
         opened = make_bucket_id(job, buckets, number, derive_file_id(f"{job.write_id}/{path}", -2, number))
-        file_id, place = known or (opened, LogPlace())
+        file_id, place = group or (opened, LogPlace())
         base = place.file_slice.base if place.file_slice is not None else None
-        updates, inserts = (at, at[:0]) if known else (at[:0], at)
+        updates, inserts = (rows_of_bucket, rows_of_bucket[:0]) if group else (rows_of_bucket[:0], rows_of_bucket)
         yield Bucket(path, file_id, base, log_place=place).with_rows(updates, inserts), place
 
 

@@ -234,7 +234,7 @@ class _LoggingMerger:
             yield from self._merger.apply(batch, found)
             return
         deletes = self.deletes
-        keys, left = batch.column(RECORD_KEY), [pa.array([], pa.string())]
+        keys, visible = batch.column(RECORD_KEY), [pa.array([], pa.string())]
         if pc.count_distinct(keys).as_py() < len(keys):
             yield from self._apply_to_repeated_keys(batch, found)
             return
@@ -242,19 +242,19 @@ class _LoggingMerger:
             new = part.filter(pc.equal(part.column(COMMIT_TIME).cast(pa.string()), self._time))
             new_keys = _text(new)
             self._log.add("u", new_keys, batch.take(pc.index_in(new_keys, value_set=keys)), new)
-            left.append(_text(part))
+            visible.append(_text(part))
             yield part
         if self.deletes > deletes:
-            gone = pc.invert(pc.is_in(keys, value_set=pa.concat_arrays(left)))
+            gone = pc.invert(pc.is_in(keys, value_set=pa.concat_arrays(visible)))
             self._log.add("d", keys.filter(gone), batch.filter(gone), None)
 
-    def _apply_to_repeated_keys(self, batch: pa.RecordBatch, found: pa.Array) -> Iterator[pa.Table]:
+    def _apply_to_repeated_keys(self, batch: pa.RecordBatch, matches: pa.Array) -> Iterator[pa.Table]:
         """Apply the merger to a batch in which several rows have the same key, and log the changes.
 
         The key does not show which of these rows has changed. But the merger changes a row's sequence number only with
         the row, so a sequence number that remains marks an unchanged row.
         """
-        parts = list(self._merger.apply(batch, found))
+        parts = list(self._merger.apply(batch, matches))
         yield from parts
         is_new = [pc.equal(part.column(COMMIT_TIME).cast(pa.string()), self._time) for part in parts]
         unchanged = [part.filter(pc.invert(new)) for part, new in zip(parts, is_new, strict=True)]
@@ -265,8 +265,10 @@ class _LoggingMerger:
         before, after = old.column(RECORD_KEY).cast(pa.string()), _text(new)
         old_at, new_at = pair_keys(before, after)
         self._log.add("u", after.take(pa.array(new_at)), old.take(pa.array(old_at)), new.take(pa.array(new_at)))
-        left, right = (np.setdiff1d(np.arange(len(of)), at) for of, at in ((before, old_at), (after, new_at)))
-        self._log.add("d", before.take(pa.array(left)), old.take(pa.array(left)), None)
+        unpaired, right = (
+            np.setdiff1d(np.arange(len(of)), positions) for of, positions in ((before, old_at), (after, new_at))
+        )
+        self._log.add("d", before.take(pa.array(unpaired)), old.take(pa.array(unpaired)), None)
         self._log.add("i", after.take(pa.array(right)), None, new.take(pa.array(right)))
 
     def emit_inserts(self) -> Iterator[pa.Table]:

@@ -458,8 +458,8 @@ def _group_rows(runs: Sequence[tuple[Any, Run]], columns: tuple[str, ...]) -> It
         yield from merge_sorted([RunCursor(reader, run) for reader, run in runs], partial(sort_order, columns=columns))
         return
     for reader, run in runs:
-        for at in range(run.first, run.last):
-            yield pa.Table.from_batches([reader.get_batch(at)])
+        for number in range(run.first, run.last):
+            yield pa.Table.from_batches([reader.get_batch(number)])
 
 
 def merge_sorted(cursors: Iterable[RunCursor], order: Order) -> Iterator[pa.Table]:
@@ -479,7 +479,7 @@ def merge_sorted(cursors: Iterable[RunCursor], order: Order) -> Iterator[pa.Tabl
             yield alive[first_end].head
             alive[first_end].advance(alive[first_end].head.num_rows)
         else:
-            yield _merge_step([alive[at] for at in participants], participants.index(first_end), order)
+            yield _merge_step([alive[number] for number in participants], participants.index(first_end), order)
         alive = [cursor for cursor in alive if cursor.head.num_rows]
 
 
@@ -493,9 +493,9 @@ def _find_first_end(cursors: Sequence[RunCursor], order: Order) -> tuple[int, li
     starts = [cursor.head.slice(0, 1) for cursor in cursors]
     # The sort is stable, so an end comes before a start that is equal to it. A run with such a start can wait.
     order_of_rows = order(pa.concat_tables([*ends, *starts]))
-    at = int(np.argmax(order_of_rows < len(cursors)))
-    first_end = int(order_of_rows[at])
-    return first_end, sorted({first_end, *(order_of_rows[:at] - len(cursors)).tolist()})
+    place = int(np.argmax(order_of_rows < len(cursors)))
+    first_end = int(order_of_rows[place])
+    return first_end, sorted({first_end, *(order_of_rows[:place] - len(cursors)).tolist()})
 
 
 def _merge_step(cursors: Sequence[RunCursor], first_end: int, order: Order) -> pa.Table:
@@ -556,8 +556,8 @@ def choose_small_files(
 def _find_fillable(files: Sequence[BaseFile], added_bytes: int, options: Options) -> Sequence[SmallFile]:
     """Return the small files of a partition that take so many bytes of inserts."""
     small = [
-        SmallFile(at, file.name.file_id, file.size_bytes)
-        for at, file in enumerate(files)
+        SmallFile(number, file.name.file_id, file.size_bytes)
+        for number, file in enumerate(files)
         if file.size_bytes < options.write.small_bytes
     ]
     if fills_all_small_files(options):

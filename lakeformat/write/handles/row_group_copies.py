@@ -103,12 +103,12 @@ class RowGroupCopies:
     @property
     def rows(self) -> int:
         """Return the number of rows of the untouched row groups."""
-        return sum(self.stored[at].rows for at in self.untouched)
+        return sum(self.stored[group].rows for group in self.untouched)
 
     @property
     def bytes(self) -> int:
         """Return the number of bytes of the untouched row groups."""
-        return sum(self.stored[at].size for at in self.untouched)
+        return sum(self.stored[group].size for group in self.untouched)
 
     def choose(self, at: int) -> Treatment:
         """Return what is done with a row group, by its number."""
@@ -163,8 +163,8 @@ def take_copy_step(
     match step:
         case Counted(batch):
             writer.count_copied(pa.Table.from_batches([batch]), reads_keys=reads_keys)
-        case Copied(at):
-            writer.copy_group(metadata, at, stored[at])
+        case Copied(group_number):
+            writer.copy_group(metadata, group_number, stored[group_number])
 
 
 def plan_copies(
@@ -186,16 +186,18 @@ def plan_copies(
     """
     count = metadata.num_row_groups
     oversized, small = flag_sizes(metadata, settings)
-    rewritten = [one or other for one, other in zip(touched, oversized, strict=True)]
-    rows = [metadata.row_group(at).num_rows for at in range(count)]
+    rewritten = [must or other for must, other in zip(touched, oversized, strict=True)]
+    rows = [metadata.row_group(group).num_rows for group in range(count)]
     copied = np.flatnonzero(choose_copies(rewritten, small, rows, appended=appended)).tolist()
-    examined = [at for at in range(count) if examines and touched[at] and not oversized[at] and not small[at]]
-    sizes = [group_bytes(metadata, at) for at in range(count)]
-    wanted = [*copied, *examined]
-    if sum(sizes) < _LEAST_BYTES or sum(sizes[at] for at in wanted) < LEAST_SHARE * sum(sizes):
+    examined = [
+        group for group in range(count) if examines and touched[group] and not oversized[group] and not small[group]
+    ]
+    sizes = [group_bytes(metadata, group) for group in range(count)]
+    usable = [*copied, *examined]
+    if sum(sizes) < _LEAST_BYTES or sum(sizes[group] for group in usable) < LEAST_SHARE * sum(sizes):
         return RowGroupCopies(count)
     try:
-        stored = find_groups(open_source, metadata, wanted, settings)
+        stored = find_groups(open_source, metadata, usable, settings)
     except SpliceError:
         return RowGroupCopies(count)
     return RowGroupCopies(count, stored, frozenset(copied))
@@ -204,7 +206,7 @@ def plan_copies(
 def flag_sizes(metadata: pq.FileMetaData, settings: FileSettings) -> tuple[list[bool], list[bool]]:
     """Tell for each row group whether it is larger than a new one may be, and whether it is small."""
     rows = min(settings.row_group_rows, ROW_GROUP_ROWS)
-    groups = [metadata.row_group(at) for at in range(metadata.num_row_groups)]
+    groups = [metadata.row_group(group) for group in range(metadata.num_row_groups)]
     oversized = [group.num_rows > rows or group.total_byte_size > settings.row_group_bytes for group in groups]
     small = [group.num_rows < rows // 2 and group.total_byte_size < _ENOUGH_BYTES for group in groups]
     return oversized, small
@@ -245,15 +247,15 @@ def find_touched_groups(metadata: pq.FileMetaData, keys: pa.ChunkedArray) -> lis
         return [True] * metadata.num_row_groups
     binary = keys.cast(pa.binary())  # Parquet orders texts by their bytes.
     touched = frozenset(overlapping_groups(metadata, column, partial(_has_key, binary)))
-    return [at in touched for at in range(metadata.num_row_groups)]
+    return [group in touched for group in range(metadata.num_row_groups)]
 
 
 def find_groups_of_rows(metadata: pq.FileMetaData, row_numbers: npt.NDArray[np.int64]) -> list[bool]:
     """Tell for each row group whether it holds one of the rows with these numbers in the file."""
-    ends = np.cumsum([metadata.row_group(at).num_rows for at in range(metadata.num_row_groups)])
-    found = np.zeros(metadata.num_row_groups, bool)
-    found[np.searchsorted(ends, row_numbers, side="right")] = True
-    return [bool(each) for each in found]
+    ends = np.cumsum([metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)])
+    flags = np.zeros(metadata.num_row_groups, bool)
+    flags[np.searchsorted(ends, row_numbers, side="right")] = True
+    return [bool(flag) for flag in flags]
 
 
 def open_writer(
@@ -296,8 +298,8 @@ def choose_copies(
         appended: the number of rows that are added after the last row group.
     """
     runs: list[_Run] = []
-    for at, (must, little) in enumerate(zip(rewritten, small, strict=True)):
-        _push(runs, _Run(1, rows[at] if rows is not None else 0, must, little))
+    for group, (must, little) in enumerate(zip(rewritten, small, strict=True)):
+        _push(runs, _Run(1, rows[group] if rows is not None else 0, must, little))
     if appended:
         _push(runs, _Run(0, appended if rows is not None else 0, is_encoded=True, is_small=False))
     return [not run.is_encoded for run in runs for _ in range(run.groups)]
@@ -330,7 +332,7 @@ def _push(runs: list[_Run], run: _Run) -> None:
 
 
 def _check_file(
-    footer: ParquetFooter, metadata: pq.FileMetaData, wanted: Sequence[int], settings: FileSettings
+    footer: ParquetFooter, metadata: pq.FileMetaData, groups: Sequence[int], settings: FileSettings
 ) -> None:
     """Check that copied row groups would be like those that the write makes.
 
@@ -344,7 +346,7 @@ def _check_file(
         raise SpliceError("the file has other columns than the table, or stores them otherwise")
     name = settings.codec.upper()
     allowed = {_CODECS.get(name, name), "UNCOMPRESSED"} if settings.skips_compression else {_CODECS.get(name, name)}
-    for at in wanted:
-        group = metadata.row_group(at)
+    for number in groups:
+        group = metadata.row_group(number)
         if not {group.column(leaf).compression for leaf in range(group.num_columns)} <= allowed:
             raise SpliceError("the file has another codec than the write")

@@ -103,62 +103,62 @@ class StoredRows:
         counted: Sequence[str] = ()
         if isinstance(writer, SplicedBaseFileWriter):
             counted = writer.counted_columns(reads_keys=self.reads_keys)
-        for at in range(self.copies.count):
-            match self.copies.choose(at):
+        for group in range(self.copies.count):
+            match self.copies.choose(group):
                 case Treatment.EXAMINE:
-                    yield from self._examine(writer.row_schema, at, names, counted)
+                    yield from self._examine(writer.row_schema, group, names, counted)
                 case Treatment.COPY:
-                    yield from list_copy_steps(at, self._read_some(writer.row_schema, at, counted))
+                    yield from list_copy_steps(group, self._read_some(writer.row_schema, group, counted))
                 case Treatment.ENCODE:
-                    yield from self._decode(writer.row_schema, at, names)
+                    yield from self._decode(writer.row_schema, group, names)
 
-    def _read(self, shape: pa.Schema, at: int, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    def _read(self, shape: pa.Schema, group: int, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Read columns of a row group."""
-        wanted = pa.schema([shape.field(name) for name in names])
+        columns = pa.schema([shape.field(name) for name in names])
         return read_copied_batches(
             self.parquet,
             self.where,
-            wanted,
+            columns,
             threads=self.threads,
             most_bytes=self.most_bytes,
-            row_groups=[at],
+            row_groups=[group],
             stored=self.stored,
         )
 
-    def _decode(self, shape: pa.Schema, at: int, names: Sequence[str]) -> Iterator[_Step]:
-        for batch in self._read(shape, at, names):
+    def _decode(self, shape: pa.Schema, group: int, names: Sequence[str]) -> Iterator[_Step]:
+        for batch in self._read(shape, group, names):
             yield _Part(batch, self.merger.find(batch))
 
-    def _read_some(self, shape: pa.Schema, at: int, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    def _read_some(self, shape: pa.Schema, group: int, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Read columns of a row group; nothing if there are none."""
-        return self._read(shape, at, names) if names else iter(())
+        return self._read(shape, group, names) if names else iter(())
 
-    def _examine(self, shape: pa.Schema, at: int, names: Sequence[str], counted: Sequence[str]) -> Iterator[_Step]:
+    def _examine(self, shape: pa.Schema, group: int, names: Sequence[str], counted: Sequence[str]) -> Iterator[_Step]:
         """Look for rows that change in a row group, and decode the columns that are needed then."""
-        wanted = {*self.merger.lookup_columns}
-        looked = self._read_whole(shape, at, [name for name in names if name in wanted])
+        lookup_names = {*self.merger.lookup_columns}
+        looked = self._read_whole(shape, group, [name for name in names if name in lookup_names])
         if looked is None:
-            yield from self._decode(shape, at, names)
+            yield from self._decode(shape, group, names)
             return
-        found = self.merger.find(looked)
-        if found is None:
-            known = looked.select([name for name in counted if name in wanted])
-            others = self._read_some(shape, at, [name for name in counted if name not in wanted])
-            yield from list_copy_steps(at, chain([known] if known.num_columns else [], others))
+        matches = self.merger.find(looked)
+        if matches is None:
+            counted_columns = looked.select([name for name in counted if name in lookup_names])
+            others = self._read_some(shape, group, [name for name in counted if name not in lookup_names])
+            yield from list_copy_steps(group, chain([counted_columns] if counted_columns.num_columns else [], others))
             return
-        needed = self.merger.needed_columns(found)
+        needed = self.merger.needed_columns(matches)
         kept = {*names} if needed is None else {*needed, *counted}
-        more = [name for name in names if name in kept and name not in wanted]
-        rest = self._read_whole(shape, at, more) if more else looked.select([])
+        more = [name for name in names if name in kept and name not in lookup_names]
+        rest = self._read_whole(shape, group, more) if more else looked.select([])
         if rest is None:
-            yield from self._decode(shape, at, names)
+            yield from self._decode(shape, group, names)
         else:
-            yield _Changed(at, _join(looked, rest, names), found)
+            yield _Changed(group, _join(looked, rest, names), matches)
 
-    def _read_whole(self, shape: pa.Schema, at: int, names: Sequence[str]) -> pa.RecordBatch | None:
+    def _read_whole(self, shape: pa.Schema, group: int, names: Sequence[str]) -> pa.RecordBatch | None:
         """Read columns of a row group as one batch. Return None if they take more than ``most_bytes``."""
-        batch = next(self._read(shape, at, names))
-        return batch if batch.num_rows == self.parquet.metadata.row_group(at).num_rows else None
+        batch = next(self._read(shape, group, names))
+        return batch if batch.num_rows == self.parquet.metadata.row_group(group).num_rows else None
 
     def _write_parts(self, writer: BaseFileWriter, parts: Iterator[pa.Table]) -> None:
         for rows in parts:
@@ -180,11 +180,11 @@ class StoredRows:
             self._write_parts(writer, iter([first]))
 
 
-def _join(one: pa.RecordBatch, other: pa.RecordBatch, order: Sequence[str]) -> pa.RecordBatch:
+def _join(first: pa.RecordBatch, other: pa.RecordBatch, order: Sequence[str]) -> pa.RecordBatch:
     """Return a batch with the columns of two batches, in the given order of names."""
     columns = {
         field.name: (field, column)
-        for batch in (one, other)
+        for batch in (first, other)
         for field, column in zip(batch.schema, batch.columns, strict=True)
     }
     fields, arrays = zip(*(columns[name] for name in order if name in columns), strict=True)

@@ -108,10 +108,10 @@ class ChangedRows:
             parts = list(self.merger.apply(batch, self.merger.find(batch)))
             if (self.merger.updates, self.merger.deletes) == before:
                 continue
-            left = pa.concat_tables(parts, promote_options="permissive")
-            changed = left.filter(pc.equal(_text(left, COMMIT_TIME), self._settings.instant_time))
+            merged = pa.concat_tables(parts, promote_options="permissive")
+            changed = merged.filter(pc.equal(_text(merged, COMMIT_TIME), self._settings.instant_time))
             if self.merger.deletes > before[1]:
-                gone = pc.invert(pc.is_in(batch.column(RECORD_KEY), value_set=_text(left, RECORD_KEY)))
+                gone = pc.invert(pc.is_in(batch.column(RECORD_KEY), value_set=_text(merged, RECORD_KEY)))
                 self.deleted.append(batch.column(RECORD_KEY).filter(gone).cast(pa.string()))
             if changed.num_rows:
                 self._check_seen_by_readers(batch, changed)
@@ -129,8 +129,8 @@ class ChangedRows:
         rule = self._settings.read_rule
         if not rule.ordering:
             return
-        at = pc.index_in(_text(changed, RECORD_KEY), value_set=stored.column(RECORD_KEY).cast(pa.string()))
-        before = stored.select(top_columns(rule.ordering, stored.schema.names)).take(at.combine_chunks())
+        positions = pc.index_in(_text(changed, RECORD_KEY), value_set=stored.column(RECORD_KEY).cast(pa.string()))
+        before = stored.select(top_columns(rule.ordering, stored.schema.names)).take(positions.combine_chunks())
         if stored_wins(_ordering_values(before, rule), _ordering_values(changed, rule)).any():
             raise NotAppendableError
 
@@ -189,16 +189,16 @@ def mask_late_deletes(
     columns = [RECORD_KEY, *top_columns(rule.ordering, settings.files.schema.names)]
     with _open_merged(storage, place, settings, columns) as merged:
         for batch in merged.batches(ROW_GROUP_ROWS, settings.files.row_group_bytes, threads=settings.idle_cores):
-            at = pc.index_in(batch.column(RECORD_KEY).cast(pa.string()), value_set=keys)
-            hit = at.is_valid()
+            positions = pc.index_in(batch.column(RECORD_KEY).cast(pa.string()), value_set=keys)
+            hit = positions.is_valid()
             stored = rule.ordering_columns(batch.filter(hit))
-            at = at.drop_null()
+            positions = positions.drop_null()
             newer = stored_wins(
                 [column.cast(deletes.type) for column, deletes in zip(stored, values, strict=True)],
-                [deletes.take(at) for deletes in values],
+                [deletes.take(positions) for deletes in values],
             )
-            lost[np.asarray(at)[newer]] = True
-            won[np.asarray(at)[~newer]] = True
+            lost[np.asarray(positions)[newer]] = True
+            won[np.asarray(positions)[~newer]] = True
     if (lost & won).any():
         raise NotAppendableError
     return lost
@@ -219,21 +219,21 @@ def _loses_to_hidden_version(storage: Storage, place: LogPlace, rows: pa.Table, 
     merging, logs = place.merging, place.file_slice.logs
     for part in read_shaped_parts(storage, logs, merging.visible, [RECORD_KEY, *tops], merging.shape):
         part_keys = part.keys if isinstance(part, LogDeletes) else _text(part.rows, RECORD_KEY)
-        at = pc.index_in(part_keys, value_set=keys)
-        if at.null_count == len(at):
+        positions = pc.index_in(part_keys, value_set=keys)
+        if positions.null_count == len(positions):
             continue
         if not rule.ordering or settings.fills_nulls or rule.by_payload:
             return True
         has_keys = True
         before = _logged_ordering(part, rule, tops)
-        if before and _has_newer_stored(before, at, rows, rule):
+        if before and _has_newer_stored(before, positions, rows, rule):
             return True
     if not has_keys or place.file_slice.base is None:
         return False
     with _open_merged(storage, replace(place, file_slice=replace(place.file_slice, logs=())), settings) as base:
         for batch in _stored_batches(base, settings):
-            at = pc.index_in(_text(pa.Table.from_batches([batch]), RECORD_KEY), value_set=keys)
-            if _has_newer_stored(_ordering_values(batch, rule), at, rows, rule):
+            positions = pc.index_in(_text(pa.Table.from_batches([batch]), RECORD_KEY), value_set=keys)
+            if _has_newer_stored(_ordering_values(batch, rule), positions, rows, rule):
                 return True
     return False
 
@@ -247,17 +247,17 @@ def _logged_ordering(part: LogPart, rule: ReadRule, tops: Sequence[str]) -> list
     return _ordering_values(part.rows, rule)
 
 
-def _has_newer_stored(before: Sequence[pa.Array], at: Any, rows: pa.Table, rule: ReadRule) -> bool:
+def _has_newer_stored(before: Sequence[pa.Array], positions: Any, rows: pa.Table, rule: ReadRule) -> bool:
     """Tell whether any stored row is newer, by its ordering values, than the incoming row with the same key.
 
     Args:
         before: a column of the stored rows for each ordering field.
-        at: for each stored row, the position in ``rows`` of the incoming row with its key; null if there is none.
+        positions: for each stored row, the position in ``rows`` of the incoming row with its key; null for none.
     """
-    hit, after = pc.is_valid(at), _ordering_values(rows, rule)
+    hit, after = pc.is_valid(positions), _ordering_values(rows, rule)
     pairs = zip(before, after, strict=True)
     stored = [_combine_chunks(column.filter(hit)).cast(new.type) for column, new in pairs]
-    return bool(stored_wins(stored, [_combine_chunks(new.take(at.filter(hit))) for new in after]).any())
+    return bool(stored_wins(stored, [_combine_chunks(new.take(positions.filter(hit))) for new in after]).any())
 
 
 def _ordering_values(rows: pa.Table | pa.RecordBatch, rule: ReadRule) -> list[pa.Array]:
@@ -287,8 +287,8 @@ def rewrite_slice(
         storage.open_output(target) as sink,
         open_merger(storage, bucket, source, task, settings) as (merger, log),
     ):
-        known = FilterAndRange(make_growable_filter(merged.most_rows + len(bucket.rows), settings.files.fpp))
-        with BaseFileWriter(sink, bucket.partition_path, name, settings.files, known) as writer:
+        filter_and_range = FilterAndRange(make_growable_filter(merged.most_rows + len(bucket.rows), settings.files.fpp))
+        with BaseFileWriter(sink, bucket.partition_path, name, settings.files, filter_and_range) as writer:
             for batch in _stored_batches(merged, settings):
                 for rows in merger.apply(batch, merger.find(batch)):
                     writer.write(rows)
@@ -331,11 +331,11 @@ def _open_merged(
 def _stored_batches(merged: MergedSlice, settings: HandleSettings) -> Iterator[pa.RecordBatch]:
     """Yield the slice's rows in batches, in the columns that mergers expect. Each row has the name of its own file."""
     shape = stored_schema(settings.files.schema)
-    wanted = pa.schema([field for field in shape if field.name != PARTITION_PATH])
+    stored = pa.schema([field for field in shape if field.name != PARTITION_PATH])
     for batch in merged.batches(ROW_GROUP_ROWS, settings.files.row_group_bytes, threads=settings.idle_cores):
-        shaped = conform(batch, wanted)
-        at = wanted.get_field_index(FILE_NAME)
-        yield shaped.set_column(at, FILE_NAME, batch.column(FILE_NAME))
+        shaped = conform(batch, stored)
+        position = stored.get_field_index(FILE_NAME)
+        yield shaped.set_column(position, FILE_NAME, batch.column(FILE_NAME))
 
 
 def _text(rows: pa.Table, name: str) -> pa.ChunkedArray:

@@ -27,8 +27,8 @@ def payload_name(payload: str | None) -> str:
     """Return the full name of a payload class; a name without a package gets that of Hudi's class of this name."""
     if not payload or "." in payload:
         return payload or ""
-    known = {name.rpartition(".")[2]: name for name in MergeMode.OF_PAYLOAD}
-    return known.get(payload, f"org.apache.hudi.common.model.{payload}")
+    payloads = {name.rpartition(".")[2]: name for name in MergeMode.OF_PAYLOAD}
+    return payloads.get(payload, f"org.apache.hudi.common.model.{payload}")
 
 
 def merge_mode(config: TableConfig | None, options: Options) -> str:
@@ -47,9 +47,9 @@ def merge_mode(config: TableConfig | None, options: Options) -> str:
     if payload:
         full = payload_name(payload)
         if full not in MergeMode.OF_PAYLOAD:
-            known = [name.rpartition(".")[2] for name in MergeMode.OF_PAYLOAD]
+            payloads = [name.rpartition(".")[2] for name in MergeMode.OF_PAYLOAD]
             raise InvalidOptionError(
-                f"{PAYLOAD}={payload} is not supported{nearest(payload, known)}; use {', '.join(known)}"
+                f"{PAYLOAD}={payload} is not supported{nearest(payload, payloads)}; use {', '.join(payloads)}"
             )
         by_payload = MergeMode.OF_PAYLOAD[full]
         if mode and mode != by_payload:
@@ -131,16 +131,16 @@ def _columns_to_write(partial: tuple[str, ...], rows: pa.Schema, ordering: Seque
 
     The table's ordering columns are always among them. If they kept their old values, an older row could win later.
     """
-    known = frozenset(rows.names)
+    present = frozenset(rows.names)
     if partial == ("*",):
-        return known
+        return present
     for name in partial:
-        if name not in known:
+        if name not in present:
             raise SchemaMismatchError(
                 f"the input has no column {name!r}{meant(name, rows.names)}, which {_PARTIAL} names; add it to the "
                 "rows, or take it off the option"
             )
-    return frozenset({*partial, *(name if name in known else name.partition(".")[0] for name in ordering)})
+    return frozenset({*partial, *(name if name in present else name.partition(".")[0] for name in ordering)})
 
 
 def upsert_options(

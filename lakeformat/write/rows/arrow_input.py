@@ -89,14 +89,14 @@ def python_table(
         columns = {name: [row.get(name) for row in rows] for name in names}
     if not all(isinstance(name, str) for name in columns):
         raise InvalidInputError("a column's name is not text; give dict keys that are str")
-    known = {} if like is None else {field.name: field.type for field in like}
+    types = {} if like is None else {field.name: field.type for field in like}
     try:
-        arrays = {name: _column(name, values, known.get(name)) for name, values in columns.items()}
+        arrays = {name: _column(name, values, types.get(name)) for name, values in columns.items()}
     except SchemaMismatchError:
         if bad_rows is None:
             raise
-        columns = take_out_unreadable(columns, known, to_array, bad_rows)
-        arrays = {name: _column(name, values, known.get(name)) for name, values in columns.items()}
+        columns = take_out_unreadable(columns, types, to_array, bad_rows)
+        arrays = {name: _column(name, values, types.get(name)) for name, values in columns.items()}
     lengths = {name: len(array) for name, array in arrays.items()}
     if len(set(lengths.values())) > 1:
         counts = ", ".join(f"{name} {length}" for name, length in lengths.items())
@@ -128,17 +128,17 @@ def take_out_unreadable(
     for name, values in plain.items():
         if name in known and not _is_arrow(values):
             kind = known[name]
-            found = halve(count, partial(_convert_range, convert, values, kind), CONVERSION_ERRORS)
-            at, texts = np.array([*found], np.int64), [f"column {name!r}: {text}" for text in found.values()]
-            faults.append(Fault(Reason.UNFIT_VALUE, name, at, pa.array(texts, pa.string())))
+            failing = halve(count, partial(_convert_range, convert, values, kind), CONVERSION_ERRORS)
+            positions, texts = np.array([*failing], np.int64), [f"column {name!r}: {text}" for text in failing.values()]
+            faults.append(Fault(Reason.UNFIT_VALUE, name, positions, pa.array(texts, pa.string())))
     if not (faults := join_faults(faults, count)):
         return plain
     bad = np.sort(np.concatenate([fault.rows for fault in faults]))
-    rows = ({name: _value(values[at]) for name, values in plain.items()} for at in bad.tolist())
+    rows = ({name: _value(values[position]) for name, values in plain.items()} for position in bad.tolist())
     bad_rows.take_out_unread(faults, [json_text(row) for row in rows], first)
     kept = np.delete(np.arange(count), bad)
     return {
-        name: values.take(pa.array(kept)) if _is_arrow(values) else [values[at] for at in kept.tolist()]
+        name: values.take(pa.array(kept)) if _is_arrow(values) else [values[position] for position in kept.tolist()]
         for name, values in plain.items()
     }
 
@@ -165,18 +165,16 @@ def _column(name: str, values: Any, kind: pa.DataType | None) -> pa.Array | pa.C
     try:
         return to_array(values, kind)
     except PYTHON_ERRORS as error:
-        wanted, hint = ("of one type", "") if kind is None else (f"as {kind}", ASIDE_HINT)
+        form, hint = ("of one type", "") if kind is None else (f"as {kind}", ASIDE_HINT)
         reason = _name_row(values, kind) or str(error)
-        raise SchemaMismatchError(
-            f"column {name!r} cannot be read {wanted}: {reason}; convert it first{hint}"
-        ) from None
+        raise SchemaMismatchError(f"column {name!r} cannot be read {form}: {reason}; convert it first{hint}") from None
 
 
 def _name_row(values: Any, kind: pa.DataType | None) -> str | None:
     """Return the first row whose value cannot be converted, and why; None if each value alone can be converted."""
     plain = to_list(values)
-    found = find_first_failing(len(plain), partial(_convert_range, to_array, plain, kind), PYTHON_ERRORS)
-    return found and f"row {found[0]}: {found[1]}"
+    failing = find_first_failing(len(plain), partial(_convert_range, to_array, plain, kind), PYTHON_ERRORS)
+    return failing and f"row {failing[0]}: {failing[1]}"
 
 
 _LOG: Final = logging.getLogger("lakeformat.write")
@@ -335,9 +333,9 @@ def fit_to_table(rows: pa.RecordBatchReader, table: pa.Schema | None) -> pa.Reco
     """
     table = table if table is not None else pa.schema([])
     fields: list[pa.Field] = []
-    known = set(table.names)
-    for field in drop_index_columns(rows.schema, known):
-        kind = table.field(field.name).type if field.name in known else None
+    table_names = set(table.names)
+    for field in drop_index_columns(rows.schema, table_names):
+        kind = table.field(field.name).type if field.name in table_names else None
         if kind_of(field.type) is Kind.NULL and kind is None:
             _LOG.warning("column %r is null in all rows and not in the table; it is left out", field.name)
         else:
@@ -369,9 +367,9 @@ def _fill_null_types(kind: pa.DataType, table: pa.DataType | None) -> pa.DataTyp
     if kind_of(kind) is Kind.NULL:
         return table
     if kind_of(kind) is kind_of(table) is Kind.STRUCT:
-        known = {field.name: field.type for field in table}
-        inner = [f.with_type(_fill_null_types(f.type, known.get(f.name))) for f in kind]
-        return pa.struct([f for f in inner if f.name in known or kind_of(f.type) is not Kind.NULL] or inner)
+        types = {field.name: field.type for field in table}
+        inner = [f.with_type(_fill_null_types(f.type, types.get(f.name))) for f in kind]
+        return pa.struct([f for f in inner if f.name in types or kind_of(f.type) is not Kind.NULL] or inner)
     if kind_of(kind) is kind_of(table) is Kind.MAP:
         return pa.map_(
             _fill_null_types(kind.key_type, table.key_type), _fill_null_types(kind.item_type, table.item_type)
@@ -383,9 +381,9 @@ def _fill_null_types(kind: pa.DataType, table: pa.DataType | None) -> pa.DataTyp
 
 
 def _fields(schema: pa.Schema) -> Iterator[pa.Field]:
-    for at, name in enumerate(schema.names):
+    for number, name in enumerate(schema.names):
         try:
-            yield schema.field(at)
+            yield schema.field(number)
         except TypeError:  # An extension type of Python that nothing refers to any more.
             raise unstorable_type_error("extension, whose class is gone", ROOT.field(name)) from None
 
@@ -397,7 +395,7 @@ def _refuse_extensions(fields: Iterable[pa.Field], place: Place) -> None:
         if (name := (field.metadata or {}).get(b"ARROW:extension:name")) is not None:
             raise unstorable_type_error(f"extension<{name.decode(errors='replace')}>", within)
         refuse_deep(within)
-        _refuse_extensions((field.type.field(at) for at in range(field.type.num_fields)), within)
+        _refuse_extensions((field.type.field(number) for number in range(field.type.num_fields)), within)
 
 
 def _plain_field(field: pa.Field) -> pa.Field:
@@ -498,9 +496,11 @@ def _pandas_reader(frame: Any, like: pa.Schema | None, bad_rows: BadRows | None)
     names = [str(name) for name in frame.columns]
     if not any(is_object) or len(set(names)) < len(names):
         return _stream_reader(frame)
-    others = _stream_reader(frame.iloc[:, [at for at, each in enumerate(is_object) if not each]]).read_all()
+    others = _stream_reader(frame.iloc[:, [number for number, flag in enumerate(is_object) if not flag]]).read_all()
     plain = dict(zip(others.schema.names, others.columns, strict=True))  # The frame's index is at the end.
-    columns = {name: frame.iloc[:, at] if is_object[at] else plain.pop(name) for at, name in enumerate(names)} | plain
+    columns = {
+        name: frame.iloc[:, number] if is_object[number] else plain.pop(name) for number, name in enumerate(names)
+    } | plain
     return python_table(columns, like, bad_rows).replace_schema_metadata(others.schema.metadata).to_reader()
 
 

@@ -69,8 +69,8 @@ class StagedBadRows:
         if self.path:
             with storage.open_input(self.path) as source:
                 reader = pa.ipc.open_file(source)
-                for at in range(reader.num_record_batches):
-                    yield reader.get_batch(at)
+                for number in range(reader.num_record_batches):
+                    yield reader.get_batch(number)
         yield from self.held
 
 
@@ -136,12 +136,12 @@ class BadRows:
             texts: the bad rows as JSON, in order of position.
             first: position in the input of the first row that was looked at; later calls have greater ones.
         """
-        at = np.sort(np.concatenate([fault.rows for fault in faults]))
-        self._unread = np.concatenate([self._unread, at + first])
-        self._uncounted += len(at)
+        rows_out = np.sort(np.concatenate([fault.rows for fault in faults]))
+        self._unread = np.concatenate([self._unread, rows_out + first])
+        self._uncounted += len(rows_out)
         for fault in faults:
-            own = np.searchsorted(at, fault.rows)
-            self._add(fault, [texts[each] for each in own.tolist()], fault.rows + first)
+            own = np.searchsorted(rows_out, fault.rows)
+            self._add(fault, [texts[row] for row in own.tolist()], fault.rows + first)
 
     def add_lines(self, lines: Sequence[tuple[str, str]]) -> None:
         """Collect lines of a file that cannot be split into values. Their positions are not known.
@@ -160,9 +160,9 @@ class BadRows:
         self._add(fault, json_texts(rows), None)
 
     def _positions(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        at = rows + self._seen
+        positions = rows + self._seen
         # Before position n of the input there are those unread rows whose number of read predecessors is at most n.
-        return at + np.searchsorted(self._unread - np.arange(len(self._unread)), at, side="right")
+        return positions + np.searchsorted(self._unread - np.arange(len(self._unread)), positions, side="right")
 
     def _add(self, fault: Fault, texts: Sequence[str], positions: npt.NDArray[np.int64] | None) -> None:
         count = len(fault.rows)
@@ -247,7 +247,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if isinstance(value, Mapping):
-        return {str(_plain(key)): _plain(each) for key, each in value.items()}
+        return {str(_plain(key)): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
+        return [_plain(item) for item in value]
     return value

@@ -76,8 +76,8 @@ class Layout:
         ordered = sort_order(rows, self.columns) if self.columns else np.arange(rows.num_rows)
         order = ordered[np.argsort(numbers[ordered], kind="stable")]
         rows = combine_table(rows)
-        found, starts = np.unique(numbers[order], return_index=True)
-        for number, part in zip(found.tolist(), np.split(order, starts[1:]), strict=True):
+        run_numbers, starts = np.unique(numbers[order], return_index=True)
+        for number, part in zip(run_numbers.tolist(), np.split(order, starts[1:]), strict=True):
             yield number, gather(rows, part)
 
 
@@ -135,7 +135,7 @@ def sort_order(rows: pa.Table, columns: tuple[str, ...], *, nulls_first: bool = 
     values = [field_column(rows, name, "sort") for name in columns]
     if nulls_first:
         values = [key for value in values for key in ((pc.is_valid(value), value) if value.null_count else (value,))]
-    keys = pa.table(values, [str(at) for at in range(len(values))])
+    keys = pa.table(values, [str(number) for number in range(len(values))])
     by = [(name, "ascending") for name in keys.schema.names]
     return np.asarray(pc.sort_indices(keys, sort_keys=by)).astype(np.int64)
 

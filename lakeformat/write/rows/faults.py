@@ -141,9 +141,9 @@ def _find_damaged_texts(rows: pa.Table) -> Iterator[Fault]:
         except pa.ArrowInvalid as error:
             if "UTF8" not in str(error):  # Its offsets are broken, so no single row can be read.
                 raise InvalidInputError(f"column {name!r} holds damaged values ({error}); correct them") from None
-        found = halve(len(column), partial(_validate, column))
-        at = np.array(sorted(found), np.int64)
-        yield Fault.same(Reason.DAMAGED_TEXT, name, at, f"column {name!r} holds text that is not UTF-8")
+        failing = halve(len(column), partial(_validate, column))
+        rows_hit = np.array(sorted(failing), np.int64)
+        yield Fault.same(Reason.DAMAGED_TEXT, name, rows_hit, f"column {name!r} holds text that is not UTF-8")
 
 
 def _validate(column: pa.ChunkedArray, start: int, end: int) -> None:
@@ -173,9 +173,11 @@ def _find_bad_keys(rows: pa.Table, keys: KeySettings) -> Iterator[Fault]:
     for fault in find_failing(kept, keys.record_fields, lambda part: record_keys(part, keys), Reason.UNUSABLE_KEY):
         yield fault.at(keyed)
         return  # Only keys of one field can fail, and these are clear.
-    for found in find_unclear_keys(kept, record_keys(kept, keys), keys):
-        message = f"the key field {found.field!r} holds {found.text!r}, so other values have the same key text in Hudi"
-        yield Fault.same(Reason.UNUSABLE_KEY, found.field, found.rows, message).at(keyed)
+    for unclear in find_unclear_keys(kept, record_keys(kept, keys), keys):
+        message = (
+            f"the key field {unclear.field!r} holds {unclear.text!r}, so other values have the same key text in Hudi"
+        )
+        yield Fault.same(Reason.UNUSABLE_KEY, unclear.field, unclear.rows, message).at(keyed)
 
 
 def find_unfit_values(column: pa.ChunkedArray, field: pa.Field) -> Iterator[Fault]:
@@ -186,18 +188,22 @@ def find_unfit_values(column: pa.ChunkedArray, field: pa.Field) -> Iterator[Faul
     """
     name = field.name
     if not field.nullable and column.null_count:
-        at = np.flatnonzero(column.is_null().to_numpy())
-        yield Fault.same(Reason.NULL_VALUE, name, at, f"column {name!r} may not be null in this table")
-    one = pa.schema([field.with_nullable(True)])
+        nulls = np.flatnonzero(column.is_null().to_numpy())
+        yield Fault.same(Reason.NULL_VALUE, name, nulls, f"column {name!r} may not be null in this table")
+    schema = pa.schema([field.with_nullable(True)])
     rows = pa.table([column], names=[name])
-    if _passes(rows, one):
+    if _passes(rows, schema):
         return
     changed = _find_changed(column, field.type)
-    if changed is not None and len(changed) and _passes(rows.filter(pa.array(_mask_others(changed, len(column)))), one):
+    if (
+        changed is not None
+        and len(changed)
+        and _passes(rows.filter(pa.array(_mask_others(changed, len(column)))), schema)
+    ):
         text = f"column {name!r} of type {column.type} does not fit the table's {field.type}"
         yield Fault.same(Reason.UNFIT_VALUE, name, changed, text)
         return
-    yield from find_failing(rows, [name], lambda part: conform(part, one, exact=True), Reason.UNFIT_VALUE)
+    yield from find_failing(rows, [name], lambda part: conform(part, schema, exact=True), Reason.UNFIT_VALUE)
 
 
 def _passes(rows: pa.Table, schema: pa.Schema) -> bool:
@@ -208,9 +214,9 @@ def _passes(rows: pa.Table, schema: pa.Schema) -> bool:
     return True
 
 
-def _mask_others(at: Ints, count: int) -> Bools:
+def _mask_others(positions: Ints, count: int) -> Bools:
     mask = np.ones(count, bool)
-    mask[at] = False
+    mask[positions] = False
     return mask
 
 
@@ -252,13 +258,13 @@ def find_failing(
         # A copy, because a slice of a nested column still has all values of its children.
         check(chosen.take(pa.array(np.arange(start, end))))
 
-    found = halve(len(first), check_some)
+    failing = halve(len(first), check_some)
     numbers = np.full(len(first), -1)
-    numbers[[*found]] = np.arange(len(found))
+    numbers[[*failing]] = np.arange(len(failing))
     of_rows = numbers[owners]
-    at = np.flatnonzero(of_rows >= 0)
-    messages = pa.array([*found.values()], pa.string()).take(pa.array(of_rows[at]))
-    yield Fault(reason, ",".join(names), at, messages)
+    positions = np.flatnonzero(of_rows >= 0)
+    messages = pa.array([*failing.values()], pa.string()).take(pa.array(of_rows[positions]))
+    yield Fault(reason, ",".join(names), positions, messages)
 
 
 def _distinct(rows: pa.Table) -> tuple[Ints, Ints]:
@@ -284,7 +290,7 @@ def halve(
     Args:
         refusals: the errors by which the check refuses a range.
     """
-    found: dict[int, str] = {}
+    failing: dict[int, str] = {}
     ranges = [(0, count)] if count else []
     while ranges:
         start, end = ranges.pop()
@@ -292,11 +298,11 @@ def halve(
             check(start, end)
         except refusals as error:
             if end - start == 1:
-                found[start] = str(error)
+                failing[start] = str(error)
             else:
                 middle = (start + end) // 2
                 ranges += [(start, middle), (middle, end)]
-    return dict(sorted(found.items()))
+    return dict(sorted(failing.items()))
 
 
 def find_first_failing(

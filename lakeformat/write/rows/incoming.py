@@ -37,14 +37,14 @@ class Incoming:
             this size are copied when they are needed.
     """
 
-    def __init__(self, source: pa.Table, at: Ints, most_bytes: int) -> None:
-        self.num_rows, self._most_bytes = len(at), most_bytes
-        whole = next(split_positions(source, at, max(len(at), 1), most_bytes), at)
+    def __init__(self, source: pa.Table, positions: Ints, most_bytes: int) -> None:
+        self.num_rows, self._most_bytes = len(positions), most_bytes
+        whole = next(split_positions(source, positions, max(len(positions), 1), most_bytes), positions)
         self._at: Ints | None = None
-        if len(whole) == len(at):
-            source = gather(source, at)
+        if len(whole) == len(positions):
+            source = gather(source, positions)
         else:
-            self._at = at
+            self._at = positions
         self.rows = source
 
     def column(self, name: str, count: int) -> pa.ChunkedArray | pa.Array:
@@ -117,9 +117,9 @@ def slice_batches(
             names = [RECORD_KEY, *(name for name in columns.names if name in present and name != RECORD_KEY)]
             yield from row_batches(parquet, where, most_rows, columns=names)
         return
-    wanted = set(columns.names)
-    meta = [pa.field(name, pa.string()) for name in META_COLUMNS if name not in wanted]
-    others = [field for field in stored if field.name not in wanted]
+    own_names = set(columns.names)
+    meta = [pa.field(name, pa.string()) for name in META_COLUMNS if name not in own_names]
+    others = [field for field in stored if field.name not in own_names]
     table = pa.schema([*meta, *columns, *others])
     yield from read_slice(
         storage,

@@ -69,43 +69,47 @@ def find_unclear_keys(rows: pa.Table, keys: pa.ChunkedArray, settings: KeySettin
         return []
     texts = [_text_column(rows, name) for name in fields]
     given = [text for text in texts if text is not None]
-    found: list[UnclearKeys] = []
+    unclear: list[UnclearKeys] = []
     has_commas = any(_is_true_of_any(pc.match_substring(text, ",")) for text in given)
     for before, name in pairwise(fields) if has_commas else ():
         separator = f",{name}:"
         is_twice = pc.greater(pc.count_substring(keys, separator), 1)
         if pc.any(is_twice).as_py():
-            found += _of_separator(rows, is_twice, separator, fields, before)
+            unclear += _of_separator(rows, is_twice, separator, fields, before)
     for word in _WORDS:
         if any(_is_true_of_any(pc.equal(text, word)) for text in given):
-            found += _of_word(rows, pc.match_substring(keys, f":{word}"), word, fields)
-    return found
+            unclear += _of_word(rows, pc.match_substring(keys, f":{word}"), word, fields)
+    return unclear
 
 
 def _of_separator(
     rows: pa.Table, is_twice: pa.ChunkedArray, separator: str, fields: Sequence[str], before: str
 ) -> list[UnclearKeys]:
     """Return the rows by the field that holds the separator; ``before`` if it lies across two values."""
-    at, found = np.flatnonzero(is_twice.to_numpy()), []
+    rows_left, unclear = np.flatnonzero(is_twice.to_numpy()), []
     for field in fields:
-        holds = pc.fill_null(pc.match_substring(_texts(rows, field, at), separator), False).to_numpy()
-        found.append(UnclearKeys(field, at[holds], separator))
-        at = at[~holds]
-    return [each for each in (*found, UnclearKeys(before, at, separator)) if len(each.rows)]
+        holds = pc.fill_null(pc.match_substring(_texts(rows, field, rows_left), separator), False).to_numpy()
+        unclear.append(UnclearKeys(field, rows_left[holds], separator))
+        rows_left = rows_left[~holds]
+    return [part for part in (*unclear, UnclearKeys(before, rows_left, separator)) if len(part.rows)]
 
 
 def _of_word(rows: pa.Table, holds: pa.ChunkedArray, word: str, fields: Sequence[str]) -> list[UnclearKeys]:
-    at, found = np.flatnonzero(holds.to_numpy()), []
+    rows_left, unclear = np.flatnonzero(holds.to_numpy()), []
     for field in fields:
-        is_word = pc.fill_null(pc.equal(_texts(rows, field, at), word), False).to_numpy()
-        found.append(UnclearKeys(field, at[is_word], word))
-    return [each for each in found if len(each.rows)]
+        is_word = pc.fill_null(pc.equal(_texts(rows, field, rows_left), word), False).to_numpy()
+        unclear.append(UnclearKeys(field, rows_left[is_word], word))
+    return [part for part in unclear if len(part.rows)]
 
 
-def _texts(rows: pa.Table, field: str, at: Ints) -> pa.ChunkedArray:
+def _texts(rows: pa.Table, field: str, positions: Ints) -> pa.ChunkedArray:
     """Return the field's values in these rows as text; null if they are not text."""
     column = _text_column(rows, field)
-    return pa.chunked_array([pa.nulls(len(at), pa.string())]) if column is None else column.take(pa.array(at))
+    return (
+        pa.chunked_array([pa.nulls(len(positions), pa.string())])
+        if column is None
+        else column.take(pa.array(positions))
+    )
 
 
 def _text_column(rows: pa.Table, field: str) -> pa.ChunkedArray | None:
@@ -127,9 +131,9 @@ def refuse_unclear_keys(rows: pa.Table, keys: pa.ChunkedArray, settings: KeySett
     Raises:
         InvalidInputError: the message names the first such row, the field and what it holds.
     """
-    found = find_unclear_keys(rows, keys, settings)
-    if found:
-        first = min(found, key=lambda each: int(each.rows[0]))
+    unclear = find_unclear_keys(rows, keys, settings)
+    if unclear:
+        first = min(unclear, key=lambda part: int(part.rows[0]))
         fields = settings.record_fields
         values = pa.table([field_column(rows, name, "record key") for name in fields], list(fields))
         why = first.describe(values, keys, int(first.rows[0]))

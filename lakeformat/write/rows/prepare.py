@@ -67,8 +67,8 @@ class DeleteMarker:
         """Return the rows with ``_hoodie_is_deleted`` true in marked rows. Other rows keep their value, or get null."""
         marked = marked_rows(rows.column(self.field), self.marker, ignores_case=self.ignores_case)
         if IS_DELETED in rows.schema.names:
-            at = rows.schema.get_field_index(IS_DELETED)
-            return rows.set_column(at, IS_DELETED, pc.if_else(marked, True, rows.column(at)))
+            position = rows.schema.get_field_index(IS_DELETED)
+            return rows.set_column(position, IS_DELETED, pc.if_else(marked, True, rows.column(position)))
         return rows.append_column(IS_DELETED, pc.if_else(marked, True, pa.scalar(None, pa.bool_())))
 
 
@@ -102,9 +102,9 @@ def delete_marker(
     if field not in rows.names:
         if stored.delete_field or (table is not None and field in table.names):
             return None
-        known = [*rows.names, *(table.names if table is not None else ())]
+        names = [*rows.names, *(table.names if table is not None else ())]
         raise SchemaMismatchError(
-            f"the delete field {field!r} of option {_FIELD} is in neither input nor table{nearest(field, known)}; "
+            f"the delete field {field!r} of option {_FIELD} is in neither input nor table{nearest(field, names)}; "
             "name a column"
         )
     kind = rows.field(field).type

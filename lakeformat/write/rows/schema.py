@@ -76,8 +76,8 @@ def _refuse_same_names_inside(kind: pa.DataType, path: str) -> None:
     if kind_of(kind) is Kind.STRUCT:
         _refuse_same_names(list(kind), path)
     elif kind_of(kind).is_nested and kind_of(kind) is not Kind.UNION:
-        for at in range(kind.num_fields):
-            _refuse_same_names_inside(kind.field(at).type, path)
+        for number in range(kind.num_fields):
+            _refuse_same_names_inside(kind.field(number).type, path)
 
 
 def make_nested_nullable(schema: pa.Schema) -> pa.Schema:
@@ -119,9 +119,9 @@ def check_named_schema(rows: pa.Schema, text: str | None) -> None:
         named = incoming_schema(from_avro(text, name="hoodie.write.schema"))
     except CorruptTableError as error:
         raise InvalidOptionError(f"{error}; give an Avro record as JSON") from None
-    given, wanted = ({(field.name, field.type) for field in schema} for schema in (rows, named))
-    if given != wanted:
-        names = ", ".join(sorted({name for name, _ in given ^ wanted}))
+    given, named_fields = ({(field.name, field.type) for field in schema} for schema in (rows, named))
+    if given != named_fields:
+        names = ", ".join(sorted({name for name, _ in given ^ named_fields}))
         raise SchemaMismatchError(
             f"hoodie.write.schema has other columns or types than the rows: {names}; cast the rows, or leave it out"
         )
@@ -214,7 +214,7 @@ def rounded_columns(before: Iterable[pa.Field], after: Iterable[pa.Field]) -> li
 def _rounded(before: pa.Field, after: pa.Field) -> list[str]:
     old, new = before.type, after.type
     if kind_of(old).is_nested:
-        fields = ([kind.field(at) for at in range(kind.num_fields)] for kind in (old, new))
+        fields = ([kind.field(number) for number in range(kind.num_fields)] for kind in (old, new))
         return [f"{before.name}.{path}" for path in rounded_columns(*fields)]
     may_round = kind_of(old) is Kind.INTEGER and kind_of(new) is Kind.FLOAT
     return [before.name] if may_round and not _takes_exactly(new, old) else []

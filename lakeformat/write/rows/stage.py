@@ -214,7 +214,7 @@ class StageReader:
                 source = self._stack.enter_context(storage.open_input(task.path))
                 reader = pa.ipc.open_file(source)
                 for run in task.runs:
-                    batches = [reader.get_batch(at) for at in range(run.first, run.last)]
+                    batches = [reader.get_batch(number) for number in range(run.first, run.last)]
                     self._parts.setdefault(run.partition_path, []).extend(batches)
 
     def __enter__(self) -> StageReader:
@@ -242,9 +242,9 @@ def read_staged_batches(
     runs = [run for run in task.runs if run.partition_path == partition_path]
     if not runs:
         return
-    wanted = None if columns is None else list(range(columns))
+    numbers = None if columns is None else list(range(columns))
     with storage.open_input(task.path) as source:
-        reader = pa.ipc.open_file(source, options=pa.ipc.IpcReadOptions(included_fields=wanted))
+        reader = pa.ipc.open_file(source, options=pa.ipc.IpcReadOptions(included_fields=numbers))
         for run in runs:
-            for at in range(run.first, run.last):
-                yield reader.get_batch(at)
+            for number in range(run.first, run.last):
+                yield reader.get_batch(number)

@@ -113,15 +113,15 @@ def find_settable(name: str, schema: pa.Schema, config: TableConfig) -> pa.Field
     Raises:
         SchemaMismatchError: if there is no such column, or it is a key, partition or meta column.
     """
-    lower, at = str(name).lower(), schema.get_field_index(str(name))
-    found = [schema.field(at)] if at >= 0 else [field for field in schema if field.name.lower() == lower]
+    lower, position = str(name).lower(), schema.get_field_index(str(name))
+    fields = [schema.field(position)] if position >= 0 else [field for field in schema if field.name.lower() == lower]
     if lower in META_COLUMNS:
         raise SchemaMismatchError(f"meta column {name!r} cannot be set; it is the table's own")
-    if not found:
+    if not fields:
         raise SchemaMismatchError(
             f"cannot set column {name!r}: the table has none of that name{nearest(str(name), schema.names)}"
         )
-    field = found[0]
+    field = fields[0]
     if field.name == IS_DELETED:
         raise SchemaMismatchError(f"column {field.name!r} cannot be set; use delete to delete rows")
     for role, names in (("record key", config.record_fields), ("partition", config.partition_fields)):

@@ -106,7 +106,9 @@ class Merge:
     if not TYPE_CHECKING:  # Type checkers would accept every name if they saw ``__getattr__``.
 
         def __getattr__(self, name: str) -> Any:
-            raise AttributeError(unknown_clause(name, [known for known in dir(type(self)) if known[0] != "_"]))
+            raise AttributeError(
+                unknown_clause(name, [name_here for name_here in dir(type(self)) if name_here[0] != "_"])
+            )
 
     def __repr__(self) -> str:
         clauses = ", ".join(clause.kind.value for clause in self.clauses) or "no clause yet"
@@ -205,10 +207,10 @@ def columns_used(clauses: Collection[BoundClause], side: str, every: Sequence[st
     names: set[str] = set()
     for clause in clauses:
         names |= columns_of(clause.where)
-        for each in clause.assignments:
-            if isinstance(each.value, _Column):
-                names.add(each.value.name)
-            elif callable(each.value):
+        for assignment in clause.assignments:
+            if isinstance(assignment.value, _Column):
+                names.add(assignment.value.name)
+            elif callable(assignment.value):
                 return tuple(every)
     return tuple(name for name in every if side + name in names)
 
@@ -252,10 +254,10 @@ def _find_column(name: str, value: Any, sides: Mapping[str, pa.Schema]) -> Any:
     if not isinstance(value, str):
         return value
     side, dot, column = (part.strip(" `") for part in value.partition("."))
-    found = {of: _spelling(column, schema) for of, schema in sides.items()}
-    if dot and (own := found.get(side.lower())):
+    spellings = {of: _spelling(column, schema) for of, schema in sides.items()}
+    if dot and (own := spellings.get(side.lower())):
         return _Column(f"{side.lower()}.{own}")
-    if not (_EXPRESSION.search(value) or (dot and any(found.values()) and side.isidentifier())):
+    if not (_EXPRESSION.search(value) or (dot and any(spellings.values()) and side.isidentifier())):
         return value
     raise InvalidInputError(
         f"column {name!r} is set to the text {value!r}, which reads like an expression; write source.column or "
@@ -315,10 +317,10 @@ def _qualified_name(column: str, visible: Mapping[str, pa.Schema], sides: Mappin
 
 def _spelling(column: str, schema: pa.Schema) -> str | None:
     """Return the name of a column as the schema spells it; None if it has none of that name in any letter case."""
-    at = schema.get_field_index(column)
-    names = schema.names if at < 0 else [schema.names[at]]
+    position = schema.get_field_index(column)
+    names = schema.names if position < 0 else [schema.names[position]]
     return next((name for name in names if name.lower() == column.lower()), None)
 
 
 def _has_column(schema: pa.Schema, name: str) -> bool:
-    return name.lower() in {known.lower() for known in schema.names}
+    return name.lower() in {known_name.lower() for known_name in schema.names}

@@ -152,14 +152,14 @@ def known_commits(
             been undone.
     """
     check_columns(snapshot, plan.schema)
-    known = (source_snapshot or snapshot).timeline.commit_times
-    undone = [time for time in known if not snapshot.timeline.is_committed(time)]
+    times = (source_snapshot or snapshot).timeline.commit_times
+    undone = [time for time in times if not snapshot.timeline.is_committed(time)]
     if undone:
         raise WriteConflictError(
             f"commit {min(undone)} of {storage.location} was undone after the rows had been computed from it; "
             "run the statement again"
         )
-    return known
+    return times
 
 
 def plan_merge(
@@ -354,8 +354,8 @@ def _attempt(
     if (skipped := session.transaction.skip_known_batch(snapshot)) is not None:
         return skipped
     job: WriteJob = session.job
-    known = known_commits(session.storage, plan, snapshot, source_snapshot)
-    with session.transaction.run_unlocked(known, snapshot.timeline) as begun:
+    times = known_commits(session.storage, plan, snapshot, source_snapshot)
+    with session.transaction.run_unlocked(times, snapshot.timeline) as begun:
         session.transaction.report.rows["incoming"] = input_rows
         plan_of_buckets = plan_buckets(
             session.storage,
@@ -373,7 +373,7 @@ def _attempt(
             written = session.write_buckets(plan_of_buckets, handles)
             counts = {**count_false_positives(job, written), **count_copies(written)}
             counted.update(buckets=len(plan_of_buckets.buckets), **counts)
-        plan.check_changed(input_rows - session.count_bad_rows(), [each.stat for each in written])
+        plan.check_changed(input_rows - session.count_bad_rows(), [file.stat for file in written])
         check = make_commit_check(session.storage, job, plan_of_buckets)
         outcome = Outcome(schema=plan.schema, written=written, snapshot=snapshot, check_new_keys=check)
         session.transaction.publish(commit, outcome)
@@ -406,15 +406,15 @@ class _ClauseMerger(KeyFinder):
         super().__init__(bucket, source, settings)
         self.plan, self.bucket, self.task, self.settings = plan, bucket, task, settings
         self.updates = self.deletes = 0
-        wanted = {RECORD_KEY, *plan.target_columns}
-        self._target = pa.schema([field for field in reader_columns(plan.schema) if field.name in wanted])
+        names = {RECORD_KEY, *plan.target_columns}
+        self._target = pa.schema([field for field in reader_columns(plan.schema) if field.name in names])
 
     def apply(self, batch: pa.RecordBatch, found: pa.Array | None) -> Iterator[pa.Table]:
         if found is None:
             yield pa.Table.from_batches([batch])
             return
         clauses = (clause.assignments for clause in self.plan.matched)
-        widest = max((sum(each.literal_bytes for each in assigned) for assigned in clauses), default=0)
+        widest = max((sum(assignment.literal_bytes for assignment in assigned) for assigned in clauses), default=0)
         most_rows = max(1, self.settings.files.row_group_bytes // max(widest, 1))
         for part, matches in self.incoming.split_batch(batch, found):
             for start in range(0, part.num_rows, most_rows):
@@ -459,23 +459,23 @@ class _ClauseMerger(KeyFinder):
     def _update_rows(
         self,
         table: pa.Table,
-        at: npt.NDArray[np.int64],
+        positions: npt.NDArray[np.int64],
         pairs: pa.Table,
         assignments: Sequence[Assignment],
     ) -> pa.Table:
         changed = np.zeros(table.num_rows, bool)
-        changed[at] = True
-        columns = {COMMIT_SEQNO: make_seqnos(self.settings.instant_time, self.task, self.updates, len(at))}
-        self.updates += len(at)
+        changed[positions] = True
+        columns = {COMMIT_SEQNO: make_seqnos(self.settings.instant_time, self.task, self.updates, len(positions))}
+        self.updates += len(positions)
         (batch,) = pairs.combine_chunks().to_batches()
-        columns.update({each.field.name: each.values(batch) for each in assignments})
+        columns.update({assignment.field.name: assignment.values(batch) for assignment in assignments})
         return replace_rows(table, changed, pa.table(columns), self.settings.instant_time)
 
     def emit_inserts(self) -> Iterator[pa.Table]:
         schema, time = self.settings.files.schema, self.settings.instant_time
         first = self.updates
         for part in self.incoming.split_into_runs(np.flatnonzero(~self._found), ROW_GROUP_ROWS):
-            left = self.incoming.take(part)
-            inserted = left.filter(pa.array(self.plan.filter_inserts(left)))
+            unmatched = self.incoming.take(part)
+            inserted = unmatched.filter(pa.array(self.plan.filter_inserts(unmatched)))
             yield stamp_rows(inserted, schema, time, self.task, first)
             first += inserted.num_rows

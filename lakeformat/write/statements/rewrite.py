@@ -97,8 +97,8 @@ def _attempt(
         return skipped
     check_columns(snapshot, change.schema)
     with session.transaction.report.step("find") as counted:
-        found = find(snapshot)
-        counted.update(found.counts)
+        matches = find(snapshot)
+        counted.update(matches.counts)
     compacting = session.context.store.read_compaction_groups(snapshot.timeline)
     append_rules = make_append_rules(session.job, snapshot, compacting, reads_stored=True)
     buckets = tuple(
@@ -108,7 +108,7 @@ def _attempt(
             piece.base,
             log_place=append_rules.place(piece) if append_rules.takes_logs else None,
         )
-        for piece in found.slices
+        for piece in matches.slices
     )
     plan = BucketPlan({bucket.partition_path: pa.table({}) for bucket in buckets}, buckets, {})
     with session.transaction.run_unlocked(snapshot.timeline.commit_times, snapshot.timeline) as begun:
@@ -183,9 +183,9 @@ class _RewriteMerger:
         self.updates = self.deletes = self.unmatched_lookups = 0
         self._readable = reader_columns(change.schema)
         # A condition may use no column. The record key is always read, because a batch needs a column to have rows.
-        wanted = {RECORD_KEY, *columns_of(change.predicate)}
-        self._filtered = pa.schema([field for field in self._readable if field.name in wanted])
-        widest = sum(each.literal_bytes for each in change.assignments)
+        names = {RECORD_KEY, *columns_of(change.predicate)}
+        self._filtered = pa.schema([field for field in self._readable if field.name in names])
+        widest = sum(assignment.literal_bytes for assignment in change.assignments)
         self._most_rows = max(1, settings.files.row_group_bytes // max(widest, 1))
 
     @property
@@ -208,9 +208,9 @@ class _RewriteMerger:
         """Return the columns that change, if the new values are literals; no column, if all rows are deleted."""
         if not self.change.assignments:
             return () if found.true_count == len(found) else None
-        if len(found) > self._most_rows or not all(each.is_literal for each in self.change.assignments):
+        if len(found) > self._most_rows or not all(assignment.is_literal for assignment in self.change.assignments):
             return None
-        return {COMMIT_TIME, COMMIT_SEQNO, *(each.field.name for each in self.change.assignments)}
+        return {COMMIT_TIME, COMMIT_SEQNO, *(assignment.field.name for assignment in self.change.assignments)}
 
     def apply(self, batch: pa.RecordBatch, found: pa.Array | None) -> Iterator[pa.Table]:
         if found is None:
@@ -219,9 +219,9 @@ class _RewriteMerger:
         for start in range(0, batch.num_rows, self._most_rows):
             yield self._apply_part(batch.slice(start, self._most_rows), found.slice(start, self._most_rows))
 
-    def _apply_part(self, batch: pa.RecordBatch, found: pa.Array) -> pa.Table:
+    def _apply_part(self, batch: pa.RecordBatch, matches: pa.Array) -> pa.Table:
         table = pa.Table.from_batches([batch])
-        hit = np.asarray(found)
+        hit = np.asarray(matches)
         count = int(hit.sum())
         if not count:
             return table
@@ -231,7 +231,7 @@ class _RewriteMerger:
         columns = {COMMIT_SEQNO: make_seqnos(self.settings.instant_time, self.task, self.updates, count)}
         self.updates += count
         rows = convert_for_readers(batch.filter(pa.array(hit)), self.bucket, self._readable)
-        columns.update({each.field.name: each.values(rows) for each in self.change.assignments})
+        columns.update({assignment.field.name: assignment.values(rows) for assignment in self.change.assignments})
         return replace_rows(table, hit, pa.table(columns), self.settings.instant_time)
 
     def emit_inserts(self) -> Iterator[pa.Table]:

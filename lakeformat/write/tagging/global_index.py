@@ -114,7 +114,7 @@ class GlobalTagger(PartitionTagger):
                     self.insert_filter,
                 )
                 rows = dict.fromkeys(tagged, whole)
-                counted["moved"] = sum(len(np.unique(found.keys[found.is_leaving])) for found in tagged.values())
+                counted["moved"] = sum(len(np.unique(places.keys[places.is_leaving])) for places in tagged.values())
         return TaggedRows(rows, tagged)
 
     def _read_slice(self, piece: FileSlice, columns: pa.Schema, most_rows: int) -> Iterator[pa.RecordBatch]:
@@ -179,8 +179,8 @@ def route_to_partitions(
 
 def _partition_paths(rows: pa.Table) -> pa.DictionaryArray:
     encoded = rows.column(PARTITION_PATH).dictionary_encode()
-    found: pa.DictionaryArray = encoded.unify_dictionaries().combine_chunks()
-    return found
+    joined: pa.DictionaryArray = encoded.unify_dictionaries().combine_chunks()
+    return joined
 
 
 def _mask_movable(rows: pa.Table, settings: RoutingSettings) -> Bools:
@@ -193,8 +193,8 @@ def _mask_movable(rows: pa.Table, settings: RoutingSettings) -> Bools:
     for name in settings.partition_fields:
         if rule.columns is not None and not {name, name.partition(".")[0]} & rule.columns:
             return np.zeros(rows.num_rows, bool)
-        known = known_values(field_column(rows, name, "partition"), rule.partial, rule.unavailable)
-        may &= True if known is None else known
+        is_set = known_values(field_column(rows, name, "partition"), rule.partial, rule.unavailable)
+        may &= True if is_set is None else is_set
     return may
 
 
@@ -214,8 +214,8 @@ def _drop_deleted(tagged: Tagged, is_own: Bools, *, has_paths: bool) -> Tagged:
     candidates = np.flatnonzero(~tagged.is_deleted | is_own)
     is_kept = np.zeros(len(tagged.keys), bool)
     is_kept[candidates[select_one_place(tagged.keys[candidates], tagged.is_deleted[candidates])]] = True
-    left = np.setdiff1d(tagged.keys, tagged.keys[is_kept])
-    new = np.concatenate([tagged.new, left]) if has_paths else tagged.new
+    homeless = np.setdiff1d(tagged.keys, tagged.keys[is_kept])
+    new = np.concatenate([tagged.new, homeless]) if has_paths else tagged.new
     return replace(
         tagged, keys=tagged.keys[is_kept], files=tagged.files[is_kept], new=new, is_deleted=None, base_rows=None
     )
@@ -223,11 +223,13 @@ def _drop_deleted(tagged: Tagged, is_own: Bools, *, has_paths: bool) -> Tagged:
 
 def _drop_false_places(storage: Storage, rows: pa.Table, tagged: Tagged, is_foreign: Bools) -> Tagged:
     """Remove from ``tagged`` the locations in other partitions whose base file lacks the key. Its row becomes new."""
-    at = np.flatnonzero(is_foreign)
-    if not len(at):
+    foreign = np.flatnonzero(is_foreign)
+    if not len(foreign):
         return tagged
     is_kept = np.ones(len(tagged.keys), bool)
-    is_kept[at] = confirm_places(storage, tagged.searched, rows.column(RECORD_KEY), tagged.keys[at], tagged.files[at])
+    is_kept[foreign] = confirm_places(
+        storage, tagged.searched, rows.column(RECORD_KEY), tagged.keys[foreign], tagged.files[foreign]
+    )
     new = np.concatenate([tagged.new, tagged.keys[~is_kept]])
     return replace(tagged, keys=tagged.keys[is_kept], files=tagged.files[is_kept], new=new, base_rows=None)
 
@@ -245,36 +247,38 @@ def _merge_moving(
     if not is_leaving.any() or not (rule.stored_may_win or makes_rows):
         return rows, is_leaving
     columns = settings.schema if makes_rows else _ordering_schema(settings.schema, rule.ordering)
-    at, stored = _read_stored_rows(read_slice, rows, tagged, is_leaving, columns)
+    positions, stored = _read_stored_rows(read_slice, rows, tagged, is_leaving, columns)
     if rule.stored_may_win:
-        incoming = rule.ordering_columns(rows.select(top_columns(rule.ordering, rows.schema.names)).take(pa.array(at)))
+        incoming = rule.ordering_columns(
+            rows.select(top_columns(rule.ordering, rows.schema.names)).take(pa.array(positions))
+        )
         before = rule.ordering_columns(stored)
         newer = stored_wins(*([column.combine_chunks() for column in columns] for columns in (before, incoming)))
-        is_leaving = is_leaving & ~np.isin(tagged.keys, at[newer])
-        at, stored = at[~newer], stored.filter(pa.array(~newer))
-    if not makes_rows or not len(at):
+        is_leaving = is_leaving & ~np.isin(tagged.keys, positions[newer])
+        positions, stored = positions[~newer], stored.filter(pa.array(~newer))
+    if not makes_rows or not len(positions):
         return rows, is_leaving
-    _, first = np.unique(at, return_index=True)
-    return _replace_merged(rows, at[first], gather(stored, first), settings), is_leaving
+    _, first = np.unique(positions, return_index=True)
+    return _replace_merged(rows, positions[first], gather(stored, first), settings), is_leaving
 
 
 def _ordering_schema(schema: pa.Schema, fields: Sequence[str]) -> pa.Schema:
     return pa.schema([schema.field(name) for name in top_columns(fields, schema.names)])
 
 
-def _replace_merged(rows: pa.Table, at: Ints, stored: pa.Table, settings: RoutingSettings) -> pa.Table:
-    """Return the rows with all of the table's columns. The rows at positions ``at`` are merged with ``stored``."""
+def _replace_merged(rows: pa.Table, positions: Ints, stored: pa.Table, settings: RoutingSettings) -> pa.Table:
+    """Return the rows with all of the table's columns. The rows at ``positions`` are merged with ``stored``."""
     rule, schema = settings.rule, settings.schema
     optional = pa.schema([field.with_nullable(True) for field in schema])
     whole = conform(rows, optional)
-    incoming, before = gather(whole, at), conform(stored, optional)
+    incoming, before = gather(whole, positions), conform(stored, optional)
     if rule.columns is not None:
         chosen = {name: (incoming if name in rule.columns else before).column(name) for name in schema.names}
         merged_rows = pa.table(chosen, schema=optional)
     else:
-        merged_rows, _ = rule.make_rows(before, incoming, np.zeros(len(at), bool))
+        merged_rows, _ = rule.make_rows(before, incoming, np.zeros(len(positions), bool))
     place = np.arange(rows.num_rows)
-    place[at] = rows.num_rows + np.arange(len(at))
+    place[positions] = rows.num_rows + np.arange(len(positions))
     merged = gather(pa.concat_tables([whole, merged_rows]), place)
     extra_columns = set(rows.schema.names).difference(schema.names)
     for name in (PARTITION_PATH, IS_DELETED, RECORD_KEY):
@@ -291,25 +295,25 @@ def _read_stored_rows(
     files = np.unique(tagged.files[is_leaving]).tolist()
 
     def read_file(file: int) -> tuple[Ints, pa.Table]:
-        wanted = tagged.keys[is_leaving & (tagged.files == file)]
-        return _read_rows(read_slice, tagged.searched[file], keys.take(pa.array(wanted)), wanted, columns)
+        leaving = tagged.keys[is_leaving & (tagged.files == file)]
+        return _read_rows(read_slice, tagged.searched[file], keys.take(pa.array(leaving)), leaving, columns)
 
     with thread_pool(max(1, pa.cpu_count())) as pool:
-        found = list(pool.map(read_file, files))
-    return np.concatenate([at for at, _ in found]), pa.concat_tables([table for _, table in found])
+        parts = list(pool.map(read_file, files))
+    return np.concatenate([positions for positions, _ in parts]), pa.concat_tables([table for _, table in parts])
 
 
 def _read_rows(
     read_slice: SliceReader, piece: FileSlice, keys: pa.ChunkedArray, positions: Ints, columns: pa.Schema
 ) -> tuple[Ints, pa.Table]:
     optional = pa.schema([field.with_nullable(True) for field in columns])
-    at, parts = [np.empty(0, np.int64)], [optional.empty_table()]
+    positions_of, parts = [np.empty(0, np.int64)], [optional.empty_table()]
     for batch in read_slice(piece, optional, ROW_GROUP_ROWS):
-        found = pc.index_in(batch.column(RECORD_KEY), value_set=keys)
-        hit = pc.is_valid(found)
-        at.append(positions[np.asarray(found.drop_null()).astype(np.int64)])
+        matches = pc.index_in(batch.column(RECORD_KEY), value_set=keys)
+        hit = pc.is_valid(matches)
+        positions_of.append(positions[np.asarray(matches.drop_null()).astype(np.int64)])
         parts.append(pa.Table.from_batches([conform(batch.filter(hit), optional)]))
-    return np.concatenate(at), pa.concat_tables(parts)
+    return np.concatenate(positions_of), pa.concat_tables(parts)
 
 
 def group_by_partition(
@@ -326,8 +330,8 @@ def group_by_partition(
     """
     slices: dict[str, list[FileSlice]] = {name: [] for name in names}
     within = np.empty(len(tagged.searched), np.int64)
-    for at, piece in enumerate(tagged.searched):
-        within[at] = len(slices[piece.group.partition_path])
+    for number, piece in enumerate(tagged.searched):
+        within[number] = len(slices[piece.group.partition_path])
         slices[piece.group.partition_path].append(piece)
     locations = {}
     for code, name in enumerate(names):

@@ -57,8 +57,8 @@ def join_checks(checks: Sequence[NewKeyCheck]) -> NewKeyCheck | None:
         return None
 
     def check(others: Sequence[tuple[str, CommitMetadata]]) -> None:
-        for each in checks:
-            each(others)
+        for run_check in checks:
+            run_check(others)
 
     return check
 
@@ -265,10 +265,10 @@ def warn_of_moved_keys(storage: Storage, job: WriteJob, plan: BucketPlan, snapsh
         _CHECK_COUNTS.clear()
     _CHECK_COUNTS[storage.location] = checks + 1
     with suppress(LakeformatError, OSError):  # The commit is complete, so an error here must not fail it.
-        found = _find_moved_key_in_batch(plan) or _find_moved_key_in_files(storage, plan, snapshot)
-        if found is not None:
+        moved = _find_moved_key_in_batch(plan) or _find_moved_key_in_files(storage, plan, snapshot)
+        if moved is not None:
             _CHECK_COUNTS[storage.location] = _MAX_CHECKS
-            key, here, there = found
+            key, here, there = moved
             _LOG.warning(
                 "table %s: the upsert put key %r into partition %r, and partition %r has a row of that key, too: "
                 "without a global index a key names a row within its partition; delete the other row, or upsert with "
@@ -312,7 +312,7 @@ def _find_moved_key_in_files(storage: Storage, plan: BucketPlan, snapshot: Snaps
             continue
         keys = plan.rows[path].column(RECORD_KEY).take(pa.array(new[:_KEYS]))
         with thread_pool(2) as pool:
-            found = tag_files(storage, others, keys, TagSettings(exact=True, shape=snapshot.key_shape), pool)
-        if len(found.keys):
-            return str(keys[int(found.keys[0])].as_py()), path, others[int(found.files[0])].partition_path
+            tagged = tag_files(storage, others, keys, TagSettings(exact=True, shape=snapshot.key_shape), pool)
+        if len(tagged.keys):
+            return str(keys[int(tagged.keys[0])].as_py()), path, others[int(tagged.files[0])].partition_path
     return None

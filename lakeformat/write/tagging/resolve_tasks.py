@@ -121,7 +121,7 @@ class ResolveSettings:
         """Return the slices in which the keys of rows that were staged under this partition path are looked up."""
         if source == ANY_PARTITION:
             return self.slices
-        return tuple(each for each in self.slices if each.file_slice.group.partition_path == source)
+        return tuple(piece for piece in self.slices if piece.file_slice.group.partition_path == source)
 
     @property
     def widened(self) -> PrepareSettings:
@@ -211,36 +211,36 @@ def route_by_key(
         tag_files: the files in which the key lookup has recorded the file slices of this stage file's rows.
         task_values: for each task, the value of the `TASK` column by which Spark finds it.
     """
-    found = read_hits(storage, tag_files)
+    hits_of = read_hits(storage, tag_files)
     values, prepare = np.asarray(task_values, np.int32), settings.job.prepare
     for source in sorted({run.partition_path for run in staged.runs}):
-        hits = found.get(ANY_PARTITION) if prepare.is_global else _number_slices(found, source, settings)
+        hits = hits_of.get(ANY_PARTITION) if prepare.is_global else _number_slices(hits_of, source, settings)
         first = 0
         for batch in read_staged_batches(storage, staged, source):
             start = 0
             for rows in split_rows(batch, BATCH_ROWS, BATCH_BYTES):
-                at = np.arange(rows.num_rows) + first + start
+                numbers = np.arange(rows.num_rows) + first + start
                 chosen = values[hash_chain(rows.column(RECORD_KEY), 1)[0] % len(values)]
-                columns = [pa.array(chosen), pa.array(arrival_numbers(stage, at)), _list_places(hits, at)]
-                columns += [pa.repeat(source, len(at)), *conform(rows, prepare.prepared_schema).columns]
+                columns = [pa.array(chosen), pa.array(arrival_numbers(stage, numbers)), _list_places(hits, numbers)]
+                columns += [pa.repeat(source, len(numbers)), *conform(rows, prepare.prepared_schema).columns]
                 yield pa.RecordBatch.from_arrays(columns, schema=keyed_schema(prepare))
                 start += rows.num_rows
             first += batch.num_rows
 
 
-def _number_slices(found: Mapping[str, Hits], source: str, settings: ResolveSettings) -> Hits | None:
+def _number_slices(hits_of: Mapping[str, Hits], source: str, settings: ResolveSettings) -> Hits | None:
     """Return the locations of the rows that were staged under ``source``, with the numbers of the slices as ``files``.
 
     Args:
-        found: for each partition path, the locations of the stage file's rows in its slices.
+        hits_of: for each partition path, the locations of the stage file's rows in its slices.
     """
     numbers: dict[str, dict[int, int]] = {}
-    for each in settings.slices_of(source):
-        numbers.setdefault(each.file_slice.group.partition_path, {})[each.at] = each.number
+    for piece in settings.slices_of(source):
+        numbers.setdefault(piece.file_slice.group.partition_path, {})[piece.at] = piece.number
     parts = [
-        replace(found[path], files=np.asarray([at_of[at] for at in found[path].files.tolist()], np.int64))
+        replace(hits_of[path], files=np.asarray([at_of[number] for number in hits_of[path].files.tolist()], np.int64))
         for path, at_of in numbers.items()
-        if path in found
+        if path in hits_of
     ]
     if not parts:
         return None
@@ -248,12 +248,12 @@ def _number_slices(found: Mapping[str, Hits], source: str, settings: ResolveSett
     return joined.take(np.lexsort((joined.files, joined.rows)))
 
 
-def _list_places(hits: Hits | None, at: npt.NDArray[np.int64]) -> pa.Array:
+def _list_places(hits: Hits | None, positions: npt.NDArray[np.int64]) -> pa.Array:
     """Return for each of these consecutive rows of a stage file the list of its places."""
     if hits is None:
-        return pa.ListArray.from_arrays(np.zeros(len(at) + 1, np.int32), pa.array([], pa.int64()))
-    low, high = np.searchsorted(hits.rows, [at[0], at[-1] + 1])
-    counts = np.bincount(hits.rows[low:high] - at[0], minlength=len(at))
+        return pa.ListArray.from_arrays(np.zeros(len(positions) + 1, np.int32), pa.array([], pa.int64()))
+    low, high = np.searchsorted(hits.rows, [positions[0], positions[-1] + 1])
+    counts = np.bincount(hits.rows[low:high] - positions[0], minlength=len(positions))
     offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
     return pa.ListArray.from_arrays(offsets, pa.array(hits.files[low:high] * 2 + hits.is_deleted[low:high]))
 
@@ -308,8 +308,8 @@ def _resolve_in_partitions(storage: Storage, table: pa.Table, settings: ResolveS
         codes = np.searchsorted(names, owners)[tagged.files] if owners else np.empty(0, np.int64)
         own = np.full(len(new), names.index(source))
         leaving = np.zeros(len(tagged.keys), bool)
-        for name, found in group_by_partition(names, tagged, codes, leaving, new, own).items():
-            parts[name] = prepared, drop_deletes_of_new_keys(settings.job, prepared, found)
+        for name, own_tags in group_by_partition(names, tagged, codes, leaving, new, own).items():
+            parts[name] = prepared, drop_deletes_of_new_keys(settings.job, prepared, own_tags)
     return _write_resolved(storage, parts, settings, path)
 
 
@@ -341,7 +341,7 @@ def _resolve_globally(storage: Storage, table: pa.Table, settings: ResolveSettin
         tagged = drop_stored_rows({ANY_PARTITION: rows}, {ANY_PARTITION: tagged}, fail=job.dup_policy == "fail")[
             ANY_PARTITION
         ]
-    merging = {each.file_slice.group: each.merging for each in settings.slices}
+    merging = {piece.file_slice.group: piece.merging for piece in settings.slices}
 
     def read_slice(piece: FileSlice, columns: pa.Schema, most_rows: int) -> Iterator[pa.RecordBatch]:
         return slice_batches(storage, piece, merging[piece.group], settings.stored, columns, most_rows)
@@ -349,7 +349,7 @@ def _resolve_globally(storage: Storage, table: pa.Table, settings: ResolveSettin
     whole, by_partition = route_to_partitions(
         storage, read_slice, rows, tagged, settings.routing, settings.insert_filter
     )
-    parts = {name: (whole, drop_deletes_of_new_keys(job, whole, found)) for name, found in by_partition.items()}
+    parts = {name: (whole, drop_deletes_of_new_keys(job, whole, own_tags)) for name, own_tags in by_partition.items()}
     return replace(_write_resolved(storage, parts, settings, path, is_widened=whole is not rows), dropped=dropped)
 
 
@@ -366,9 +366,9 @@ def _read_places(places: pa.ChunkedArray, keys: pa.ChunkedArray, slices: Sequenc
     is_deleted = values % 2 == 1
     return Tagged(
         np.repeat(np.arange(len(lengths)), lengths),
-        np.searchsorted(np.asarray([each.number for each in slices], np.int64), values // 2),
+        np.searchsorted(np.asarray([piece.number for piece in slices], np.int64), values // 2),
         new[sort_texts(keys.take(pa.array(new)))],
-        searched=tuple(each.file_slice for each in slices),
+        searched=tuple(piece.file_slice for piece in slices),
         is_deleted=is_deleted if is_deleted.any() else None,
     )
 
@@ -376,9 +376,9 @@ def _read_places(places: pa.ChunkedArray, keys: pa.ChunkedArray, slices: Sequenc
 def _find_places(hashing: TableBuckets, keys: pa.ChunkedArray, slices: Sequence[FoundSlice]) -> Tagged:
     """Return as the locations of each row the slices of its bucket, whether or not they hold its key."""
     sorted_numbers: dict[PartitionBuckets, tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]] = {}
-    found: list[npt.NDArray[np.int64]] = []
+    rows_of: list[npt.NDArray[np.int64]] = []
     is_new = np.ones(len(keys), bool)
-    for group in (each.file_slice.group for each in slices):
+    for group in (piece.file_slice.group for piece in slices):
         buckets = hashing.of(group.partition_path)
         if buckets not in sorted_numbers:
             numbers = buckets.numbers(keys)
@@ -386,14 +386,14 @@ def _find_places(hashing: TableBuckets, keys: pa.ChunkedArray, slices: Sequence[
             sorted_numbers[buckets] = order, numbers[order]
         order, ascending = sorted_numbers[buckets]
         low, high = np.searchsorted(ascending, [(number := buckets.bucket_of(group.file_id) or 0), number + 1])
-        found.append(order[low:high])
-        is_new[found[-1]] = False
+        rows_of.append(order[low:high])
+        is_new[rows_of[-1]] = False
     new = np.flatnonzero(is_new)
     return Tagged(
-        np.concatenate([*found, np.empty(0, np.int64)]),
-        np.repeat(np.arange(len(slices)), [len(rows) for rows in found]),
+        np.concatenate([*rows_of, np.empty(0, np.int64)]),
+        np.repeat(np.arange(len(slices)), [len(rows) for rows in rows_of]),
         new[sort_texts(keys.take(pa.array(new)))],
-        searched=tuple(each.file_slice for each in slices),
+        searched=tuple(piece.file_slice for piece in slices),
     )
 
 
@@ -413,7 +413,7 @@ def _write_resolved(
         is_widened: whether the rows have all of the table's columns.
     """
     prepare = settings.widened if is_widened else settings.job.prepare
-    position = {each.file_slice.group: each.at for each in settings.slices}
+    position = {piece.file_slice.group: piece.at for piece in settings.slices}
     partitions: list[ResolvedPartition] = []
     moved = 0
     tag_path = f"{path}-tags.arrow"
@@ -424,24 +424,24 @@ def _write_resolved(
         tags = stack.enter_context(
             pa.ipc.new_file(stack.enter_context(storage.open_output(tag_path)), HITS_SCHEMA),
         )
-        for name, (rows, found) in sorted(parts.items()):
-            at = np.concatenate([found.keys, found.new])
-            if not len(at):
+        for name, (rows, places) in sorted(parts.items()):
+            positions = np.concatenate([places.keys, places.new])
+            if not len(positions):
                 continue
-            stage.append_prepared({name: conform(gather(rows, at), prepare.prepared_schema)})
-            files = np.asarray([position[piece.group] for piece in found.searched], np.int64)[found.files]
+            stage.append_prepared({name: conform(gather(rows, positions), prepare.prepared_schema)})
+            files = np.asarray([position[piece.group] for piece in places.searched], np.int64)[places.files]
             none = np.zeros(len(files), bool)
-            leaving = none if found.is_leaving is None else found.is_leaving
+            leaving = none if places.is_leaving is None else places.is_leaving
             tags.write_batch(hits_batch(Hits(np.arange(len(files)), files, none, leaving)))
             numbers, counts = np.unique(files, return_counts=True)
             step = settings.sample_step
-            sampled = found.new[step // 2 :: step] if step else found.new[:0]
+            sampled = places.new[step // 2 :: step] if step else places.new[:0]
             sample = rows.column(RECORD_KEY).take(pa.array(sampled)).to_pylist()
             hits = dict(zip(numbers.tolist(), counts.tolist(), strict=True))
             hashing = None if settings.hashing is None else settings.hashing.of(name)
-            buckets = _count_buckets(rows.column(RECORD_KEY).take(pa.array(at)), hashing)
+            buckets = _count_buckets(rows.column(RECORD_KEY).take(pa.array(positions)), hashing)
             partitions.append(ResolvedPartition(name, len(files), hits, tuple(sample), buckets))
-            moved += len(np.unique(found.keys[leaving]))
+            moved += len(np.unique(places.keys[leaving]))
         staged = stage.finish()
     return ResolvedTask(staged, tag_path, tuple(partitions), is_widened, moved)
 

@@ -64,12 +64,12 @@ def plan_buckets(
         InvalidInputError: if the folder of a new partition lies in another partition's folder.
     """
     tagger = make_tagger(storage, job, snapshot, schema, insert_filter)
-    found = replace(tagger, duplicates=duplicates).tag(rows, report)
+    tagged_rows = replace(tagger, duplicates=duplicates).tag(rows, report)
     store = TimelineStore(storage)
     plan = assign_buckets(
         job,
-        found.rows,
-        found.tagged,
+        tagged_rows.rows,
+        tagged_rows.tagged,
         snapshot,
         schema,
         report,

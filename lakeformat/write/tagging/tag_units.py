@@ -182,12 +182,12 @@ class _TagCollector:
     def add(self, block: Sequence[_KeyRun], settings: TagSettings, pool: Executor) -> None:
         """Look up one block of keys. Write which slices hold which rows, as one record batch per run of keys."""
         keys = pa.concat_arrays([piece.keys for piece in block])
-        found = _locate(self.storage, self.unit, keys, settings, pool, self.counts)
-        self.hits += np.bincount(found.files, minlength=len(self.hits))
-        self.deleted += np.bincount(found.files[found.is_deleted], minlength=len(self.deleted))
+        hits = _locate(self.storage, self.unit, keys, settings, pool, self.counts)
+        self.hits += np.bincount(hits.files, minlength=len(self.hits))
+        self.deleted += np.bincount(hits.files[hits.is_deleted], minlength=len(self.deleted))
         is_hit = np.zeros(len(keys), bool)
-        is_hit[found.rows] = True
-        stored = np.unique(found.rows[~found.is_deleted])
+        is_hit[hits.rows] = True
+        stored = np.unique(hits.rows[~hits.is_deleted])
         self.located += len(stored)
         if len(stored) and not self.example:
             self.example = keys[int(stored[0])].as_py()
@@ -197,9 +197,9 @@ class _TagCollector:
             self.buckets += np.bincount(np.delete(numbers, stored), minlength=len(self.buckets))
         start = 0
         for piece in block:
-            low, high = np.searchsorted(found.rows, [start, start + len(piece.keys)])
+            low, high = np.searchsorted(hits.rows, [start, start + len(piece.keys)])
             if low < high:
-                part = found.take(slice(low, high))
+                part = hits.take(slice(low, high))
                 first_row, first_file = piece.first - start, self.unit.first_slice
                 self._write(piece.stage, replace(part, rows=part.rows + first_row, files=part.files + first_file))
             start += len(piece.keys)
@@ -214,10 +214,10 @@ class _TagCollector:
         step = self.unit.sample_step
         if not step:
             return
-        at = np.arange(-self.rows % step, len(keys), step)
-        self.sample_hits += ((self.rows + at[is_hit[at]]) // step).tolist()
+        positions = np.arange(-self.rows % step, len(keys), step)
+        self.sample_hits += ((self.rows + positions[is_hit[positions]]) // step).tolist()
         if self.unit.first_slice == 0:
-            self.sample += keys.take(pa.array(at)).to_pylist()
+            self.sample += keys.take(pa.array(positions)).to_pylist()
 
     def _write(self, stage: int, hits: Hits) -> None:
         if self.writer is None:
@@ -246,7 +246,7 @@ class _TagCollector:
 
 def _numbered(counts: Ints, first: int) -> Mapping[int, int]:
     """Return the counts that are not 0, by their positions plus ``first``."""
-    return {first + at: int(counts[at]) for at in np.flatnonzero(counts).tolist()}
+    return {first + number: int(counts[number]) for number in np.flatnonzero(counts).tolist()}
 
 
 def _locate(
@@ -311,13 +311,13 @@ def _expand_to_rows(codes: npt.NDArray[np.int32], distinct: int, hits: Hits) -> 
 
 def read_hits(storage: Storage, tags: Sequence[TagFile]) -> Mapping[str, Hits]:
     """Read the locations of one stage file's rows from its tag files. Return them by the slices' partition path."""
-    found: dict[str, list[pa.RecordBatch]] = {}
+    batches_of: dict[str, list[pa.RecordBatch]] = {}
     for tag in tags:
         with storage.open_input(tag.path) as source:
             reader = pa.ipc.open_file(source)
-            found.setdefault(tag.partition_path, []).extend(reader.get_batch(at) for at in tag.batches)
+            batches_of.setdefault(tag.partition_path, []).extend(reader.get_batch(number) for number in tag.batches)
     hits: dict[str, Hits] = {}
-    for path, batches in found.items():
+    for path, batches in batches_of.items():
         table = pa.Table.from_batches(batches, HITS_SCHEMA)
         table = table.take(pc.sort_indices(table, [("rows", "ascending"), ("files", "ascending")]))
         hits[path] = Hits(*(np.asarray(column) for column in table.columns))

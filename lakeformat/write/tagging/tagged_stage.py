@@ -43,8 +43,8 @@ def tag_files_by_stage(
     tags: list[list[TagFile]] = [[] for _ in range(stages)]
     for unit, result in zip(units, results, strict=True):
         batches: dict[int, list[int]] = {}
-        for at, stage in enumerate(result.stages):
-            batches.setdefault(stage, []).append(at)
+        for number, stage in enumerate(result.stages):
+            batches.setdefault(stage, []).append(number)
         for stage, numbers in batches.items():
             tags[stage].append(TagFile(result.path, unit.partition_path, tuple(numbers)))
     return tuple(map(tuple, tags))
@@ -69,7 +69,7 @@ def join_resolved(resolved: Sequence[ResolvedTask], prepare: PrepareSettings) ->
     return TaggedStage(
         [task.staged for task in resolved],
         tuple(
-            tuple(TagFile(task.tag_path, part.partition_path, (at,)) for at, part in enumerate(task.partitions))
+            tuple(TagFile(task.tag_path, part.partition_path, (number,)) for number, part in enumerate(task.partitions))
             for task in resolved
         ),
         [TagUnit(path, path, (), 0, 0, exact=True) for path in hits],
@@ -86,17 +86,17 @@ def _add_counts(total: dict[int, int], more: Mapping[int, int]) -> None:
 
 def list_found_slices(tagged: TaggedStage, snapshot: Snapshot) -> tuple[FoundSlice, ...]:
     """Return the slices that hold keys of the input, numbered as `FoundSlice` says."""
-    everywhere = [(path, at) for path, own in snapshot.slices.items() for at in range(len(own))]
-    found: dict[int, tuple[str, int]] = {}
+    everywhere = [(path, number) for path, own in snapshot.slices.items() for number in range(len(own))]
+    places: dict[int, tuple[str, int]] = {}
     for unit, result in zip(tagged.units, tagged.results, strict=True):
-        for at in result.hits:
+        for place in result.hits:
             if unit.partition_path == ANY_PARTITION:
-                found[at] = everywhere[at]
+                places[place] = everywhere[place]
             else:
-                found[len(found)] = unit.partition_path, at
-    pieces = {number: snapshot.slices[path][at] for number, (path, at) in found.items()}
+                places[len(places)] = unit.partition_path, place
+    pieces = {number: snapshot.slices[path][position] for number, (path, position) in places.items()}
     return tuple(
-        FoundSlice(number, found[number][1], piece, snapshot.rewriting(piece))
+        FoundSlice(number, places[number][1], piece, snapshot.rewriting(piece))
         for number, piece in sorted(pieces.items())
     )
 
@@ -105,5 +105,5 @@ def list_hashed_slices(tagged: TaggedStage, snapshot: Snapshot) -> tuple[FoundSl
     """Return the slices of a bucket index that may hold keys of the input, numbered as `FoundSlice` says."""
     staged = rows_by_partition(tagged.stage_tasks)
     paths = snapshot.slices if ANY_PARTITION in staged else sorted(staged)
-    pieces = [(at, piece) for path in paths for at, piece in enumerate(snapshot.slices.get(path, ()))]
-    return tuple(FoundSlice(number, at, piece, None) for number, (at, piece) in enumerate(pieces))
+    pieces = [(number, piece) for path in paths for number, piece in enumerate(snapshot.slices.get(path, ()))]
+    return tuple(FoundSlice(number, position, piece, None) for number, (position, piece) in enumerate(pieces))

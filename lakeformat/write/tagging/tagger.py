@@ -86,12 +86,12 @@ def drop_stored_rows(rows: Mapping[str, pa.Table], tagged: Mapping[str, Tagged],
     Raises:
         DuplicateKeyError: if ``fail`` and a key is stored; the message names the key.
     """
-    stored = {path: keys for path, found in tagged.items() if len(keys := find_stored_keys(found))}
+    stored = {path: keys for path, places in tagged.items() if len(keys := find_stored_keys(places))}
     if fail and stored:
         path, keys = next(iter(stored.items()))
         key = rows[path].column(RECORD_KEY)[int(keys[0])].as_py()
         raise stored_keys_error(sum(map(len, stored.values())), key, path)
-    return {path: _drop_keys(found, find_stored_keys(found)) for path, found in tagged.items()}
+    return {path: _drop_keys(places, find_stored_keys(places)) for path, places in tagged.items()}
 
 
 def stored_keys_error(count: int, example: str, partition: str) -> DuplicateKeyError:
@@ -179,7 +179,7 @@ class PartitionTagger:
         with report.step("tag") as counted:
             tagged = locate_rows(self, rows, winners, counted)
             if (choose := self.insert_filter) is not None:
-                tagged = {path: found.with_new_keys(choose(rows[path])[found.new]) for path, found in tagged.items()}
+                tagged = {path: places.with_new_keys(choose(rows[path])[places.new]) for path, places in tagged.items()}
         return TaggedRows(rows, tagged)
 
 
@@ -219,14 +219,14 @@ def locate_rows(
     index = make_index(settings)
     find = index.locate if job.needs_tagging else index.place
     tagged: Mapping[str, Tagged] = find(tagger.storage, tagger.snapshot, keys)
-    tagged = {path: _restore_positions(found, winners[path]) for path, found in tagged.items()}
-    counted.update(TagCounts.total(found.counts for found in tagged.values()))
+    tagged = {path: _restore_positions(found_places, winners[path]) for path, found_places in tagged.items()}
+    counted.update(TagCounts.total(found_places.counts for found_places in tagged.values()))
     if job.dup_policy != "none":
-        counted["dropped"] = sum(len(find_stored_keys(found)) for found in tagged.values())
+        counted["dropped"] = sum(len(find_stored_keys(found_places)) for found_places in tagged.values())
         if duplicates is not None:
             key = ",".join(job.prepare.keys.record_fields)
-            for path, found in tagged.items():
-                stored = gather(rows[path], find_stored_keys(found))
+            for path, places in tagged.items():
+                stored = gather(rows[path], find_stored_keys(places))
                 duplicates.add_duplicates(stored, Reason.STORED_KEY, key, "the record key is in the table already")
         tagged = drop_stored_rows(rows, tagged, fail=job.dup_policy == "fail" and duplicates is None)
     return tagged

@@ -305,8 +305,8 @@ def files_to_fill(
     """
     closed_groups |= append_rules.closed_groups(slices)
     small: Sequence[SmallFile] = [
-        SmallFile(at, piece.group.file_id, piece.size_bytes)
-        for at, piece in enumerate(slices)
+        SmallFile(number, piece.group.file_id, piece.size_bytes)
+        for number, piece in enumerate(slices)
         if piece.size_bytes < sizing.small_file_bytes and piece.group not in closed_groups
     ]
     if not sizing.fills_all:
@@ -392,10 +392,12 @@ def assign_to_files(
     planned = make_buckets(partition_path, dict(enumerate(files)), *sizes, append_rules, lambda _: next_file_id())
     buckets: list[Bucket] = []
     for number, bucket in planned.items():
-        at = entries.get(number, _NO_ROWS)
-        moved = 0 if is_leaving is None else int(is_leaving[at].sum())
-        known = None if base_rows is None else base_rows[at]
-        buckets.append(bucket.with_rows(rows[at], inserts.get(number, _NO_ROWS), moved_rows=moved, base_rows=known))
+        places = entries.get(number, _NO_ROWS)
+        moved = 0 if is_leaving is None else int(is_leaving[places].sum())
+        rows_of_base = None if base_rows is None else base_rows[places]
+        buckets.append(
+            bucket.with_rows(rows[places], inserts.get(number, _NO_ROWS), moved_rows=moved, base_rows=rows_of_base)
+        )
     return tuple(buckets)
 
 

@@ -39,7 +39,7 @@ def plan_global_units(
     units: list[TagUnit] = []
     for first, last in split_by_bytes(slices, unit_bytes):
         chosen = tuple(slices[first:last])
-        logs = {at: logs for at, piece in enumerate(chosen) if (logs := logs_of(piece)) is not None}
+        logs = {number: logs for number, piece in enumerate(chosen) if (logs := logs_of(piece)) is not None}
         deleting = deleting_of(chosen)
         units.append(
             TagUnit(
@@ -74,7 +74,7 @@ def plan_index_units(
         exact: whether the places of the index are compared with the files.
         logs_of, deleting_of: as for `plan_global_units`.
     """
-    logs = {at: logs for at, piece in enumerate(slices) if (logs := logs_of(piece)) is not None}
+    logs = {number: logs for number, piece in enumerate(slices) if (logs := logs_of(piece)) is not None}
     deleting = deleting_of(slices)
     starts = np.cumsum([0, *stage_rows])[:-1] // _INDEX_ROWS
     parts = [tuple(np.flatnonzero(starts == number).tolist()) for number in np.unique(starts)]

@@ -92,8 +92,8 @@ def assign_buckets(
         closed_groups: file groups that a pending clustering will replace; they take no inserts.
     """
     with report.step("profile") as counted:
-        placed = {path: drop_deletes_of_new_keys(job, rows[path], found) for path, found in tagged.items()}
-        inserts = {path: found.new for path, found in placed.items()}
+        placed = {path: drop_deletes_of_new_keys(job, rows[path], tagged_of) for path, tagged_of in tagged.items()}
+        inserts = {path: placed_of.new for path, placed_of in placed.items()}
         files = job.files(schema)
 
         def size(path: str) -> FileSizing:
@@ -105,8 +105,8 @@ def assign_buckets(
         counted["row_bytes"] = round(_mean_row_bytes(sizing, inserts), 1)
         buckets = _buckets(job, placed, snapshot, sizing, closed_groups, append_rules)
         if job.merges_inserts:
-            buckets = tuple(_look_up_inserts(job, rows[each.partition_path], each) for each in buckets)
-    return BucketPlan(rows, buckets, {path: found.new for path, found in tagged.items()}, sizing)
+            buckets = tuple(_look_up_inserts(job, rows[bucket.partition_path], bucket) for bucket in buckets)
+    return BucketPlan(rows, buckets, {path: tagged_of.new for path, tagged_of in tagged.items()}, sizing)
 
 
 def _look_up_inserts(job: WriteJob, rows: pa.Table, bucket: Bucket) -> Bucket:
@@ -223,10 +223,10 @@ def _buckets(
     def next_file_id() -> str:
         return derive_file_id(job.write_id, -1, next(numbers))
 
-    for path, found in placed.items():
+    for path, own in placed.items():
         slices = snapshot.slices.get(path, ()) if job.uses_existing_groups else ()
-        located, new, size = (found.keys, found.files), found.new, sizing[path]
-        if found.new_buckets is not None and (hashing := found.buckets) is not None:
+        located, new, size = (own.keys, own.files), own.new, sizing[path]
+        if own.new_buckets is not None and (hashing := own.buckets) is not None:
 
             def next_bucket_id(bucket: int, hashing: PartitionBuckets = hashing) -> str:
                 return make_bucket_id(job, hashing, bucket, next_file_id())
@@ -236,7 +236,7 @@ def _buckets(
                 slices,
                 located,
                 new,
-                found.new_buckets,
+                own.new_buckets,
                 hashing,
                 next_bucket_id,
                 append_rules=append_rules,
@@ -250,8 +250,8 @@ def _buckets(
                 size,
                 next_file_id,
                 closed_groups=closed_groups,
-                is_leaving=found.is_leaving,
-                base_rows=found.base_rows,
+                is_leaving=own.is_leaving,
+                base_rows=own.base_rows,
                 append_rules=append_rules,
             )
     return tuple(buckets)

@@ -257,21 +257,21 @@ def plan_units(
             exact = len(chunks) > 1 or append_rules.takes_logs or keys.drops_stored
             for first, last in chunks:
                 chosen = tuple(own[first:last])
-                logs = {at: logs for at, piece in enumerate(chosen) if (logs := logs_of(piece)) is not None}
+                logs = {number: logs for number, piece in enumerate(chosen) if (logs := logs_of(piece)) is not None}
                 deleting = deleting_of(chosen) if keys.drops_stored else {}
                 asked = index if source != ANY_PARTITION and chosen else None
-                found = (step, exact, logs, hashing, keys.drops_stored, deleting, asked, decides)
-                units.append(TagUnit(path, source, chosen, first, *found))
+                facts = (step, exact, logs, hashing, keys.drops_stored, deleting, asked, decides)
+                units.append(TagUnit(path, source, chosen, first, *facts))
     return tuple(units)
 
 
 def split_by_bytes(slices: Sequence[FileSlice], unit_bytes: int) -> Iterator[tuple[int, int]]:
     """Yield ranges of slices of at most so many bytes; a larger slice has its own range."""
     first = size = 0
-    for at, piece in enumerate(slices):
-        if at > first and size + piece.size_bytes > unit_bytes:
-            yield first, at
-            first, size = at, 0
+    for number, piece in enumerate(slices):
+        if number > first and size + piece.size_bytes > unit_bytes:
+            yield first, number
+            first, size = number, 0
         size += piece.size_bytes
     if first < len(slices):
         yield first, len(slices)
@@ -315,14 +315,14 @@ def plan_routes(
             the bucket's number and a unique id.
         deleting_of: function that returns, by position, those of the slices whose log files may have deleted rows.
     """
-    found: dict[str, list[TagResult]] = {}
+    results_of: dict[str, list[TagResult]] = {}
     for unit, result in zip(units, results, strict=True):
-        found.setdefault(unit.partition_path, []).append(result)
+        results_of.setdefault(unit.partition_path, []).append(result)
     buckets: list[Bucket] = []
     routes: dict[str, PartitionRoute] = {}
     new_ids = (derive_file_id(write_id, -1, number) for number in count())
-    for path in sorted({*found, *(incoming.keys() - {ANY_PARTITION})}):
-        own, tagged, first = slices.get(path, ()), found.get(path, []), len(buckets)
+    for path in sorted({*results_of, *(incoming.keys() - {ANY_PARTITION})}):
+        own, tagged, first = slices.get(path, ()), results_of.get(path, []), len(buckets)
         if keys.hashing is not None:
             hashing = keys.hashing.of(path)
             pieces = slices_by_bucket(own, hashing)
@@ -332,8 +332,8 @@ def plan_routes(
                 return bucket_id_of(hashing, number, next(new_ids))
 
             planned = make_buckets(path, pieces, *counts, append_rules, make_id)
-            searched = frozenset(at for at, each in planned.items() if each.updates and not keys.drops_stored)
-            hashed = HashedRoute(hashing, {number: first + at for at, number in enumerate(planned)}, searched)
+            searched = frozenset(n for n, bucket in planned.items() if bucket.updates and not keys.drops_stored)
+            hashed = HashedRoute(hashing, {number: first + place for place, number in enumerate(planned)}, searched)
             routes[path] = PartitionRoute({}, (), (), drops_stored=keys.drops_stored, hashed=hashed)
         else:
             hits = ((result.deleted if keys.drops_stored else result.hits).items() for result in tagged)
@@ -343,11 +343,11 @@ def plan_routes(
             files = number_shares(shares, len(own))
             inserts = {file: share.rows for file, share in zip(files, shares, strict=True)}
             planned = make_buckets(path, dict(enumerate(own)), updates, inserts, append_rules, lambda _: next(new_ids))
-            at_of = {number: first + at for at, number in enumerate(planned)}
-            by_file = {file: at for file, at in at_of.items() if file < len(own)}
-            deleting = {} if keys.drops_stored else {at: each for at, each in deleting_of(own).items() if at in updates}
-            targets = tuple(at_of[file] for file in files)
-            routes[path] = PartitionRoute(by_file, cuts, targets, deleting, keys.drops_stored)
+            place_of = {number: first + place for place, number in enumerate(planned)}
+            by_file = {file: place for file, place in place_of.items() if file < len(own)}
+            kept = {} if keys.drops_stored else {n: piece for n, piece in deleting_of(own).items() if n in updates}
+            targets = tuple(place_of[file] for file in files)
+            routes[path] = PartitionRoute(by_file, cuts, targets, kept, keys.drops_stored)
         buckets += planned.values()
     return RoutePlan(tuple(buckets), routes)
 
@@ -391,10 +391,12 @@ def _count_hashed(
     Args:
         stored: the numbers of the buckets that have a file slice.
     """
-    counted = {at: rows for at, rows in _count_of_buckets(results).items() if at in stored or not keys.drops_new}
+    counted = {
+        bucket: rows for bucket, rows in _count_of_buckets(results).items() if bucket in stored or not keys.drops_new
+    }
     if keys.drops_stored:
         hits = chain.from_iterable(result.deleted.items() for result in results)
-        deleted = {hashing.bucket_of(slices[at].group.file_id): rows for at, rows in hits}
+        deleted = {hashing.bucket_of(slices[number].group.file_id): rows for number, rows in hits}
         updates = {bucket: deleted.get(bucket, 0) for bucket in counted}
     else:
         updates = {bucket: rows for bucket, rows in counted.items() if keys.looks_up and bucket in stored}
@@ -454,10 +456,10 @@ def assign_to_tasks(weights: Sequence[int], *, task_weight: int, at_least: int) 
     chosen = [0] * len(weights)
     # Assign the heaviest piece first, each to the task with the least total weight. Every piece counts at least 1,
     # because pieces of weight 0 would all go to the same task, and other tasks would get none.
-    for at in sorted(range(len(weights)), key=lambda at: (-weights[at], at)):
+    for number in sorted(range(len(weights)), key=lambda at: (-weights[at], at)):
         load, task = loads[0]
-        chosen[at] = task
-        heapq.heapreplace(loads, (load + max(1, weights[at]), task))
+        chosen[number] = task
+        heapq.heapreplace(loads, (load + max(1, weights[number]), task))
     return chosen
 
 
@@ -467,12 +469,12 @@ def find_shuffle_values(tasks: int) -> list[int]:
     Source: Spark's ``HashPartitioning``: Murmur3 with seed 42, modulo the number of tasks. With other values, the rows
     of a bucket would still go to one task, but some tasks might get many buckets and others none.
     """
-    found: dict[int, int] = {}
+    values: dict[int, int] = {}
     for value in count():
-        if len(found) == tasks:
+        if len(values) == tasks:
             break
-        found.setdefault(mmh3.hash(struct.pack("<i", value), 42) % tasks, value)
-    return [found[task] for task in range(tasks)]
+        values.setdefault(mmh3.hash(struct.pack("<i", value), 42) % tasks, value)
+    return [values[task] for task in range(tasks)]
 
 
 def may_skip_shuffle(
@@ -495,12 +497,12 @@ def may_skip_shuffle(
         partitions.setdefault(task, set()).add(bucket.partition_path)
     if max(own.values(), default=0) > most_rows:
         return False
-    known = {bucket.partition_path for bucket in buckets}
+    paths = {bucket.partition_path for bucket in buckets}
     most_reads = _MOST_READS * sum(sum(stage.values()) for stage in stages)
     read = opened = 0
-    for wanted in partitions.values():
+    for wanted_paths in partitions.values():
         for stage in stages:
-            rows = [count for path, count in stage.items() if path in wanted or path not in known]
+            rows = [count for path, count in stage.items() if path in wanted_paths or path not in paths]
             read, opened = read + sum(rows), opened + len(rows)
             if read > most_reads or opened > _MOST_OPENED:
                 return False
