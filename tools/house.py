@@ -36,8 +36,8 @@ FUNCTION_LINES: Final = 60
 #: Maximum number of places outside `lakeformat.config` that look up an option by its key. When such a place is removed,
 #: lower this number; never raise it.
 OPTIONS_BY_TEXT: Final = 123
-#: Names that do not say what a variable holds, and the number of variables and parameters of `lakeformat` that have one.
-#: When some get a noun, lower this number; never raise it.
+#: Names that do not say what a variable holds, and how many variables and parameters of the package have one. When some
+#: get a noun, lower this number; never raise it.
 VAGUE_NAMES: Final = frozenset({"at", "each", "found", "known", "left", "one", "wanted"})
 VAGUE: Final = 202
 #: Most parameters of a function, and the number of functions of `lakeformat` that have more. Commands and public verbs

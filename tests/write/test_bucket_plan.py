@@ -14,6 +14,7 @@ from lakeformat.codec.key_fields import FieldRule
 from lakeformat.config.resolve import resolve
 from lakeformat.files.base_file import FileSettings
 from lakeformat.index.bucket import FIXED_FILE_ID, BucketHash
+from lakeformat.index.port import Tagged
 from lakeformat.model.files import BaseFile, BaseFileName, FileGroupId, FileSlice, LogFile, LogFileName
 from lakeformat.model.record import RECORD_KEY
 from lakeformat.storage import MemoryStorage
@@ -211,12 +212,10 @@ def test_updates_go_to_their_files_and_new_rows_fill_small_ones(
     buckets = assign_to_files(
         "p",
         slices,
-        (ints(7, 5, 3, 9), ints(1, 0, 1, 0)),
-        ints(11, 12, 13, 14),
+        Tagged(ints(7, 5, 3, 9), ints(1, 0, 1, 0), ints(11, 12, 13, 14), base_rows=ints(70, 50, 30, -1)),
         SIZING,
         lambda: next(names),
         closed_groups=groups(*closed),
-        base_rows=ints(70, 50, 30, -1),
     )
     assert shown(buckets) == expected
     assert [each.base for each in buckets] == [each.base for each in slices[:3]] + [None] * (len(expected) - 3)
@@ -226,15 +225,9 @@ def test_updates_go_to_their_files_and_new_rows_fill_small_ones(
 
 
 def test_rows_that_leave_come_first_in_their_files() -> None:
-    buckets = assign_to_files(
-        "p",
-        [a_slice("a"), a_slice("b"), a_slice("c")],
-        (ints(1, 2, 3, 4, 5), ints(2, 0, 0, 2, 0)),
-        ints(),
-        SIZING,
-        str,
-        is_leaving=np.array([False, False, True, True, False]),
-    )
+    is_leaving = np.array([False, False, True, True, False])
+    tagged = Tagged(ints(1, 2, 3, 4, 5), ints(2, 0, 0, 2, 0), ints(), is_leaving=is_leaving)
+    buckets = assign_to_files("p", [a_slice("a"), a_slice("b"), a_slice("c")], tagged, SIZING, str)
     assert shown(buckets) == [("a", [3, 2, 5], 3), ("c", [4, 1], 2)]
     assert [(each.moved_rows, each.base_rows) for each in buckets] == [(1, None), (1, None)]
 
@@ -242,24 +235,18 @@ def test_rows_that_leave_come_first_in_their_files() -> None:
 def test_rows_of_a_bucket_index_go_to_the_file_group_of_their_bucket() -> None:
     ids = [f"0000000{bucket}-x" for bucket in (2, 0, 3)]
     slices = [a_slice(each) for each in ids]
-    buckets = assign_to_buckets(
-        "p",
-        slices,
-        (ints(4, 5, 6), ints(1, 0, 1)),
-        ints(7, 8, 9, 10),
-        ints(1, 2, 1, 3),
-        HASH,
-        "new-{}".format,
-    )
+    tagged = Tagged(ints(4, 5, 6), ints(1, 0, 1), ints(7, 8, 9, 10), new_buckets=ints(1, 2, 1, 3))
+    buckets = assign_to_buckets("p", slices, tagged, HASH, "new-{}".format)
     assert shown(buckets) == [(ids[1], [4, 6], 2), ("new-1", [7, 9], 0), (ids[0], [5, 8], 1), (ids[2], [10], 0)]
     assert [each.base for each in buckets] == [slices[1].base, None, slices[0].base, slices[2].base]
 
 
 def test_a_slice_without_rows_and_a_slice_of_no_bucket_take_none() -> None:
     slices = [a_slice("f"), a_slice("00000001-x")]
-    nothing = (ints(), ints())
-    assert assign_to_buckets("p", slices, nothing, ints(), ints(), HASH, "new-{}".format) == ()
-    found = assign_to_buckets("p", slices, (ints(3), ints(1)), ints(4), ints(2), HASH, "new-{}".format)
+    nothing = Tagged(ints(), ints(), ints(), new_buckets=ints())
+    assert assign_to_buckets("p", slices, nothing, HASH, "new-{}".format) == ()
+    tagged = Tagged(ints(3), ints(1), ints(4), new_buckets=ints(2))
+    found = assign_to_buckets("p", slices, tagged, HASH, "new-{}".format)
     assert shown(found) == [("00000001-x", [3], 1), ("new-2", [4], 0)]
 
 

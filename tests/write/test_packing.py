@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import lakeformat
 from lakeformat import Table
+from lakeformat.index.port import Tagged
 from lakeformat.model.files import BaseFile, BaseFileName, FileSlice
 from lakeformat.write.workload.buckets import (
     FileSizing,
@@ -124,11 +125,11 @@ def test_a_row_larger_than_a_file_gets_a_file_of_its_own() -> None:
 def test_assignment_places_every_row_once(sizes: list[int], owners: list[int], new: int) -> None:
     files = [BaseFile("p", BaseFileName(f"f{at}", "0-0-0", "20240101000000000"), size) for at, size in enumerate(sizes)]
     pairs = [(row, owner % len(files)) for row, owner in enumerate(owners)]
-    located = (np.array([r for r, _ in pairs], np.int64), np.array([f for _, f in pairs], np.int64))
+    rows, owned_by = (np.array([pair[side] for pair in pairs], np.int64) for side in (0, 1))
     fresh = np.arange(len(owners), len(owners) + new)
     ids = iter(range(1000))
     slices = [FileSlice(file.group, file.name.instant_time, file) for file in files]
-    buckets = assign_to_files("p", slices, located, fresh, SIZING, lambda: f"new-{next(ids)}")
+    buckets = assign_to_files("p", slices, Tagged(rows, owned_by, fresh), SIZING, lambda: f"new-{next(ids)}")
     assert len({bucket.file_id for bucket in buckets}) == len(buckets)
     looked_up, inserted = [], []
     for bucket in buckets:

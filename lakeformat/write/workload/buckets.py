@@ -33,7 +33,7 @@ from lakeformat.config.resolve import Options
 from lakeformat.files.base_file import ROW_GROUP_ROWS, BaseFileWriter, FileSettings, stamp_rows
 from lakeformat.files.open_slice import SliceMergeRules
 from lakeformat.index.bucket import FIXED_FILE_ID
-from lakeformat.index.port import PartitionBuckets
+from lakeformat.index.port import PartitionBuckets, Tagged
 from lakeformat.model.files import BaseFile, BaseFileName, FileGroupId, FileSlice, LogFile, LogFileName
 from lakeformat.model.operation import Operation
 from lakeformat.timeline.timeline_layout import layout_of
@@ -361,32 +361,26 @@ def make_buckets(
 def assign_to_files(
     partition_path: str,
     files: Sequence[FileSlice],
-    located: tuple[Ints, Ints],
-    new: Ints,
+    tagged: Tagged,
     sizing: FileSizing,
     next_file_id: Callable[[], str],
     *,
     append_rules: AppendRules = _NO_APPENDS,
     closed_groups: frozenset[FileGroupId] = frozenset(),
-    is_leaving: npt.NDArray[np.bool_] | None = None,
-    base_rows: Ints | None = None,
 ) -> tuple[Bucket, ...]:
     """Return the buckets of one partition with their rows: one per existing file that takes rows, and one per new file.
 
     Args:
-        located: two arrays: positions of rows, and positions in ``files`` of slices that may hold their keys.
-        new: positions of the rows whose keys no file holds, in key order. They fill small files first, then new
+        tagged: what the index found for the partition's rows in ``files``. New keys fill small files first, then new
             files. Each file gets consecutive rows, so that key ranges stay narrow.
         closed_groups: file groups that take no inserts.
-        is_leaving: for each entry of ``located``, whether the row moves to another partition; None if no row moves.
-        base_rows: for each entry of ``located``, the row's position in the base file, or -1; None if none is known.
     """
-    rows, owners = located
+    rows, is_leaving, inserted = tagged.keys, tagged.is_leaving, len(tagged.new)
     order = np.arange(len(rows)) if is_leaving is None else np.argsort(~is_leaving, kind="stable")
-    entries = _group_by_owner(order, owners[order])
-    small = files_to_fill(files, len(new), sizing, closed_groups, append_rules, entries)
-    shares = spread_inserts(len(new), small, sizing)
-    parts = np.split(new, np.cumsum([share.rows for share in shares[:-1]], dtype=np.int64))
+    entries = _group_by_owner(order, tagged.files[order])
+    small = files_to_fill(files, inserted, sizing, closed_groups, append_rules, entries)
+    shares = spread_inserts(inserted, small, sizing)
+    parts = np.split(tagged.new, np.cumsum([share.rows for share in shares[:-1]], dtype=np.int64))
     inserts = dict(zip(number_shares(shares, len(files)), parts, strict=False))
     sizes = _lengths(entries), _lengths(inserts)
     planned = make_buckets(partition_path, dict(enumerate(files)), *sizes, append_rules, lambda _: next_file_id())
@@ -394,7 +388,7 @@ def assign_to_files(
     for number, bucket in planned.items():
         places = entries.get(number, _NO_ROWS)
         moved = 0 if is_leaving is None else int(is_leaving[places].sum())
-        rows_of_base = None if base_rows is None else base_rows[places]
+        rows_of_base = None if tagged.base_rows is None else tagged.base_rows[places]
         buckets.append(
             bucket.with_rows(rows[places], inserts.get(number, _NO_ROWS), moved_rows=moved, base_rows=rows_of_base)
         )
@@ -404,9 +398,7 @@ def assign_to_files(
 def assign_to_buckets(
     partition_path: str,
     files: Sequence[FileSlice],
-    located: tuple[Ints, Ints],
-    new: Ints,
-    new_buckets: Ints,
+    tagged: Tagged,
     buckets: PartitionBuckets,
     file_id_of: Callable[[int], str],
     *,
@@ -415,14 +407,15 @@ def assign_to_buckets(
     """Return the buckets of one partition with their rows, by the rows' bucket numbers.
 
     Args:
-        files, located, new: as for `assign_to_files`; at most one file slice per bucket number.
-        new_buckets: the bucket number of each new row.
+        files: the live slices of the partition; at most one per bucket number.
+        tagged: what the index found for the partition's rows in ``files``, with the bucket of each new row.
         buckets: the partition's buckets.
         file_id_of: makes the file id of a new file group from its bucket number.
     """
     slices = slices_by_bucket(files, buckets)
     number_of = np.fromiter((buckets.bucket_of(piece.group.file_id) or 0 for piece in files), np.int64)
-    updates, inserts = _group_by_owner(located[0], number_of[located[1]]), _group_by_owner(new, new_buckets)
+    new_buckets = _NO_ROWS if tagged.new_buckets is None else tagged.new_buckets
+    updates, inserts = _group_by_owner(tagged.keys, number_of[tagged.files]), _group_by_owner(tagged.new, new_buckets)
     sizes = _lengths(updates), _lengths(inserts)
     planned = make_buckets(partition_path, slices, *sizes, append_rules, file_id_of)
     return tuple(

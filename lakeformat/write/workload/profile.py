@@ -225,34 +225,15 @@ def _buckets(
 
     for path, own in placed.items():
         slices = snapshot.slices.get(path, ()) if job.uses_existing_groups else ()
-        located, new, size = (own.keys, own.files), own.new, sizing[path]
         if own.new_buckets is not None and (hashing := own.buckets) is not None:
 
             def next_bucket_id(bucket: int, hashing: PartitionBuckets = hashing) -> str:
                 return make_bucket_id(job, hashing, bucket, next_file_id())
 
-            buckets += assign_to_buckets(
-                path,
-                slices,
-                located,
-                new,
-                own.new_buckets,
-                hashing,
-                next_bucket_id,
-                append_rules=append_rules,
-            )
+            buckets += assign_to_buckets(path, slices, own, hashing, next_bucket_id, append_rules=append_rules)
         else:
             buckets += assign_to_files(
-                path,
-                slices,
-                located,
-                new,
-                size,
-                next_file_id,
-                closed_groups=closed_groups,
-                is_leaving=own.is_leaving,
-                base_rows=own.base_rows,
-                append_rules=append_rules,
+                path, slices, own, sizing[path], next_file_id, append_rules=append_rules, closed_groups=closed_groups
             )
     return tuple(buckets)
 
