@@ -13,7 +13,7 @@ from lakeformat.model.table_config import TableConfig
 from lakeformat.storage import RandomIds, SystemClock, open_storage
 from lakeformat.storage.port import Clock, Ids, Storage
 from lakeformat.timeline.store import TimelineStore
-from lakeformat.timeline.timeline import Timeline
+from lakeformat.timeline.timeline import NOW, TableState, Timeline
 
 __all__ = ["TableContext", "open_context"]
 
@@ -41,22 +41,20 @@ class TableContext:
 
     def snapshot(
         self,
-        as_of: str | None = None,
+        state: TableState = NOW,
         config: TableConfig | None = None,
-        hidden_times: frozenset[str] = frozenset(),
         needed_times: frozenset[str] | None = None,
         timeline: Timeline | None = None,
         *,
         use_metadata_table: bool = False,
     ) -> Snapshot:
-        """Load the table as it is now, or as it was at ``as_of``. Arguments and errors are those of `load_snapshot`.
+        """Load a state of the table. Arguments and errors are those of `load_snapshot`.
 
         Writes leave ``use_metadata_table`` false, because they must see each file that lies in the folders.
         """
         return load_snapshot(
             self.store,
-            as_of=as_of,
-            hidden_times=hidden_times,
+            state,
             needed_times=needed_times,
             config=config,
             timeline=timeline,

@@ -34,7 +34,7 @@ from lakeformat.model.record import COMMIT_TIME
 from lakeformat.model.table_config import TableConfig
 from lakeformat.predicate import Always, And, Comparison, In, Predicate, bind
 from lakeformat.timeline.store import TimelineStore
-from lakeformat.timeline.timeline import Timeline
+from lakeformat.timeline.timeline import NOW, TableState, Timeline
 
 __all__ = [
     "EVERYTHING",
@@ -109,16 +109,14 @@ def incremental_snapshot(
     *,
     since: Moment | None = None,
     until: Moment | None = None,
-    as_of: str | None = None,
-    hidden_times: frozenset[str] = frozenset(),
+    state: TableState = NOW,
 ) -> Snapshot:
     """Return the snapshot at the end of a range of commits. Its `Snapshot.changes` selects the rows of the range.
 
     Args:
         since, until: exclusive start and inclusive end of the range. By default the options
             ``hoodie.datasource.read.begin.instanttime`` and ``hoodie.datasource.read.end.instanttime``.
-        as_of: newest visible instant; None for all.
-        hidden_times: times of instants that are treated as pending.
+        state: the state of the table that the range ends in at the latest.
 
     Raises:
         InvalidOptionError: there is no ``since``, or a bound is not an instant.
@@ -132,10 +130,10 @@ def incremental_snapshot(
         options_read.begin if since is None else since, options_read.end if until is None else until, config
     )
     try:
-        return _load_range_end(context, options, config, bounds, as_of, hidden_times)
+        return _load_range_end(context, options, config, bounds, state)
     except (FileNotFoundError, CleanedFileError) as error:
         _LOG.info("%s: archived or cleaned while the timeline was read; reading the timeline again", error)
-        return _load_range_end(context, options, config, bounds, as_of, hidden_times)
+        return _load_range_end(context, options, config, bounds, state)
 
 
 def _load_range_end(
@@ -143,28 +141,25 @@ def _load_range_end(
     options: Options,
     config: TableConfig,
     bounds: RangeBounds,
-    as_of: str | None,
-    hidden_times: frozenset[str],
+    state: TableState,
 ) -> Snapshot:
     loaded = context.timeline(config)  # Load it only once, so that later commits are in neither the range nor the rows.
-    whole = loaded.with_pending(hidden_times)
-    whole = whole if as_of is None else whole.as_of(as_of)
-    whole, held = cut_before_hollow(context, options, whole)
+    whole, held = cut_before_hollow(context, options, state.cut(loaded))
     warn_of_undone_commits(context.store, whole, bounds.since)
     range_read = _make_range(context, whole, bounds)
     times = frozenset(i.time for i in whole.completed_in(bounds.since, bounds.until))
     later = {i.time for i in whole.commits if bounds.until is not None and i.completed_at > bounds.until}
-    hidden = hidden_times | held | later
+    hidden = replace(state, hidden_times=state.hidden_times | held | later)
     listed = options.read.metadata_table
     try:
         _check_reach(context, whole, bounds)
-        snapshot = context.snapshot(as_of, config, hidden, times, loaded, use_metadata_table=listed)
+        snapshot = context.snapshot(hidden, config, times, loaded, use_metadata_table=listed)
     except InstantNotAvailableError as error:
         if not options.read.full_scan:
             raise InstantNotAvailableError(
                 f"{error}; or set {FULL_SCAN}=true, which leaves out rows that changed after the range"
             ) from None
-        snapshot = context.snapshot(as_of, config, hidden_times, timeline=loaded, use_metadata_table=listed)
+        snapshot = context.snapshot(state, config, timeline=loaded, use_metadata_table=listed)
         range_read = replace(range_read, before_merging=False)
     if later and not options.read.end_columns:
         snapshot = _with_newest_columns(context, snapshot, whole)

@@ -23,7 +23,7 @@ from lakeformat.model.zones import time_zone as zone_named
 from lakeformat.predicate import Always, And, Predicate, Where, bind_lenient, bind_where, columns_of
 from lakeformat.predicate.nodes import statistics_paths
 from lakeformat.read.incremental import incremental_snapshot
-from lakeformat.timeline.timeline import Timeline
+from lakeformat.timeline.timeline import TableState, Timeline
 from lakeformat.timeline.versions import find_instant
 
 __all__ = [
@@ -119,7 +119,7 @@ def load_requested_snapshot(context: TableContext, options: Options, as_of: AsOf
     else:
         config = context.store.config()
         instant = find_instant(context.store, requested, config.zone)
-        snapshot = context.snapshot(instant, config, use_metadata_table=listed)
+        snapshot = context.snapshot(TableState(instant), config, use_metadata_table=listed)
         warn_before_first(context.storage.location, snapshot.timeline, instant)
     return apply_query_type(snapshot, options)
 

@@ -55,6 +55,7 @@ from lakeformat.read.query import apply_query_type, load_requested_snapshot, war
 from lakeformat.spark.host import requested_context
 from lakeformat.spark.verbs import original_verb
 from lakeformat.storage import change_scratch, make_scratch
+from lakeformat.timeline.timeline import TableState
 from lakeformat.timeline.versions import find_instant
 
 if TYPE_CHECKING:
@@ -332,15 +333,13 @@ class Relation:
     A `Relation` is made once, when Spark creates its relation for a DataFrame or view.
 
     Attributes:
-        as_of: instant time of the snapshot that all scans read.
-        hidden_times: instant times of the writes that were pending when the relation was made. No scan reads their
-            rows, even if they complete later.
+        state: the state that all scans read. The writes that were pending when the relation was made are hidden: no
+            scan reads their rows, even if they complete later.
         pushed: path of the filter log: the file that lists the filters. None in three cases: `guarded_frame` did not
             make the relation, or this Spark keeps a plan for each scan, or the file could not be created.
     """
 
-    as_of: str
-    hidden_times: frozenset[str]
+    state: TableState
     pushed: str | None
 
 
@@ -366,11 +365,8 @@ def new_relation(options: Mapping[str, str]) -> Relation | None:
         return None
     newest = timeline.newest_time or _NEVER
     shared = is_guarded(options) and hasattr(DataSourceReader, "pushFilters") and not keeps_plans_by_scan()
-    return Relation(
-        min(asked or newest, newest),
-        frozenset(instant.time for instant in timeline.pending_writes),
-        new_log() if shared else None,
-    )
+    hidden = frozenset(instant.time for instant in timeline.pending_writes)
+    return Relation(TableState(min(asked or newest, newest), hidden), new_log() if shared else None)
 
 
 def open_snapshot(options: Mapping[str, str], relation: Relation | None) -> tuple[TableContext, Snapshot, Options]:
@@ -384,8 +380,8 @@ def open_snapshot(options: Mapping[str, str], relation: Relation | None) -> tupl
     if relation is None:
         return context, load_requested_snapshot(context, resolved), resolved
     if resolved[QUERY_TYPE] == INCREMENTAL:
-        changed = incremental_snapshot(context, resolved, as_of=relation.as_of, hidden_times=relation.hidden_times)
+        changed = incremental_snapshot(context, resolved, state=relation.state)
         return context, changed, resolved
     listed = resolved.read.metadata_table
-    pinned = context.snapshot(relation.as_of, hidden_times=relation.hidden_times, use_metadata_table=listed)
+    pinned = context.snapshot(relation.state, use_metadata_table=listed)
     return context, apply_query_type(pinned, resolved), resolved

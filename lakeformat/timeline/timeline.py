@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Container, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Final
 
 from lakeformat.model.instant import (
     COMMIT_ACTIONS,
@@ -17,7 +18,7 @@ from lakeformat.model.instant import (
 )
 from lakeformat.timeline.timeline_layout import LAYOUT_1, TimelineLayout
 
-__all__ = ["LastTimeline", "Timeline"]
+__all__ = ["NOW", "LastTimeline", "TableState", "Timeline"]
 
 
 @dataclass(frozen=True)
@@ -56,10 +57,10 @@ class Timeline:
             if instant is None:
                 continue
             key = instant.time, instant.action._value_
-            furthest_file = furthest.get(key)
-            if furthest_file is None or instant.state > furthest_file.state:
+            seen = furthest.get(key)
+            if seen is None or instant.state > seen.state:
                 furthest[key] = instant
-            elif instant.state == furthest_file.state and instant.completed_at < furthest_file.completed_at:
+            elif instant.state == seen.state and instant.completed_at < seen.completed_at:
                 furthest[key] = instant  # Completed twice: the first one counts, in whichever order they are read.
         # A compaction or clustering completes as a commit of the same time. Its requested and inflight files remain,
         # but it is no longer pending.
@@ -236,6 +237,28 @@ class Timeline:
     def find(self, instant_time: str) -> Instant | None:
         """Return the write with this instant time; None if there is none."""
         return next((i for i in self.instants if i.time == instant_time and i.action in WRITE_ACTIONS), None)
+
+
+@dataclass(frozen=True, slots=True)
+class TableState:
+    """A state of a table that a read asks for: the newest, or an earlier one.
+
+    Attributes:
+        as_of: time of the newest visible instant; None for the newest of all.
+        hidden_times: times of instants that are treated as pending, even if they have completed.
+    """
+
+    as_of: str | None = None
+    hidden_times: frozenset[str] = frozenset()
+
+    def cut(self, timeline: Timeline) -> Timeline:
+        """Return the timeline as it was in this state."""
+        whole = timeline.with_pending(self.hidden_times)
+        return whole if self.as_of is None else whole.as_of(self.as_of)
+
+
+#: The newest state of a table.
+NOW: Final = TableState()
 
 
 class LastTimeline:

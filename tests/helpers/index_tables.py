@@ -19,6 +19,7 @@ from lakeformat.model.instant import Action, Instant, State
 from lakeformat.storage import Clock, MemoryStorage, Storage, SystemClock
 from lakeformat.storage.port import HOODIE
 from lakeformat.timeline.store import TimelineStore
+from lakeformat.timeline.timeline import TableState
 from lakeformat.timeline.timeline_layout import LAYOUT_1
 from lakeformat.write.intake import create_table
 from tests.helpers.tables import a_schema
@@ -69,8 +70,8 @@ def rows(*ids: int, partitions: int = 3, bump: int = 0) -> pa.Table:
 def compare_with_listing(table: Table, as_of: str | None = None) -> bool:
     """Compare the index with a listing. Return whether the index was used."""
     store = table.context.store
-    found = load_snapshot(store, as_of=as_of)
-    listed = load_snapshot(store, as_of=as_of, use_index=False)
+    found = load_snapshot(store, TableState(as_of))
+    listed = load_snapshot(store, TableState(as_of), use_index=False)
     assert found.instant_time == listed.instant_time
     assert found.schema == listed.schema
     assert found.files == listed.files

@@ -40,7 +40,7 @@ from lakeformat.model.table_config import TableConfig, TableType
 from lakeformat.storage.port import FileInfo
 from lakeformat.timeline.lost_commits import check_no_commit_is_skipped
 from lakeformat.timeline.store import TimelineStore
-from lakeformat.timeline.timeline import Timeline
+from lakeformat.timeline.timeline import NOW, TableState, Timeline
 
 __all__ = [
     "find_deltas",
@@ -64,19 +64,17 @@ _UNDONE_FOR_GOOD: Final = frozenset({Action.COMMIT.value, Action.DELTA_COMMIT.va
 
 def load_snapshot(
     store: TimelineStore,
+    state: TableState = NOW,
     *,
-    as_of: str | None = None,
-    hidden_times: frozenset[str] = frozenset(),
     needed_times: frozenset[str] | None = None,
     config: TableConfig | None = None,
     timeline: Timeline | None = None,
     use_index: bool = True,
     use_metadata_table: bool = False,
 ) -> Snapshot:
-    """Load the table as it is now, or as it was at instant time ``as_of``.
+    """Load a state of the table.
 
     Args:
-        hidden_times: times of instants that are treated as pending, even if they have completed.
         needed_times: times of the commits whose rows are needed; None for all. The files of other commits need not
             exist.
         timeline: the result of `TableContext.timeline`; if None, the timeline is loaded in this call.
@@ -96,7 +94,7 @@ def load_snapshot(
     while True:
         tries -= 1
         try:
-            return _load(store, config, as_of, hidden_times, needed_times, timeline, use_index, use_metadata_table)
+            return _load(store, config, state, needed_times, timeline, use_index, use_metadata_table)
         except (FileNotFoundError, CorruptTableError) as error:
             if not tries:
                 raise
@@ -111,17 +109,17 @@ def load_snapshot(
 def _load(
     store: TimelineStore,
     config: TableConfig,
-    as_of: str | None,
-    hidden_times: frozenset[str],
+    state: TableState,
     needed_times: frozenset[str] | None,
     timeline: Timeline | None,
     use_index: bool,
     use_metadata_table: bool,
 ) -> Snapshot:
+    as_of, hidden_times = state.as_of, state.hidden_times
     # Load the timeline before any listing, so that the listing contains every file of its commits.
     loaded = timeline or store.load(config.archive_folder if use_index else None)
     if not hidden_times:
-        check_no_commit_is_skipped(store, loaded if as_of is None else loaded.as_of(as_of))
+        check_no_commit_is_skipped(store, state.cut(loaded))
     whole = loaded.with_pending(hidden_times)
     if as_of is not None:
         check_instant_available(store, whole, as_of)

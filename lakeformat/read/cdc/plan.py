@@ -30,7 +30,7 @@ from lakeformat.model.instant import Instant
 from lakeformat.model.table_config import ChangeLogging, TableConfig
 from lakeformat.read.incremental import RangeBounds, check_commit_times, cut_before_hollow, warn_of_undone_commits
 from lakeformat.read.plan import FilePart, Part, SlicePart
-from lakeformat.timeline.timeline import Timeline
+from lakeformat.timeline.timeline import NOW, TableState, Timeline
 
 __all__ = ["ChangePlan", "GroupChange", "find_shared_key_sets", "plan_changes"]
 
@@ -173,9 +173,7 @@ def plan_changes(
     options: Options,
     config: TableConfig,
     bounds: RangeBounds,
-    *,
-    as_of: str | None = None,
-    hidden_times: frozenset[str] = frozenset(),
+    state: TableState = NOW,
 ) -> ChangePlan:
     """Find the slices before and after each commit of a range.
 
@@ -183,8 +181,7 @@ def plan_changes(
     these partitions.
 
     Args:
-        as_of: newest visible instant; None for all.
-        hidden_times: times of instants that are treated as pending.
+        state: the state of the table that the range ends in at the latest.
 
     Raises:
         InstantNotAvailableError: commits of the range have been archived, or files cleaned away.
@@ -194,8 +191,7 @@ def plan_changes(
     check_commit_times(config, context.storage.location)
 
     def load_timeline() -> Timeline:
-        whole = context.timeline(config).with_pending(hidden_times)
-        return cut_before_hollow(context, options, whole if as_of is None else whole.as_of(as_of))[0]
+        return cut_before_hollow(context, options, state.cut(context.timeline(config)))[0]
 
     try:
         return _plan(context, config, load_timeline(), bounds)

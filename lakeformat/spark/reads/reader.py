@@ -52,6 +52,7 @@ from lakeformat.spark.pushdown import (
 from lakeformat.spark.reads.to_predicate import to_predicate
 from lakeformat.spark.types import arrow_schema, requested_schema, spark_schema
 from lakeformat.storage.port import Storage
+from lakeformat.timeline.timeline import NOW
 from lakeformat.write.rows.arrow_pool import reuse_memory
 
 __all__ = [
@@ -107,8 +108,8 @@ def image_partitions(
     """
     check_image_options(options)
     config = context.store.config()
-    point: dict[str, Any] = {} if relation is None else {"as_of": relation.as_of, "hidden_times": relation.hidden_times}
-    plan: ChangePlan = plan_changes(context, options, config, parse_range_bounds(since, until, config), **point)
+    state = NOW if relation is None else relation.state
+    plan: ChangePlan = plan_changes(context, options, config, parse_range_bounds(since, until, config), state)
     columns = image_columns(plan, options.read.columns)
     portions = plan.pack(options.read.split_bytes)
     return [ImagePartition(portion, plan.table, columns) for portion in portions]
@@ -367,9 +368,7 @@ def read_columns_schema(options: Mapping[str, str], relation: Relation | None = 
         if wants_images(resolved):
             return IMAGE_SCHEMA
         if resolved[QUERY_TYPE] == INCREMENTAL and resolved[BEGIN] is None:
-            snapshot = (
-                context.snapshot(relation.as_of, hidden_times=relation.hidden_times) if relation else context.snapshot()
-            )
+            snapshot = context.snapshot(relation.state if relation else NOW)
         else:
             context, snapshot, resolved = open_snapshot(options, relation)
         schema = spark_schema(make_query(snapshot, context.storage.location, resolved).schema)

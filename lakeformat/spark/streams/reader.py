@@ -39,6 +39,7 @@ from lakeformat.spark.reads.reader import (
     zoned_query,
 )
 from lakeformat.spark.types import arrow_schema, requested_schema, spark_schema
+from lakeformat.timeline.timeline import NOW
 from lakeformat.write.rows.arrow_pool import reuse_memory
 from lakeformat.write.rows.schema import evolve
 
@@ -262,9 +263,7 @@ def make_stream_reader(
         # unless the user sets the option `FULL_SCAN` to false.
         whatever_is_there = {} if parsed.is_set(FULL_SCAN) else {FULL_SCAN: True}
         parsed = parsed.with_values(**{QUERY_TYPE: "snapshot", END_COLUMNS: True}, **whatever_is_there)
-        snapshot = (
-            context.snapshot(relation.as_of, hidden_times=relation.hidden_times) if relation else context.snapshot()
-        )
+        snapshot = context.snapshot(relation.state if relation else NOW)
         location = context.storage.location
         table = snapshot.columns(location)
         query, zoned = zoned_query(snapshot, location, parsed)
