@@ -213,9 +213,11 @@ class WriteSession:
         A snapshot is new if this session was made less than a second ago. If another writer has committed since, the
         conflict check finds it.
         """
-        if snapshot is not None and self.context.clock.now_ms() - self._made_ms < _FRESH_MS:
-            return snapshot
-        return self.context.snapshot_since(snapshot)
+        return snapshot if snapshot is not None and self._is_new() else self.context.snapshot_since(snapshot)
+
+    def _is_new(self) -> bool:
+        """Tell whether this session was made less than `_FRESH_MS` ago."""
+        return self.context.clock.now_ms() - self._made_ms < _FRESH_MS
 
     # --- step 6: write files --------------------------------------------------------------------------
 
@@ -327,7 +329,8 @@ class WriteSession:
             begun_snapshot: the snapshot from which the commit began. It is used again while it is new.
         """
         with self.transaction.staging():
-            snapshot = self.refresh(begun_snapshot)
+            # Later the timeline has this commit at least, so that a comparison would only read it once more.
+            snapshot = begun_snapshot if begun_snapshot is not None and self._is_new() else self.context.snapshot()
             if (skipped := self.transaction.skip_known_batch(snapshot)) is not None:
                 self.transaction.undo(commit)
                 return skipped

@@ -23,7 +23,7 @@ from lakeformat.files.log_reader import read_blocks
 from lakeformat.files.log_writer import encode_rollback_block
 from lakeformat.model.files import LogFile, LogFileName, join_path
 from lakeformat.storage.port import Storage
-from lakeformat.transaction.undo.markers import MarkerKind, list_marked
+from lakeformat.transaction.undo.markers import MarkerKind
 
 __all__ = ["cancel_blocks", "list_own_logs", "log_rollback_requests", "logs_that_stay"]
 
@@ -32,14 +32,16 @@ _TRIES: Final = 16
 _WRITE_TOKEN: Final = "1-0-1"
 
 
-def log_rollback_requests(storage: Storage, instant_time: str, *, by_markers: bool) -> tuple[RollbackRequest, ...]:
+def log_rollback_requests(
+    storage: Storage, instant_time: str, marked: Iterable[tuple[str, MarkerKind]] | None
+) -> tuple[RollbackRequest, ...]:
     """Return a rollback request for each log file that an instant appended to and whose name has another instant.
 
     Args:
-        by_markers: True if the writer created a marker before each file, as lakeformat's writers do; then the markers
-            name the log files. If False, the block headers of the log files are read.
+        marked: the files that have a marker, if the writer created one before each file, as lakeformat's writers do;
+            then the markers name the log files. If None, the block headers of the log files are read.
     """
-    logs = _find_logs_by_markers(storage, instant_time) if by_markers else _find_logs_by_headers(storage, instant_time)
+    logs = _find_logs_by_headers(storage, instant_time) if marked is None else _find_logs_by_markers(storage, marked)
     return tuple(
         RollbackRequest(
             log.partition_path,
@@ -52,8 +54,8 @@ def log_rollback_requests(storage: Storage, instant_time: str, *, by_markers: bo
     )
 
 
-def _find_logs_by_markers(storage: Storage, instant_time: str) -> Iterable[LogFile]:
-    for path, kind in list_marked(storage, instant_time):
+def _find_logs_by_markers(storage: Storage, marked: Iterable[tuple[str, MarkerKind]]) -> Iterable[LogFile]:
+    for path, kind in marked:
         if kind is not MarkerKind.APPEND:
             continue
         partition, _, name = path.rpartition("/")

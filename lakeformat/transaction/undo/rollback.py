@@ -137,29 +137,27 @@ def _make_requests(store: TimelineStore, victim: Instant, *, by_markers: bool) -
     # Log files whose names contain a compaction's time were written by other commits, so they stay. Those with the time
     # of a plan that resizes buckets were, too, but only to new buckets, which will not be.
     is_delta = victim.action is Action.DELTA_COMMIT
-    marked = _list_marked_files(store.storage, victim) if by_markers and victim.action in _MARKED else None
-    if marked is None:
+    marked = [*list_marked(store.storage, victim.time)] if by_markers and victim.action in _MARKED else None
+    if marked:
+        own = _choose_own_files(store.storage, victim, [path for path, _ in marked])
+    else:
         files = list_files_of(store, {victim.time}, logs=is_delta or victim.action in REPLACE_ACTIONS)
-        marked = [file.path for file in files]
+        own = [file.path for file in files]
     paths: dict[str, list[str]] = {}
-    for path in sorted(marked):
+    for path in sorted(own):
         paths.setdefault(path.rpartition("/")[0], []).append(f"{store.storage.location}/{path}")
     deletes = (RollbackRequest(partition, files_to_delete=tuple(deleted)) for partition, deleted in paths.items())
     if not is_delta or store.layout.has_completion_times:
         return tuple(deletes)
-    return (*deletes, *log_rollback_requests(store.storage, victim.time, by_markers=by_markers))
+    return (*deletes, *log_rollback_requests(store.storage, victim.time, marked))
 
 
-def _list_marked_files(storage: Storage, victim: Instant) -> list[str] | None:
-    """Return the paths of the files that exist, have a marker, and have the instant in their names.
-
-    Return None if there is no marker.
-    """
-    marked = [path for path, _ in list_marked(storage, victim.time)]
-    parsed = ((path, match_data_file(path.rpartition("/")[2])) for path in marked)
+def _choose_own_files(storage: Storage, victim: Instant, paths: Sequence[str]) -> list[str]:
+    """Return the paths of the files that exist and have the instant in their names."""
+    parsed = ((path, match_data_file(path.rpartition("/")[2])) for path in paths)
     own = [path for path, name in parsed if name is not None and name.instant_time == victim.time]
     infos = run_all(storage.info, own, threads=_THREADS)
-    return [path for path, info in zip(own, infos, strict=True) if info is not None] if marked else None
+    return [path for path, info in zip(own, infos, strict=True) if info is not None]
 
 
 def revert_run(store: TimelineStore, instant: Instant) -> None:
