@@ -50,14 +50,12 @@ def read_schemas(
     texts = [
         (time, metadata.extra[LATEST_SCHEMA]) for time, metadata in commits if metadata.extra.get(LATEST_SCHEMA, "")
     ]
-    decoded = [
-        schema_read for time, text in texts if (schema_read := decode_schema(text.encode(), name=f"{location} {time}"))
-    ]
+    decoded = [schema for time, text in texts if (schema := decode_schema(text.encode(), name=f"{location} {time}"))]
     if not decoded:
         return ()
     now = decoded[-1]
     schemas = {schema.version: schema for schema in (*_read_stored(storage, location), *decoded)}
-    return (*(schemas[version] for version in sorted(schemas) if version < now.version), now)
+    return (*(schemas[number] for number in sorted(schemas) if number < now.version), now)
 
 
 def has_column_ids(store: TimelineStore, timeline: Timeline) -> bool:

@@ -449,8 +449,8 @@ def _distinct(words: Words, rows: Rows) -> tuple[list[Word], Rows]:
     """Return these rows' distinct values, sorted, as one array per word, and the number of rows of each value."""
     columns = [words.word(number, rows) for number in range(words.count)]
     if len(columns) == 1:
-        words_found, counts = np.unique(columns[0], return_counts=True)
-        return [words_found], counts
+        distinct, counts = np.unique(columns[0], return_counts=True)
+        return [distinct], counts
     order = np.lexsort(columns[::-1])
     columns = [column[order] for column in columns]
     changes = np.append(True, np.any([column[1:] != column[:-1] for column in columns], axis=0))

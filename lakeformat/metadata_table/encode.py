@@ -164,10 +164,10 @@ def _locations_part(partition: MetadataPartition, rows: pa.Table) -> tuple[pa.Ar
     coded = _one(rows, "file_id").dictionary_encode()
     numbers = [_numbers_of(file_id) for file_id in coded.dictionary.to_pylist()]
     high, low, index = (
-        pa.array([None if numbers_of_id is None else numbers_of_id[part] for numbers_of_id in numbers], pa.int64())
+        pa.array([None if split_id is None else split_id[part] for split_id in numbers], pa.int64())
         for part in range(3)
     )
-    is_text = pa.array([numbers_of_id is None for numbers_of_id in numbers], pa.bool_())
+    is_text = pa.array([split_id is None for split_id in numbers], pa.bool_())
     fields |= {
         "fileIdHighBits": high.fill_null(-1).take(coded.indices),
         "fileIdLowBits": low.fill_null(-1).take(coded.indices),

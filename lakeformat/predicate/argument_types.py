@@ -194,8 +194,8 @@ def takes(*kinds: str, gives: _Gives, optional: int = 0, repeats: bool = False) 
         most = None if repeats else len(kinds)
         if len(given) < len(kinds) - optional or (most is not None and len(given) > most):
             raise InvalidInputError(f"{len(given)} arguments")
-        kinds_of_all = (*kinds, *(kinds[-1:] * (len(given) - len(kinds))))
-        values = tuple(_take(kind, value, zone) for kind, value in zip(kinds_of_all, given, strict=False))
+        expected = (*kinds, *(kinds[-1:] * (len(given) - len(kinds))))
+        values = tuple(_take(kind, value, zone) for kind, value in zip(expected, given, strict=False))
         return values, gives([type_of(value) for value in values]) if callable(gives) else gives
 
     return check

@@ -233,9 +233,9 @@ class _Runner(StatementRunner):
         """Replace all rows of a table by these rows, in one commit."""
         return self._open(table).overwrite(rows)
 
-    def _open(self, table_known: KnownTable) -> LakehouseTable:
+    def _open(self, known_table: KnownTable) -> LakehouseTable:
         """Open a table for this statement. Commits through the returned object store the statement's text."""
-        table = LakehouseTable.forPath(self.spark, table_known.path, **table_known.options)
+        table = LakehouseTable.forPath(self.spark, known_table.path, **known_table.options)
         return LakehouseTable(self.spark, table.context, with_statement(table.options, self.text))
 
     def table(self, named: TableName) -> LakehouseTable:
@@ -247,13 +247,13 @@ class _Runner(StatementRunner):
         return self._table(named)[0]
 
     def _table(self, named: TableName) -> tuple[LakehouseTable, str]:
-        table_known = KnownTable(named.path) if named.path is not None else self.known.get(named.name)
-        if table_known is None:
+        known_table = KnownTable(named.path) if named.path is not None else self.known.get(named.name)
+        if known_table is None:
             raise TableNotFoundError(
                 f"no table is known as {named.name!r}; call lakeformat.spark.view(spark, {named.name!r}, path), or "
                 "write lakehouse.`/its/path`"
             )
-        return self._open(table_known), table_known.path
+        return self._open(known_table), known_table.path
 
     def query(self, text: str) -> DataFrame:
         """Run a query. Its tables are read at their newest commit, unless the query names a version or a time."""
@@ -269,7 +269,7 @@ class _Runner(StatementRunner):
         )
         words = {token.value.lower() for token in tokenize(plain, Dialect.SPARK) if token.is_name}
         for name in words - self._ready:
-            replacement, table_known = replaced.get(name), self.known.get(name)
+            replacement, known_table = replaced.get(name), self.known.get(name)
             if replacement is not None:
                 frame = (
                     read(self.spark, replacement.path)
@@ -277,8 +277,8 @@ class _Runner(StatementRunner):
                     else self._read_past(replacement)
                 )
                 frame.createOrReplaceTempView(name)
-            elif table_known is not None:
-                read(self.spark, table_known.path, **table_known.options).createOrReplaceTempView(name)
+            elif known_table is not None:
+                read(self.spark, known_table.path, **known_table.options).createOrReplaceTempView(name)
         self._ready |= words
         return plain
 

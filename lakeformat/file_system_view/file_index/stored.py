@@ -406,14 +406,14 @@ def stored_bounds(table: pa.Table, columns: Iterable[str], schema: pa.Schema) ->
     for path in columns:
         if f"{NULLS}{path}" not in names:
             continue
-        kind_wanted = _leaf(path, schema)
-        if kind_wanted is None:
+        leaf = _leaf(path, schema)
+        if leaf is None:
             continue
-        low, high = (_as_type(table.column(f"{kind}{path}"), kind_wanted) for kind in (LOW, HIGH))
+        low, high = (_as_type(table.column(f"{kind}{path}"), leaf) for kind in (LOW, HIGH))
         counts = table.column(f"{NULLS}{path}").combine_chunks().cast(pa.int64())
-        nans = _nan_counts(table, path, counts) if kind_of(kind_wanted) is Kind.FLOAT else None
+        nans = _nan_counts(table, path, counts) if kind_of(leaf) is Kind.FLOAT else None
         if low is None or high is None:
-            low = high = pa.nulls(len(counts), kind_wanted)
+            low = high = pa.nulls(len(counts), leaf)
         stored[path] = ColumnBounds(low, high, counts, nans)
     return stored
 

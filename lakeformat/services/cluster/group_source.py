@@ -244,15 +244,15 @@ def open_group(
     encoded = find_dictionary_texts(footers, texts)
     rows = sum(footer.num_rows for footer in footers)
     source = GroupSource(storage, partition_path, tuple(slices), rows, 1.0, encoded, schema)
-    source_of_target = replace(source, target=target)
+    targeted = replace(source, target=target)
     based = [piece for piece in slices if piece.file_slice.base is not None]
     filled = next((piece for piece, footer in zip(based, footers, strict=True) if footer.num_rows), None)
     if filled is None:
-        return source_of_target
+        return targeted
     first = replace(filled, file_slice=replace(filled.file_slice, logs=()))
     batch: Any = next(source.batches(first, threads=False, encoded=frozenset(), rows=_PROBE_ROWS))
     stored = sum(
         footer.row_group(group).total_byte_size for footer in footers for group in range(footer.num_row_groups)
     )
     row_bytes = max(batch.nbytes / batch.num_rows, stored / rows)  # The first rows may be shorter than the average.
-    return replace(source_of_target, row_bytes=row_bytes)
+    return replace(targeted, row_bytes=row_bytes)

@@ -148,13 +148,13 @@ def _find_forks(history: _History) -> Iterator[_Found]:
     if not bases:
         return
     made_into: dict[str, str] = {}  # Maps the time of a base file to the time of the base file made from it.
-    newest = max(bases)
-    while (before := _find_origin(bases, newest)) is not None:
-        made_into[before] = newest
+    made = max(bases)
+    while (before := _find_origin(bases, made)) is not None:
+        made_into[before] = made
         if before not in bases:
             break
-        newest = before
-    line = {*made_into, *made_into.values(), newest}
+        made = before
+    line = {*made_into, *made_into.values(), made}
     floor = min(line)
     for time in sorted(bases):
         if time > floor and time not in line:

@@ -92,8 +92,8 @@ def assign_buckets(
         closed_groups: file groups that a pending clustering will replace; they take no inserts.
     """
     with report.step("profile") as counted:
-        placed = {path: drop_deletes_of_new_keys(job, rows[path], tagged_of) for path, tagged_of in tagged.items()}
-        inserts = {path: placed_of.new for path, placed_of in placed.items()}
+        placed = {path: drop_deletes_of_new_keys(job, rows[path], own) for path, own in tagged.items()}
+        inserts = {path: own.new for path, own in placed.items()}
         files = job.files(schema)
 
         def size(path: str) -> FileSizing:
@@ -106,7 +106,7 @@ def assign_buckets(
         buckets = _buckets(job, placed, snapshot, sizing, closed_groups, append_rules)
         if job.merges_inserts:
             buckets = tuple(_look_up_inserts(job, rows[bucket.partition_path], bucket) for bucket in buckets)
-    return BucketPlan(rows, buckets, {path: tagged_of.new for path, tagged_of in tagged.items()}, sizing)
+    return BucketPlan(rows, buckets, {path: own.new for path, own in tagged.items()}, sizing)
 
 
 def _look_up_inserts(job: WriteJob, rows: pa.Table, bucket: Bucket) -> Bucket:
